@@ -1,0 +1,1 @@
+//! Parapet: decoders that reconstruct missing predictions of a coding group.

@@ -1,0 +1,1 @@
+//! Parapet: coding-group encoders (sum, concatenation).

@@ -1,0 +1,1 @@
+//! Parapet: sans-IO core of the frontend: coding groups, dispatch, redundancy strategies.

@@ -1,0 +1,1 @@
+//! Parapet: coded inference frontend.

@@ -1,0 +1,1 @@
+//! Parapet: open-loop load generator.

@@ -1,0 +1,1 @@
+//! Parapet: HTTP accept loop with limits, timeouts and graceful drain.

@@ -1,0 +1,1 @@
+//! Parapet: minimal ONNX writer.

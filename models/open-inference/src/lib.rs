@@ -1,0 +1,1 @@
+//! Parapet: Open Inference Protocol v2 types and codec.

@@ -1,0 +1,1 @@
+//! Parapet: model repository on disk and the metadata of models and codes.

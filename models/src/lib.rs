@@ -1,0 +1,1 @@
+//! Parapet: inference engines, dynamic batching and the model-instance server.

@@ -1,0 +1,1 @@
+//! Parapet: trains deployed and parity models.

@@ -1,0 +1,2 @@
+//! Parapet's set-up, demo, test and CI steps.
+fn main() {}
