@@ -1,1 +1,83 @@
-//! Parapet: coding-group encoders (sum, concatenation).
+//! Encoders of coded computation: k queries become r parity queries.
+//!
+//! After *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019), section 3. A coding group holds k queries
+//! `X_1 .. X_k`; row j of the code makes one parity query `P_j` of the same shape. A parity model is trained so that
+//! `F_Pj(P_j) ~ sum_i a_ji F(X_i)`, which lets the decoder solve for predictions that are missing.
+//!
+//! Everything here is pure: `f32` slices in and out, no allocation per query, no IO.
+//!
+//! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed and validated.
+//! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images).
+
+mod code;
+mod concat;
+mod error;
+mod resample;
+mod sum;
+
+pub use code::{Code, CodeSpec, EncoderKind, K_MAX, R_MAX};
+pub use concat::ConcatEncoder;
+pub use error::{CodeError, EncodeError};
+pub use sum::SumEncoder;
+
+/// Makes the parity queries of one coding group.
+pub trait Encoder: Send + Sync + std::fmt::Debug {
+    /// The code whose rows this encoder makes.
+    fn code(&self) -> &Code;
+
+    /// Writes the parity query of `row` (0-based, `< r`) into `parity`.
+    ///
+    /// `queries` holds k slices of equal length, each one or more whole samples in row-major order (the batch axis
+    /// first); `parity` has that same length. Nothing is allocated.
+    ///
+    /// # Errors
+    /// [`EncodeError`] when the row, the number of queries or a length does not fit the code.
+    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32]) -> Result<(), EncodeError>;
+}
+
+/// Builds the encoder that `spec` names for samples of `sample_shape` (without the batch axis).
+///
+/// # Errors
+/// [`CodeError`] when the code itself is invalid or cannot be applied to that shape.
+pub fn build_encoder(spec: &CodeSpec, sample_shape: &[usize]) -> Result<Box<dyn Encoder>, CodeError> {
+    let code = Code::try_from(spec)?;
+    match spec.encoder {
+        EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
+        EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
+    }
+}
+
+/// What every encoder checks before it touches data.
+fn check_group(
+    code: &Code,
+    sample_len: usize,
+    row: usize,
+    queries: &[&[f32]],
+    parity: &[f32],
+) -> Result<(), EncodeError> {
+    if row >= code.r() {
+        return Err(EncodeError::NoSuchRow { row, r: code.r() });
+    }
+    if queries.len() != code.k() {
+        return Err(EncodeError::GroupSize {
+            expected: code.k(),
+            got: queries.len(),
+        });
+    }
+    if parity.is_empty() || !parity.len().is_multiple_of(sample_len) {
+        return Err(EncodeError::PartialSample {
+            len: parity.len(),
+            sample_len,
+        });
+    }
+    for (slot, query) in queries.iter().enumerate() {
+        if query.len() != parity.len() {
+            return Err(EncodeError::UnequalLength {
+                slot,
+                expected: parity.len(),
+                got: query.len(),
+            });
+        }
+    }
+    Ok(())
+}

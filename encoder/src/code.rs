@@ -1,0 +1,315 @@
+//! The code: k queries, r parity rows, and the r x k generator that says how much of each query is in each row.
+
+use serde::{Deserialize, Serialize};
+
+use crate::CodeError;
+
+/// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size scratch stays small.
+pub const K_MAX: usize = 16;
+/// Most parity rows. Every u x u system with u <= R_MAX is solved on the stack.
+pub const R_MAX: usize = 4;
+
+/// Smallest acceptable |determinant| of a square submatrix whose rows are scaled to unit length.
+///
+/// Decoding multiplies the parity models' errors by about its inverse.
+const MIN_DETERMINANT: f64 = 1e-3;
+
+/// How the queries of a group are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EncoderKind {
+    /// `P_j = sum_i a_ji X_i`, any shape (ParM section 3.2).
+    Sum,
+    /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
+    Concat,
+}
+
+impl std::fmt::Display for EncoderKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sum => "sum",
+            Self::Concat => "concat",
+        })
+    }
+}
+
+/// A code as it stands in a configuration or a model repository: unchecked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodeSpec {
+    /// How queries are combined.
+    pub encoder: EncoderKind,
+    /// Queries in a coding group.
+    pub k: usize,
+    /// Parity queries (and parity models) of a group.
+    #[serde(default = "one")]
+    pub r: usize,
+    /// r rows of k coefficients; the default is row j = `[1^j, 2^j, .. k^j]`, so ones for the first row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<Vec<Vec<f32>>>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing predictions solvable from
+/// every choice of u parity rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Code {
+    encoder: EncoderKind,
+    k: usize,
+    r: usize,
+    /// Row-major, r x k.
+    generator: Vec<f32>,
+}
+
+impl Code {
+    /// Queries in a coding group.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Parity rows.
+    pub fn r(&self) -> usize {
+        self.r
+    }
+
+    /// How queries are combined.
+    pub fn encoder(&self) -> EncoderKind {
+        self.encoder
+    }
+
+    /// The k coefficients of parity row `row`; empty when there is no such row.
+    pub fn row(&self, row: usize) -> &[f32] {
+        self.generator
+            .get(row * self.k..(row + 1) * self.k)
+            .unwrap_or_default()
+    }
+
+    /// The coefficient of query `slot` in parity row `row`.
+    pub fn coefficient(&self, row: usize, slot: usize) -> f32 {
+        self.row(row).get(slot).copied().unwrap_or_default()
+    }
+
+    /// A short name for logs and answers, like `concat-k2-r1`.
+    pub fn label(&self) -> String {
+        format!("{}-k{}-r{}", self.encoder, self.k, self.r)
+    }
+
+    /// The spec that makes this code, generator spelled out.
+    pub fn to_spec(&self) -> CodeSpec {
+        CodeSpec {
+            encoder: self.encoder,
+            k: self.k,
+            r: self.r,
+            generator: Some(self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
+        }
+    }
+}
+
+impl TryFrom<&CodeSpec> for Code {
+    type Error = CodeError;
+
+    fn try_from(spec: &CodeSpec) -> Result<Self, CodeError> {
+        let &CodeSpec { encoder, k, r, .. } = spec;
+        if !(2..=K_MAX).contains(&k) {
+            return Err(CodeError::GroupSize { k, max: K_MAX });
+        }
+        let max_rows = k.min(R_MAX);
+        if !(1..=max_rows).contains(&r) {
+            return Err(CodeError::ParityRows { r, k, max: max_rows });
+        }
+        let generator = match &spec.generator {
+            Some(rows) => flatten(rows, k, r)?,
+            None => vandermonde(k, r),
+        };
+        if encoder == EncoderKind::Concat && (r != 1 || generator.iter().any(|&a| a != 1.0)) {
+            return Err(CodeError::ConcatRows { r });
+        }
+        let code = Self {
+            encoder,
+            k,
+            r,
+            generator,
+        };
+        code.check_recoverable()?;
+        Ok(code)
+    }
+}
+
+impl Code {
+    /// Every square submatrix must be invertible: any u missing slots, from any u parity rows (an MDS code).
+    fn check_recoverable(&self) -> Result<(), CodeError> {
+        for size in 1..=self.r {
+            for rows in subsets(self.r, size) {
+                for columns in subsets(self.k, size) {
+                    let mut matrix = [[0.0f64; R_MAX]; R_MAX];
+                    for (i, &row) in rows.iter().enumerate() {
+                        let norm = self
+                            .row(row)
+                            .iter()
+                            .map(|&a| f64::from(a).powi(2))
+                            .sum::<f64>()
+                            .sqrt();
+                        for (j, &column) in columns.iter().enumerate() {
+                            matrix[i][j] = f64::from(self.coefficient(row, column)) / norm;
+                        }
+                    }
+                    if determinant(&mut matrix, size).abs() < MIN_DETERMINANT {
+                        return Err(CodeError::Singular { rows, columns });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Row j is `[1^j, 2^j, .. k^j]`: all minors of a Vandermonde matrix with positive increasing nodes are positive.
+fn vandermonde(k: usize, r: usize) -> Vec<f32> {
+    (0..r)
+        .flat_map(|row| (1..=k).map(move |node| (node as f32).powi(row as i32)))
+        .collect()
+}
+
+fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {
+    if rows.len() != r {
+        let columns = rows.first().map_or(0, Vec::len);
+        return Err(CodeError::GeneratorShape {
+            rows: rows.len(),
+            row: 0,
+            columns,
+            r,
+            k,
+        });
+    }
+    for (row, values) in rows.iter().enumerate() {
+        if values.len() != k {
+            return Err(CodeError::GeneratorShape {
+                rows: r,
+                row,
+                columns: values.len(),
+                r,
+                k,
+            });
+        }
+        for (column, &value) in values.iter().enumerate() {
+            if !value.is_finite() || value == 0.0 {
+                return Err(CodeError::GeneratorValue { row, column, value });
+            }
+        }
+    }
+    Ok(rows.concat())
+}
+
+/// All subsets of `0..n` with `size` members, in lexicographic order.
+fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
+    (0u32..1 << n)
+        .filter(|mask| mask.count_ones() as usize == size)
+        .map(|mask| (0..n).filter(|i| mask & (1 << i) != 0).collect())
+        .collect()
+}
+
+/// Gaussian elimination with partial pivoting on the leading `n` x `n` block; destroys `matrix`.
+fn determinant(matrix: &mut [[f64; R_MAX]; R_MAX], n: usize) -> f64 {
+    let mut product = 1.0;
+    for column in 0..n {
+        let pivot = (column..n)
+            .max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))
+            .unwrap_or(column);
+        if pivot != column {
+            matrix.swap(pivot, column);
+            product = -product;
+        }
+        let pivot_row = matrix[column];
+        product *= pivot_row[column];
+        if pivot_row[column] == 0.0 {
+            return 0.0;
+        }
+        for row in matrix.iter_mut().take(n).skip(column + 1) {
+            let factor = row[column] / pivot_row[column];
+            for (value, pivot_value) in row.iter_mut().zip(pivot_row).take(n).skip(column) {
+                *value -= factor * pivot_value;
+            }
+        }
+    }
+    product
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(encoder: EncoderKind, k: usize, r: usize) -> CodeSpec {
+        CodeSpec {
+            encoder,
+            k,
+            r,
+            generator: None,
+        }
+    }
+
+    #[test]
+    fn default_generator_starts_with_ones() {
+        let code = Code::try_from(&spec(EncoderKind::Sum, 3, 2)).unwrap();
+        assert_eq!(code.row(0), [1.0, 1.0, 1.0]);
+        assert_eq!(code.row(1), [1.0, 2.0, 3.0]);
+        assert_eq!(code.label(), "sum-k3-r2");
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused() {
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 1, 1)),
+            Err(CodeError::GroupSize { k: 1, .. })
+        ));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 99, 1)),
+            Err(CodeError::GroupSize { .. })
+        ));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 2, 3)),
+            Err(CodeError::ParityRows { .. })
+        ));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 2, 0)),
+            Err(CodeError::ParityRows { .. })
+        ));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Concat, 4, 2)),
+            Err(CodeError::ConcatRows { r: 2 })
+        ));
+    }
+
+    #[test]
+    fn a_generator_that_cannot_recover_some_pattern_is_refused() {
+        let mut twice = spec(EncoderKind::Sum, 2, 2);
+        twice.generator = Some(vec![vec![1.0, 1.0], vec![2.0, 2.0]]);
+        assert!(matches!(Code::try_from(&twice), Err(CodeError::Singular { .. })));
+        let mut zero = spec(EncoderKind::Sum, 2, 1);
+        zero.generator = Some(vec![vec![1.0, 0.0]]);
+        assert!(matches!(
+            Code::try_from(&zero),
+            Err(CodeError::GeneratorValue { column: 1, .. })
+        ));
+        let mut short = spec(EncoderKind::Sum, 3, 1);
+        short.generator = Some(vec![vec![1.0, 1.0]]);
+        assert!(matches!(
+            Code::try_from(&short),
+            Err(CodeError::GeneratorShape { columns: 2, .. })
+        ));
+    }
+
+    #[test]
+    fn every_default_code_up_to_k_4_is_valid() {
+        for k in 2..=4 {
+            for r in 1..=2 {
+                assert!(
+                    Code::try_from(&spec(EncoderKind::Sum, k, r)).is_ok(),
+                    "k = {k}, r = {r}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Concatenation for images: the k images of a group, shrunk, side by side in one image (ParM section 4.2.3).
+//!
+//! The parity query has the shape of one image, `[channels, height, width]`. Its grid is 1 x 2 cells for k = 2 and
+//! `ceil(sqrt(k))` squared beyond; images fill it in slot order, row by row, each shrunk to its cell by area averaging;
+//! cells without an image and rests of a size that does not divide evenly stay zero. Channels are kept apart.
+//! A parity model on such a query sees every image at lower resolution instead of k images on top of each other: 2
+//! points better than the sum at k = 2 and 22 at k = 4 on CIFAR-10 (ParM figure 7).
+//!
+//! Decoding is that of a code with one row of ones.
+
+use crate::resample::AxisPlan;
+use crate::{Code, CodeError, EncodeError, Encoder, check_group};
+
+/// The concatenation encoder for samples `[channels, height, width]`.
+#[derive(Debug, Clone)]
+pub struct ConcatEncoder {
+    code: Code,
+    channels: usize,
+    height: usize,
+    width: usize,
+    grid_columns: usize,
+    cell_height: usize,
+    cell_width: usize,
+    rows: AxisPlan,
+    columns: AxisPlan,
+}
+
+impl ConcatEncoder {
+    /// An encoder for samples of `sample_shape`: `[channels, height, width]`, or `[height, width]` for one channel.
+    ///
+    /// # Errors
+    /// [`CodeError::NotAnImage`] when the shape is no image or smaller than the grid.
+    pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
+        let k = code.k();
+        let (grid_rows, grid_columns) = grid(k);
+        let (channels, height, width) = match *sample_shape {
+            [height, width] => (1, height, width),
+            [channels, height, width] => (channels, height, width),
+            _ => (0, 0, 0),
+        };
+        let (cell_height, cell_width) = (height / grid_rows, width / grid_columns);
+        if channels == 0 || cell_height == 0 || cell_width == 0 {
+            return Err(CodeError::NotAnImage {
+                shape: sample_shape.to_vec(),
+                grid: grid_columns,
+                k,
+            });
+        }
+        let rows = AxisPlan::new(height, cell_height);
+        let columns = AxisPlan::new(width, cell_width);
+        Ok(Self {
+            code,
+            channels,
+            height,
+            width,
+            grid_columns,
+            cell_height,
+            cell_width,
+            rows,
+            columns,
+        })
+    }
+
+    fn sample_len(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+
+    /// Shrinks the plane `image` into the cell of `plane` whose top left corner is at (`top`, `left`).
+    fn shrink_into(&self, image: &[f32], plane: &mut [f32], top: usize, left: usize) {
+        for cell_row in 0..self.cell_height {
+            let at = (top + cell_row) * self.width + left;
+            let Some(out) = plane.get_mut(at..at + self.cell_width) else {
+                return;
+            };
+            match (self.rows.integer_factor(), self.columns.integer_factor()) {
+                (Some(1), Some(2)) => {
+                    let source = image.get(cell_row * self.width..).unwrap_or_default();
+                    mean_of_pairs(source, out);
+                }
+                (Some(2), Some(2)) => {
+                    let source = image.get(2 * cell_row * self.width..).unwrap_or_default();
+                    let (upper, lower) = source.split_at(self.width.min(source.len()));
+                    mean_of_quads(upper, lower, out);
+                }
+                _ => self.weighted_mean(image, cell_row, out),
+            }
+        }
+    }
+
+    /// Any factor: every input pixel weighs in with the share of it that the output pixel covers.
+    fn weighted_mean(&self, image: &[f32], cell_row: usize, out: &mut [f32]) {
+        out.fill(0.0);
+        let (first_row, row_weights) = self.rows.cell(cell_row);
+        for (source_row, &row_weight) in image.chunks(self.width).skip(first_row).zip(row_weights) {
+            if row_weight == 0.0 {
+                continue;
+            }
+            for (cell_column, out) in out.iter_mut().enumerate() {
+                let (first, weights) = self.columns.cell(cell_column);
+                let pixels = source_row.get(first..first + weights.len()).unwrap_or_default();
+                let sum: f32 = pixels
+                    .iter()
+                    .zip(weights)
+                    .map(|(pixel, weight)| pixel * weight)
+                    .sum();
+                *out += row_weight * sum;
+            }
+        }
+    }
+}
+
+impl Encoder for ConcatEncoder {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32]) -> Result<(), EncodeError> {
+        let sample_len = self.sample_len();
+        check_group(&self.code, sample_len, row, queries, parity)?;
+        let plane_len = self.height * self.width;
+        let cells = self.grid_columns * (self.height / self.cell_height);
+        let covered = queries.len() == cells && cells * self.cell_height * self.cell_width == plane_len;
+        if !covered {
+            parity.fill(0.0);
+        }
+        for (plane_index, plane) in parity.chunks_exact_mut(plane_len).enumerate() {
+            let at = plane_index * plane_len;
+            for (slot, query) in queries.iter().enumerate() {
+                let image = query.get(at..at + plane_len).unwrap_or_default();
+                let top = slot / self.grid_columns * self.cell_height;
+                let left = slot % self.grid_columns * self.cell_width;
+                self.shrink_into(image, plane, top, left);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows and columns of cells for k images.
+fn grid(k: usize) -> (usize, usize) {
+    let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
+    if k <= side * (side - 1) {
+        (side - 1, side)
+    } else {
+        (side, side)
+    }
+}
+
+fn mean_of_pairs(source: &[f32], out: &mut [f32]) {
+    for (out, pair) in out.iter_mut().zip(source.as_chunks::<2>().0) {
+        *out = (pair[0] + pair[1]) * 0.5;
+    }
+}
+
+fn mean_of_quads(upper: &[f32], lower: &[f32], out: &mut [f32]) {
+    let pairs = upper.as_chunks::<2>().0.iter().zip(lower.as_chunks::<2>().0);
+    for (out, (above, below)) in out.iter_mut().zip(pairs) {
+        *out = ((above[0] + below[0]) + (above[1] + below[1])) * 0.25;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CodeSpec, EncoderKind};
+    use proptest::prelude::*;
+
+    fn encoder(k: usize, shape: &[usize]) -> ConcatEncoder {
+        let code = Code::try_from(&CodeSpec {
+            encoder: EncoderKind::Concat,
+            k,
+            r: 1,
+            generator: None,
+        })
+        .unwrap();
+        ConcatEncoder::new(code, shape).unwrap()
+    }
+
+    #[test]
+    fn two_images_lie_side_by_side() {
+        let encoder = encoder(2, &[1, 2, 4]);
+        let left = [1.0, 3.0, 5.0, 7.0, 2.0, 4.0, 6.0, 8.0];
+        let right = [10.0, 30.0, 50.0, 70.0, 20.0, 40.0, 60.0, 80.0];
+        let mut parity = [0.0; 8];
+        encoder.encode(0, &[&left, &right], &mut parity).unwrap();
+        assert_eq!(parity, [2.0, 6.0, 20.0, 60.0, 3.0, 7.0, 30.0, 70.0]);
+    }
+
+    #[test]
+    fn three_images_leave_the_fourth_cell_empty() {
+        let encoder = encoder(3, &[2, 2]);
+        let (a, b, c) = ([1.0; 4], [2.0; 4], [3.0; 4]);
+        let mut parity = [f32::NAN; 4];
+        encoder.encode(0, &[&a, &b, &c], &mut parity).unwrap();
+        assert_eq!(parity, [1.0, 2.0, 3.0, 0.0]);
+    }
+
+    #[test]
+    fn grids() {
+        assert_eq!(
+            [2, 3, 4, 5, 6, 7, 9].map(grid),
+            [(1, 2), (2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 3)]
+        );
+    }
+
+    #[test]
+    fn shapes_that_are_no_images_are_refused() {
+        let code = Code::try_from(&CodeSpec {
+            encoder: EncoderKind::Concat,
+            k: 4,
+            r: 1,
+            generator: None,
+        })
+        .unwrap();
+        for shape in [&[784][..], &[1, 1, 28], &[1, 2, 3, 4], &[]] {
+            assert!(
+                matches!(
+                    ConcatEncoder::new(code.clone(), shape),
+                    Err(CodeError::NotAnImage { .. })
+                ),
+                "{shape:?}"
+            );
+        }
+    }
+
+    proptest! {
+        /// Area averaging keeps the mean: the cell of a constant image is that constant, whatever the factor, and the
+        /// fast paths agree with the general one.
+        #[test]
+        fn every_cell_holds_its_own_image(
+            k in 2usize..=9, channels in 1usize..3, height in 3usize..40, width in 3usize..40, batch in 1usize..3,
+        ) {
+            let encoder = encoder(k, &[channels, height, width]);
+            let len = batch * channels * height * width;
+            let queries: Vec<Vec<f32>> = (0..k).map(|slot| vec![slot as f32 + 1.0; len]).collect();
+            let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
+            let mut parity = vec![f32::NAN; len];
+            encoder.encode(0, &views, &mut parity).unwrap();
+            for plane in parity.chunks(height * width) {
+                for slot in 0..k {
+                    let top = slot / encoder.grid_columns * encoder.cell_height;
+                    let left = slot % encoder.grid_columns * encoder.cell_width;
+                    for row in top..top + encoder.cell_height {
+                        for column in left..left + encoder.cell_width {
+                            let value = plane[row * width + column];
+                            prop_assert!((value - (slot as f32 + 1.0)).abs() < 1e-4, "slot {slot}: {value}");
+                        }
+                    }
+                }
+            }
+            prop_assert!(parity.iter().all(|value| value.is_finite()));
+        }
+
+        #[test]
+        fn fast_paths_agree_with_the_general_one(image in proptest::collection::vec(-5.0f32..5.0, 12 * 16)) {
+            for k in [2, 4] {
+                let encoder = encoder(k, &[12, 16]);
+                let mut plane = vec![0.0; 12 * 16];
+                encoder.shrink_into(&image, &mut plane, 0, 0);
+                let mut row = vec![0.0; encoder.cell_width];
+                for cell_row in 0..encoder.cell_height {
+                    encoder.weighted_mean(&image, cell_row, &mut row);
+                    for (column, expected) in row.iter().enumerate() {
+                        prop_assert!((plane[cell_row * 16 + column] - expected).abs() < 1e-5);
+                    }
+                }
+            }
+        }
+    }
+}
