@@ -1,2 +1,42 @@
-//! Parapet's set-up, demo, test and CI steps.
-fn main() {}
+//! Parapet's set-up, demo, test and CI steps: `cargo xtask <step>`.
+//!
+//! Each step is a module with an `Args` and a `run`; this file only dispatches.
+
+mod cargo;
+mod native;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Parapet: set-up, demo, test and CI steps.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Debug, Subcommand)]
+enum Step {
+    /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
+    Setup(native::Args),
+    /// Run set-up, then every test of the workspace
+    Test(test::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().step {
+        Step::Setup(args) => native::run(&args),
+        Step::Test(args) => test::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

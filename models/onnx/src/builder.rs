@@ -1,0 +1,308 @@
+//! Builds a graph layer by layer.
+
+use prost::Message;
+
+use crate::proto::{
+    AttributeProto, GraphProto, IR_VERSION, ModelProto, NodeProto, OPSET, OperatorSetIdProto, TensorProto,
+    ValueInfoProto,
+};
+use crate::{BatchNorm, BuildError, Conv};
+
+/// A graph with one input, built by chaining layers; each takes the value of the one before.
+///
+/// Shapes are those of one sample, without the batch axis, and are checked as layers are added. The first layer that
+/// does not fit is reported by [`GraphBuilder::finish`]; layers after it are ignored.
+#[derive(Debug)]
+#[must_use = "a graph is built by `finish`"]
+pub struct GraphBuilder {
+    graph: GraphProto,
+    current: Value,
+    error: Option<BuildError>,
+}
+
+#[derive(Debug, Clone)]
+struct Value {
+    name: String,
+    shape: Vec<usize>,
+}
+
+impl GraphBuilder {
+    /// An empty graph whose input `name` has `shape` (without the batch axis), 32-bit floats.
+    pub fn new(name: &str, shape: &[usize]) -> Self {
+        let input = ValueInfoProto::batch_of(name.to_owned(), shape);
+        let graph = GraphProto {
+            name: Some("parapet".to_owned()),
+            input: vec![input],
+            ..GraphProto::default()
+        };
+        let current = Value {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+        };
+        Self {
+            graph,
+            current,
+            error: None,
+        }
+    }
+
+    /// The shape of the current value, without the batch axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.current.shape
+    }
+
+    /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
+    pub fn conv(self, conv: Conv<'_>) -> Self {
+        let Conv {
+            weights,
+            bias,
+            kernel,
+            stride,
+            padding,
+        } = conv;
+        self.layer("Conv", |layer| {
+            let [channels, height, width] = layer.image()?;
+            let side = |length: usize| {
+                let span = (length + 2 * padding).checked_sub(kernel)?;
+                Some(span.checked_div(stride)? + 1)
+            };
+            let (Some(rows), Some(columns)) = (side(height), side(width)) else {
+                return Err(layer.window(format!("kernel {kernel}, stride {stride}, padding {padding}")));
+            };
+            let out = bias.len();
+            layer.weights("weights", &[out, channels, kernel, kernel], weights)?;
+            layer.weights("bias", &[out], bias)?;
+            layer.attributes = vec![
+                AttributeProto::ints("kernel_shape", &[kernel, kernel]),
+                AttributeProto::ints("strides", &[stride, stride]),
+                AttributeProto::ints("pads", &[padding; 4]),
+            ];
+            Ok(vec![out, rows, columns])
+        })
+    }
+
+    /// A fully connected layer: `[columns]` to `[rows]`, `weights` being rows x columns, row-major, `bias` `[rows]`.
+    pub fn gemm(self, weights: &[f32], bias: &[f32]) -> Self {
+        self.layer("Gemm", |layer| {
+            let &[columns] = layer.input.shape.as_slice() else {
+                return Err(layer.rank("[features]; put a flatten before it"));
+            };
+            layer.weights("weights", &[bias.len(), columns], weights)?;
+            layer.weights("bias", &[bias.len()], bias)?;
+            layer.attributes = vec![AttributeProto::int("transB", 1)];
+            Ok(vec![bias.len()])
+        })
+    }
+
+    /// `max(x, 0)`.
+    pub fn relu(self) -> Self {
+        self.layer("Relu", |layer| Ok(layer.input.shape.clone()))
+    }
+
+    /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the edge is dropped.
+    pub fn max_pool(self, size: usize) -> Self {
+        self.layer("MaxPool", |layer| {
+            let [channels, height, width] = layer.image()?;
+            match (height.checked_div(size), width.checked_div(size)) {
+                (Some(rows @ 1..), Some(columns @ 1..)) => {
+                    layer.attributes = vec![
+                        AttributeProto::ints("kernel_shape", &[size, size]),
+                        AttributeProto::ints("strides", &[size, size]),
+                    ];
+                    Ok(vec![channels, rows, columns])
+                }
+                _ => Err(layer.window(format!("window {size}"))),
+            }
+        })
+    }
+
+    /// The mean of each channel: `[channels, height, width]` to `[channels, 1, 1]`.
+    pub fn global_average_pool(self) -> Self {
+        self.layer("GlobalAveragePool", |layer| {
+            layer.image().map(|[channels, ..]| vec![channels, 1, 1])
+        })
+    }
+
+    /// Any shape to `[elements]`.
+    pub fn flatten(self) -> Self {
+        self.layer("Flatten", |layer| {
+            layer.attributes = vec![AttributeProto::int("axis", 1)];
+            Ok(vec![layer.input.shape.iter().product()])
+        })
+    }
+
+    /// Batch normalisation over channels with fixed statistics.
+    pub fn batch_norm(self, norm: BatchNorm<'_>) -> Self {
+        self.layer("BatchNormalization", |layer| {
+            let [channels, ..] = layer.image()?;
+            layer.weights("scale", &[channels], norm.scale)?;
+            layer.weights("bias", &[channels], norm.bias)?;
+            layer.weights("mean", &[channels], norm.mean)?;
+            layer.weights("variance", &[channels], norm.variance)?;
+            layer.attributes = vec![AttributeProto::float("epsilon", norm.epsilon)];
+            Ok(layer.input.shape.clone())
+        })
+    }
+
+    /// Softmax over the last axis.
+    pub fn softmax(self) -> Self {
+        self.layer("Softmax", |layer| {
+            layer.attributes = vec![AttributeProto::int("axis", -1)];
+            Ok(layer.input.shape.clone())
+        })
+    }
+
+    /// A residual block: the current value goes through `main` and through `shortcut` (`|graph| graph` for the
+    /// identity), and their ends are added.
+    pub fn residual(self, main: impl FnOnce(Self) -> Self, shortcut: impl FnOnce(Self) -> Self) -> Self {
+        let start = self.current.clone();
+        let mut graph = main(self);
+        let main_end = std::mem::replace(&mut graph.current, start);
+        shortcut(graph).layer("Add", |layer| {
+            if layer.input.shape != main_end.shape {
+                let (main, shortcut) = (main_end.shape, layer.input.shape.clone());
+                return Err(BuildError::Branches {
+                    layer: layer.name.clone(),
+                    main,
+                    shortcut,
+                });
+            }
+            layer.inputs.push(main_end.name);
+            Ok(main_end.shape)
+        })
+    }
+
+    /// The finished file's bytes; the last layer's value becomes the output `name`.
+    ///
+    /// # Errors
+    /// If a layer did not fit.
+    pub fn finish(mut self, name: &str) -> Result<Vec<u8>, BuildError> {
+        if self.graph.node.is_empty() {
+            self = self.layer("Identity", |layer| Ok(layer.input.shape.clone()));
+        }
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let Self {
+            mut graph, current, ..
+        } = self;
+        if let Some(last) = graph.node.last_mut() {
+            last.output = vec![name.to_owned()];
+        }
+        graph.output = vec![ValueInfoProto::batch_of(name.to_owned(), &current.shape)];
+        let model = ModelProto {
+            ir_version: Some(IR_VERSION),
+            producer_name: Some("parapet".to_owned()),
+            graph: Some(graph),
+            opset_import: vec![OperatorSetIdProto {
+                domain: Some(String::new()),
+                version: Some(OPSET),
+            }],
+        };
+        Ok(model.encode_to_vec())
+    }
+
+    fn layer(
+        mut self,
+        operator: &str,
+        define: impl FnOnce(&mut Layer) -> Result<Vec<usize>, BuildError>,
+    ) -> Self {
+        if self.error.is_some() {
+            return self;
+        }
+        let mut layer = Layer {
+            name: format!("{operator}_{}", self.graph.node.len()),
+            inputs: vec![self.current.name.clone()],
+            input: self.current.clone(),
+            attributes: Vec::new(),
+            initialisers: Vec::new(),
+        };
+        match define(&mut layer) {
+            Ok(shape) => {
+                let output = format!("{}_output", layer.name);
+                self.current = Value {
+                    name: output.clone(),
+                    shape,
+                };
+                self.graph.initializer.append(&mut layer.initialisers);
+                self.graph.node.push(NodeProto {
+                    input: layer.inputs,
+                    output: vec![output],
+                    name: Some(layer.name),
+                    op_type: Some(operator.to_owned()),
+                    attribute: layer.attributes,
+                });
+            }
+            Err(error) => self.error = Some(error),
+        }
+        self
+    }
+}
+
+/// A layer while it is being defined.
+struct Layer {
+    name: String,
+    input: Value,
+    inputs: Vec<String>,
+    attributes: Vec<AttributeProto>,
+    initialisers: Vec<TensorProto>,
+}
+
+impl Layer {
+    fn image(&self) -> Result<[usize; 3], BuildError> {
+        let wanted = "[channels, height, width]";
+        self.input
+            .shape
+            .as_slice()
+            .try_into()
+            .map_err(|_| self.rank(wanted))
+    }
+
+    fn weights(&mut self, what: &'static str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
+        let wanted = dims.iter().product();
+        if values.len() != wanted {
+            let (layer, shape) = (self.name.clone(), self.input.shape.clone());
+            return Err(BuildError::Weights {
+                layer,
+                what,
+                found: values.len(),
+                wanted,
+                shape,
+            });
+        }
+        let name = format!("{}_{what}", self.name);
+        self.inputs.push(name.clone());
+        self.initialisers.push(TensorProto::floats(name, dims, values));
+        Ok(())
+    }
+
+    fn rank(&self, wanted: &'static str) -> BuildError {
+        BuildError::Rank {
+            layer: self.name.clone(),
+            wanted,
+            shape: self.input.shape.clone(),
+        }
+    }
+
+    fn window(&self, what: String) -> BuildError {
+        BuildError::Window {
+            layer: self.name.clone(),
+            what,
+            shape: self.input.shape.clone(),
+        }
+    }
+}
+
+/// A model that computes `weights * x + bias` exactly as written: input `input` of `input_shape`, output `output` of
+/// `[bias.len()]`; `weights` has a row for each output and a column for each input element, row-major.
+///
+/// For tests that need a model whose answers, and whose parity model, are known in closed form.
+///
+/// # Errors
+/// If `weights` has not `bias.len()` times the input's elements.
+pub fn linear_model(input_shape: &[usize], weights: &[f32], bias: &[f32]) -> Result<Vec<u8>, BuildError> {
+    GraphBuilder::new("input", input_shape)
+        .flatten()
+        .gemm(weights, bias)
+        .finish("output")
+}

@@ -1,0 +1,199 @@
+//! The subset of ONNX's protobuf schema (`onnx.proto`, proto2) that the builder writes. Field numbers are the schema's.
+
+use prost::{Message, Oneof};
+
+/// IR version 8, which goes with opset 17.
+pub(crate) const IR_VERSION: i64 = 8;
+/// Version of the default operator set.
+pub(crate) const OPSET: i64 = 17;
+/// `TensorProto.DataType.FLOAT`.
+pub(crate) const FLOAT: i32 = 1;
+
+/// `AttributeProto.AttributeType`.
+pub(crate) mod attribute_type {
+    pub(crate) const FLOAT: i32 = 1;
+    pub(crate) const INT: i32 = 2;
+    pub(crate) const INTS: i32 = 7;
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ModelProto {
+    #[prost(int64, optional, tag = "1")]
+    pub(crate) ir_version: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) producer_name: Option<String>,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "8")]
+    pub(crate) opset_import: Vec<OperatorSetIdProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OperatorSetIdProto {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) domain: Option<String>,
+    #[prost(int64, optional, tag = "2")]
+    pub(crate) version: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) node: Vec<NodeProto>,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) name: Option<String>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) initializer: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    pub(crate) output: Vec<ValueInfoProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) output: Vec<String>,
+    #[prost(string, optional, tag = "3")]
+    pub(crate) name: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub(crate) op_type: Option<String>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) attribute: Vec<AttributeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AttributeProto {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) name: Option<String>,
+    #[prost(float, optional, tag = "2")]
+    pub(crate) f: Option<f32>,
+    #[prost(int64, optional, tag = "3")]
+    pub(crate) i: Option<i64>,
+    #[prost(int64, repeated, packed = "false", tag = "8")]
+    pub(crate) ints: Vec<i64>,
+    #[prost(int32, optional, tag = "20")]
+    pub(crate) r#type: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TensorProto {
+    #[prost(int64, repeated, packed = "false", tag = "1")]
+    pub(crate) dims: Vec<i64>,
+    #[prost(int32, optional, tag = "2")]
+    pub(crate) data_type: Option<i32>,
+    #[prost(string, optional, tag = "8")]
+    pub(crate) name: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "9")]
+    pub(crate) raw_data: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ValueInfoProto {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) name: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) r#type: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) tensor_type: Option<TensorTypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TensorTypeProto {
+    #[prost(int32, optional, tag = "1")]
+    pub(crate) elem_type: Option<i32>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) shape: Option<TensorShapeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TensorShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) dim: Vec<DimensionProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DimensionProto {
+    #[prost(oneof = "Dimension", tags = "1, 2")]
+    pub(crate) value: Option<Dimension>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(crate) enum Dimension {
+    #[prost(int64, tag = "1")]
+    Value(i64),
+    #[prost(string, tag = "2")]
+    Param(String),
+}
+
+impl AttributeProto {
+    pub(crate) fn float(name: &str, value: f32) -> Self {
+        Self {
+            f: Some(value),
+            ..Self::empty(name, attribute_type::FLOAT)
+        }
+    }
+
+    pub(crate) fn int(name: &str, value: i64) -> Self {
+        Self {
+            i: Some(value),
+            ..Self::empty(name, attribute_type::INT)
+        }
+    }
+
+    pub(crate) fn ints(name: &str, values: &[usize]) -> Self {
+        let ints = values.iter().map(|&value| value as i64).collect();
+        Self {
+            ints,
+            ..Self::empty(name, attribute_type::INTS)
+        }
+    }
+
+    fn empty(name: &str, r#type: i32) -> Self {
+        Self {
+            name: Some(name.to_owned()),
+            r#type: Some(r#type),
+            ..Self::default()
+        }
+    }
+}
+
+impl TensorProto {
+    /// 32-bit floats, row-major.
+    pub(crate) fn floats(name: String, dims: &[usize], values: &[f32]) -> Self {
+        Self {
+            dims: dims.iter().map(|&dim| dim as i64).collect(),
+            data_type: Some(FLOAT),
+            name: Some(name),
+            raw_data: Some(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+        }
+    }
+}
+
+impl ValueInfoProto {
+    /// A float tensor of `shape` behind a batch axis of any length.
+    pub(crate) fn batch_of(name: String, shape: &[usize]) -> Self {
+        let batch = Dimension::Param("batch".to_owned());
+        let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
+        let dim = std::iter::once(batch)
+            .chain(fixed)
+            .map(|value| DimensionProto { value: Some(value) })
+            .collect();
+        let tensor = TensorTypeProto {
+            elem_type: Some(FLOAT),
+            shape: Some(TensorShapeProto { dim }),
+        };
+        Self {
+            name: Some(name),
+            r#type: Some(TypeProto {
+                tensor_type: Some(tensor),
+            }),
+        }
+    }
+}

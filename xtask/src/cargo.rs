@@ -1,0 +1,42 @@
+//! Runs cargo as a child.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{native, workspace};
+
+/// A cargo command in the root of the checkout.
+///
+/// `.cargo/config.toml` alone spells the path of our libtorch: each other spelling would compile torch-sys again, so the
+/// value that the outer cargo handed us is taken out of the child's environment.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(workspace::root()).args(args);
+    if native::users_libtorch().is_none() {
+        command.env_remove("LIBTORCH");
+    }
+    command
+}
+
+/// Runs cargo with `args`; its output goes to the terminal.
+///
+/// # Errors
+/// If cargo cannot be started or does not succeed.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    let line = format!("cargo {}", args.join(" "));
+    eprintln!("$ {line}");
+    let status = cargo(args)
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    ensure!(status.success(), "`{line}` failed ({status})");
+    Ok(())
+}
+
+/// Whether the cargo subcommand `name` is installed.
+pub(crate) fn has(name: &str) -> bool {
+    cargo(&[name, "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+}

@@ -1,0 +1,139 @@
+//! What is fetched, and which parts of it are kept.
+
+/// A native library: its wheels and the files of them that are kept.
+#[derive(Debug)]
+pub(super) struct Component {
+    /// Its name in messages.
+    pub(super) title: &'static str,
+    /// Its folder under `.native`.
+    pub(super) folder: &'static str,
+    /// Pinned wheels in pip's requirements format.
+    pub(super) requirements: &'static str,
+    /// Size of all wheels, bytes; for the progress bar.
+    pub(super) download_bytes: u64,
+    /// What of the wheels is kept; the first rule that matches a wheel's entry counts.
+    pub(super) rules: &'static [Rule],
+    /// Files written besides: path and contents.
+    pub(super) written: &'static [(&'static str, &'static str)],
+    /// Symbolic links made besides: path and target.
+    pub(super) links: &'static [(&'static str, &'static str)],
+}
+
+/// Entries of a wheel whose path begins with `from` go to `to` plus the rest of their path.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+}
+
+const fn rule(from: &'static str, to: &'static str) -> Rule {
+    Rule { from, to }
+}
+
+/// libtorch for the CPU.
+///
+/// Every x86-64 wheel of torch is a CUDA build. Its `libtorch.so` is an empty shim that pulls in `libtorch_cuda.so`, so a
+/// linker script stands in for it; without `libtorch_cuda.so` in the folder torch-sys links the CPU part only. That part
+/// has versioned symbols of the CUDA runtime and of CUPTI: both libraries must be there, a driver need not.
+pub(super) const LIBTORCH: Component = Component {
+    title: "libtorch",
+    folder: "libtorch",
+    requirements: include_str!("../../requirements/libtorch.txt"),
+    download_bytes: 530_604_548 + 2_243_632 + 10_715_597,
+    rules: &[
+        rule("torch/lib/libtorch_cpu.so", "lib/libtorch_cpu.so"),
+        rule("torch/lib/libc10.so", "lib/libc10.so"),
+        rule("torch/lib/libgomp.so.1", "lib/libgomp.so.1"),
+        rule("torch/include/", "include/"),
+        rule("torch-2.11.0.dist-info/licenses/", "licenses/torch/"),
+        rule("nvidia/cu13/lib/libcudart.so.13", "lib/libcudart.so.13"),
+        rule("nvidia/cu13/lib/libcupti.so.13", "lib/libcupti.so.13"),
+        rule(
+            "nvidia_cuda_runtime-13.0.96.dist-info/licenses/",
+            "licenses/cuda-runtime/",
+        ),
+        rule(
+            "nvidia_cuda_cupti-13.0.85.dist-info/licenses/",
+            "licenses/cuda-cupti/",
+        ),
+    ],
+    written: &[
+        ("lib/libtorch.so", "INPUT(-ltorch_cpu -lc10)\n"),
+        ("lib/libgomp.so", "INPUT(libgomp.so.1)\n"),
+        ("build-version", "2.11.0\n"),
+    ],
+    links: &[],
+};
+
+/// ONNX Runtime for the CPU.
+pub(super) const ONNX_RUNTIME: Component = Component {
+    title: "ONNX Runtime",
+    folder: "onnxruntime",
+    requirements: include_str!("../../requirements/onnxruntime.txt"),
+    download_bytes: 23_753_652,
+    rules: &[
+        rule(
+            "onnxruntime/capi/libonnxruntime.so.1.31.1",
+            "libonnxruntime.so.1.31.1",
+        ),
+        rule("onnxruntime/LICENSE", "licenses/LICENSE"),
+        rule(
+            "onnxruntime/ThirdPartyNotices.txt",
+            "licenses/ThirdPartyNotices.txt",
+        ),
+    ],
+    written: &[],
+    links: &[("libonnxruntime.so", "libonnxruntime.so.1.31.1")],
+};
+
+impl Component {
+    /// What identifies an installation: another pin or another layout asks for a fresh one.
+    pub(super) fn stamp(&self) -> String {
+        format!(
+            "{}{:?}{:?}{:?}\n",
+            self.requirements, self.rules, self.written, self.links
+        )
+    }
+
+    /// Where the wheel's entry `path` goes, relative to the component's folder; nothing if it isn't kept.
+    pub(super) fn destination(&self, path: &str) -> Option<String> {
+        self.rules.iter().find_map(|rule| {
+            let rest = path.strip_prefix(rule.from)?;
+            (rest.is_empty() || rule.from.ends_with('/')).then(|| format!("{}{rest}", rule.to))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuda_and_python_parts_are_left_out() {
+        let kept = |path| LIBTORCH.destination(path);
+        assert_eq!(
+            kept("torch/lib/libtorch_cpu.so").as_deref(),
+            Some("lib/libtorch_cpu.so")
+        );
+        assert_eq!(
+            kept("torch/include/torch/torch.h").as_deref(),
+            Some("include/torch/torch.h")
+        );
+        assert_eq!(kept("torch/lib/libtorch_cuda.so"), None);
+        assert_eq!(kept("torch/lib/libtorch.so"), None);
+        assert_eq!(kept("torch/__init__.py"), None);
+    }
+
+    #[test]
+    fn every_wheel_is_pinned_and_hashed() {
+        for component in [&LIBTORCH, &ONNX_RUNTIME] {
+            for line in component
+                .requirements
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+            {
+                assert!(line.contains("==") && line.contains("--hash=sha256:"), "{line}");
+            }
+        }
+    }
+}

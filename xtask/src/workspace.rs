@@ -1,0 +1,17 @@
+//! Where things lie in the checkout.
+
+use std::path::{Path, PathBuf};
+
+/// The root of the checkout: the folder above this crate's.
+pub(crate) fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest
+        .parent()
+        .map_or_else(|| manifest.clone(), Path::to_path_buf)
+}
+
+/// The git-ignored folder that holds the native libraries.
+pub(crate) fn native() -> PathBuf {
+    root().join(".native")
+}
