@@ -1,5 +1,7 @@
 //! What each invariant means, one story at a time.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod harness;
 
 use std::time::Duration;
