@@ -61,14 +61,17 @@ pub enum TrainError {
         /// The step.
         step: usize,
     },
-    /// A file of the model repository cannot be read.
+    /// A model of the repository that cannot be trained for.
     #[error("{}: {reason}", path.display())]
     Entry {
-        /// The file.
+        /// The model's entry.
         path: PathBuf,
         /// What is wrong, and the fix.
-        reason: String,
+        reason: &'static str,
     },
+    /// The model repository cannot be read or written.
+    #[error(transparent)]
+    Repository(#[from] parapet_repository::RepositoryError),
     /// A file or folder cannot be written.
     #[error("{}: cannot write: {source}", path.display())]
     Write {
@@ -90,7 +93,9 @@ impl TrainError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::OtherData { .. } => true,
-            Self::Classes { .. } | Self::TooFewSamples { .. } | Self::Entry { .. } => true,
+            Self::Classes { .. } | Self::TooFewSamples { .. } | Self::Entry { .. } | Self::Repository(_) => {
+                true
+            }
             Self::Network(error) => {
                 matches!(
                     error,

@@ -12,7 +12,7 @@ mod evaluation;
 pub mod network;
 mod training;
 
-pub use entry::{CodeSection, DeployedModel, ModelCard, write_entry};
+pub use entry::{DeployedModel, code_metadata, write_entry};
 pub use error::TrainError;
 pub use evaluation::{Evaluation, accuracy, evaluate};
 pub use training::{DeployedRun, ParityRun, StepReport, train_deployed, train_parity};

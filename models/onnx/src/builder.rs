@@ -30,20 +30,10 @@ impl GraphBuilder {
     /// An empty graph whose input `name` has `shape` (without the batch axis), 32-bit floats.
     pub fn new(name: &str, shape: &[usize]) -> Self {
         let input = ValueInfoProto::batch_of(name.to_owned(), shape);
-        let graph = GraphProto {
-            name: Some("parapet".to_owned()),
-            input: vec![input],
-            ..GraphProto::default()
-        };
-        let current = Value {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-        };
-        Self {
-            graph,
-            current,
-            error: None,
-        }
+        let graph =
+            GraphProto { name: Some("parapet".to_owned()), input: vec![input], ..GraphProto::default() };
+        let current = Value { name: name.to_owned(), shape: shape.to_vec() };
+        Self { graph, current, error: None }
     }
 
     /// The shape of the current value, without the batch axis.
@@ -53,13 +43,7 @@ impl GraphBuilder {
 
     /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
     pub fn conv(self, conv: Conv<'_>) -> Self {
-        let Conv {
-            weights,
-            bias,
-            kernel,
-            stride,
-            padding,
-        } = conv;
+        let Conv { weights, bias, kernel, stride, padding } = conv;
         self.layer("Conv", |layer| {
             let [channels, height, width] = layer.image()?;
             let side = |length: usize| {
@@ -118,9 +102,7 @@ impl GraphBuilder {
 
     /// The mean of each channel: `[channels, height, width]` to `[channels, 1, 1]`.
     pub fn global_average_pool(self) -> Self {
-        self.layer("GlobalAveragePool", |layer| {
-            layer.image().map(|[channels, ..]| vec![channels, 1, 1])
-        })
+        self.layer("GlobalAveragePool", |layer| layer.image().map(|[channels, ..]| vec![channels, 1, 1]))
     }
 
     /// Any shape to `[elements]`.
@@ -161,11 +143,7 @@ impl GraphBuilder {
         shortcut(graph).layer("Add", |layer| {
             if layer.input.shape != main_end.shape {
                 let (main, shortcut) = (main_end.shape, layer.input.shape.clone());
-                return Err(BuildError::Branches {
-                    layer: layer.name.clone(),
-                    main,
-                    shortcut,
-                });
+                return Err(BuildError::Branches { layer: layer.name.clone(), main, shortcut });
             }
             layer.inputs.push(main_end.name);
             Ok(main_end.shape)
@@ -183,9 +161,7 @@ impl GraphBuilder {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let Self {
-            mut graph, current, ..
-        } = self;
+        let Self { mut graph, current, .. } = self;
         if let Some(last) = graph.node.last_mut() {
             last.output = vec![name.to_owned()];
         }
@@ -194,10 +170,7 @@ impl GraphBuilder {
             ir_version: Some(IR_VERSION),
             producer_name: Some("parapet".to_owned()),
             graph: Some(graph),
-            opset_import: vec![OperatorSetIdProto {
-                domain: Some(String::new()),
-                version: Some(OPSET),
-            }],
+            opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) }],
         };
         Ok(model.encode_to_vec())
     }
@@ -220,10 +193,7 @@ impl GraphBuilder {
         match define(&mut layer) {
             Ok(shape) => {
                 let output = format!("{}_output", layer.name);
-                self.current = Value {
-                    name: output.clone(),
-                    shape,
-                };
+                self.current = Value { name: output.clone(), shape };
                 self.graph.initializer.append(&mut layer.initialisers);
                 self.graph.node.push(NodeProto {
                     input: layer.inputs,
@@ -251,24 +221,14 @@ struct Layer {
 impl Layer {
     fn image(&self) -> Result<[usize; 3], BuildError> {
         let wanted = "[channels, height, width]";
-        self.input
-            .shape
-            .as_slice()
-            .try_into()
-            .map_err(|_| self.rank(wanted))
+        self.input.shape.as_slice().try_into().map_err(|_| self.rank(wanted))
     }
 
     fn weights(&mut self, what: &'static str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
         let wanted = dims.iter().product();
         if values.len() != wanted {
             let (layer, shape) = (self.name.clone(), self.input.shape.clone());
-            return Err(BuildError::Weights {
-                layer,
-                what,
-                found: values.len(),
-                wanted,
-                shape,
-            });
+            return Err(BuildError::Weights { layer, what, found: values.len(), wanted, shape });
         }
         let name = format!("{}_{what}", self.name);
         self.inputs.push(name.clone());
@@ -277,19 +237,11 @@ impl Layer {
     }
 
     fn rank(&self, wanted: &'static str) -> BuildError {
-        BuildError::Rank {
-            layer: self.name.clone(),
-            wanted,
-            shape: self.input.shape.clone(),
-        }
+        BuildError::Rank { layer: self.name.clone(), wanted, shape: self.input.shape.clone() }
     }
 
     fn window(&self, what: String) -> BuildError {
-        BuildError::Window {
-            layer: self.name.clone(),
-            what,
-            shape: self.input.shape.clone(),
-        }
+        BuildError::Window { layer: self.name.clone(), what, shape: self.input.shape.clone() }
     }
 }
 
@@ -301,8 +253,5 @@ impl Layer {
 /// # Errors
 /// If `weights` has not `bias.len()` times the input's elements.
 pub fn linear_model(input_shape: &[usize], weights: &[f32], bias: &[f32]) -> Result<Vec<u8>, BuildError> {
-    GraphBuilder::new("input", input_shape)
-        .flatten()
-        .gemm(weights, bias)
-        .finish("output")
+    GraphBuilder::new("input", input_shape).flatten().gemm(weights, bias).finish("output")
 }

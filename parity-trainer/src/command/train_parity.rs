@@ -6,7 +6,9 @@ use std::time::Instant;
 use parapet_encoder::{CodeSpec, EncoderKind, build_encoder};
 use parity_trainer::data::{Augment, DataSet};
 use parity_trainer::network::{Network, NetworkSpec};
-use parity_trainer::{CodeSection, DeployedModel, Evaluation, ParityRun, TrainError, evaluate, write_entry};
+use parity_trainer::{
+    DeployedModel, Evaluation, ParityRun, TrainError, code_metadata, evaluate, write_entry,
+};
 use serde::Serialize;
 
 use super::{OutputArgs, augmentation, load_data, provenance, rounded};
@@ -119,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     let seconds = begun.elapsed().as_secs_f64();
     let evaluation = evaluate(&deployed.network, &network, &run.code, run.row, &data.test, GROUPINGS)?;
 
-    let section = CodeSection::new(&deployed.name, run.row, &run.code)?;
+    let section = code_metadata(&deployed.name, run.row, &run.code)?;
     let training = training_table(args, &data, &evaluation);
     let place = write_entry(&args.output.out, &args.output.name, &network, Some(section), training)?;
     args.output.write_json(&Report {

@@ -1,0 +1,73 @@
+//! Where connections come from.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep_until};
+
+/// A source of connections; tests have one in memory.
+pub(crate) trait Accept: Send {
+    /// A connection.
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next connection; cancel-safe.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<TcpStream> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        // Responses are written whole; Nagle's algorithm would hold the last segment back for an acknowledgement.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// Accepts until it succeeds, with a pause after each failure that the next connection would meet as well.
+pub(crate) struct Acceptor<A> {
+    source: A,
+    /// The pause after the last failure, and when it ends; kept here so that cancelling the wait does not cut it short.
+    pause: Option<(Duration, Instant)>,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl<A: Accept> Acceptor<A> {
+    pub(crate) fn new(source: A) -> Self {
+        Self { source, pause: None }
+    }
+
+    /// Waits for the next connection; cancel-safe.
+    pub(crate) async fn next(&mut self) -> A::Io {
+        loop {
+            if let Some((_, end)) = self.pause {
+                sleep_until(end).await;
+            }
+            match self.source.accept().await {
+                Ok(io) => {
+                    self.pause = None;
+                    return io;
+                }
+                Err(error) if is_about_one_connection(&error) => tracing::debug!(%error, "connection lost"),
+                Err(error) => {
+                    let pause = self.pause.map_or(FIRST_PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
+                    tracing::warn!(%error, ?pause, "cannot accept connections");
+                    self.pause = Some((pause, Instant::now() + pause));
+                }
+            }
+        }
+    }
+}
+
+fn is_about_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected
+    )
+}

@@ -1,0 +1,182 @@
+//! The accept loop on connections in memory, in paused time.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::routing::get;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+
+type Arrivals = mpsc::Receiver<io::Result<DuplexStream>>;
+
+impl Accept for Arrivals {
+    type Io = DuplexStream;
+
+    async fn accept(&mut self) -> io::Result<DuplexStream> {
+        match self.recv().await {
+            Some(arrival) => arrival,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+struct Server {
+    arrivals: mpsc::Sender<io::Result<DuplexStream>>,
+    shutdown: oneshot::Sender<()>,
+    answer_slow: Arc<Notify>,
+    ended: JoinHandle<DrainReport>,
+}
+
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// `/` answers at once, `/slow` when told to, `/large` with a megabyte.
+    fn start(limits: Limits) -> Self {
+        let answer_slow = Arc::new(Notify::new());
+        let told = answer_slow.clone();
+        let app = Router::new()
+            .route("/", get(async || "ok"))
+            .route("/slow", get(async move || told.notified().await))
+            .route("/large", get(async || vec![0; 1 << 20]));
+        let (arrivals, source) = mpsc::channel(16);
+        let (shutdown, asked) = oneshot::channel::<()>();
+        let asked = async move { asked.await.unwrap_or(()) };
+        let ended = tokio::spawn(serve_from(source, app, limits, asked, GRACE));
+        Self { arrivals, shutdown, answer_slow, ended }
+    }
+
+    async fn connect(&self) -> DuplexStream {
+        let (client, server) = duplex(4096);
+        self.arrivals.send(Ok(server)).await.unwrap();
+        client
+    }
+
+    async fn shut_down(self) -> DrainReport {
+        self.shutdown.send(()).unwrap();
+        self.ended.await.unwrap()
+    }
+}
+
+async fn send(client: &mut DuplexStream, path: &str) {
+    client.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+}
+
+async fn receive(client: &mut DuplexStream) -> String {
+    let mut buffer = [0; 4096];
+    let length = client.read(&mut buffer).await.unwrap();
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+/// Lets every task run until it waits.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_serves_one_request_after_another() {
+    let server = Server::start(Limits::default());
+    let mut client = server.connect().await;
+    for _ in 0..3 {
+        send(&mut client, "/").await;
+        assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(server.shut_down().await, DrainReport { drained: 1, aborted: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_does_not_arrive_closes_the_connection() {
+    let limits = Limits { header_read_timeout: Duration::from_secs(3), ..Limits::default() };
+    let server = Server::start(limits);
+    let start = Instant::now();
+    for beginning in ["", "GET / HTTP/1.1\r\nhos"] {
+        let mut client = server.connect().await;
+        client.write_all(beginning.as_bytes()).await.unwrap();
+        receive(&mut client).await;
+    }
+    assert_eq!(start.elapsed().as_secs(), 6);
+    // The same holds between two requests.
+    let mut client = server.connect().await;
+    send(&mut client, "/").await;
+    receive(&mut client).await;
+    assert_eq!(receive(&mut client).await, "");
+    assert_eq!(start.elapsed().as_secs(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_is_too_large_is_refused() {
+    let server = Server::start(Limits { max_header_bytes: 1024, ..Limits::default() });
+    let mut client = server.connect().await;
+    send(&mut client, &format!("/{}", "x".repeat(1024))).await;
+    assert!(receive(&mut client).await.starts_with("HTTP/1.1 431"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_is_closed() {
+    let limits = Limits { max_connections: 1, write_timeout: Duration::from_secs(2), ..Limits::default() };
+    let server = Server::start(limits);
+    let start = Instant::now();
+    let mut stalled = server.connect().await;
+    send(&mut stalled, "/large").await;
+    let mut next = server.connect().await;
+    send(&mut next, "/").await;
+    receive(&mut next).await;
+    assert_eq!(start.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_beyond_the_limit_wait() {
+    let server = Server::start(Limits { max_connections: 1, ..Limits::default() });
+    let first = server.connect().await;
+    settle().await;
+    let mut second = server.connect().await;
+    send(&mut second, "/").await;
+    let waiting = tokio::time::timeout(Duration::from_secs(1), receive(&mut second)).await;
+    assert!(waiting.is_err());
+    drop(first);
+    assert!(receive(&mut second).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepting_goes_on_after_errors() {
+    let server = Server::start(Limits::default());
+    let start = Instant::now();
+    for kind in [io::ErrorKind::OutOfMemory, io::ErrorKind::ConnectionAborted, io::ErrorKind::OutOfMemory] {
+        server.arrivals.send(Err(kind.into())).await.unwrap();
+    }
+    let mut client = server.connect().await;
+    send(&mut client, "/").await;
+    assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
+    assert!((30..40).contains(&start.elapsed().as_millis()), "10 ms, then 20 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_in_flight_is_answered_while_idle_connections_close() {
+    let server = Server::start(Limits::default());
+    let mut fresh = server.connect().await;
+    let mut busy = server.connect().await;
+    send(&mut busy, "/slow").await;
+    settle().await;
+    let answer_slow = server.answer_slow.clone();
+    let drained = tokio::spawn(server.shut_down());
+    assert_eq!(receive(&mut fresh).await, "");
+    answer_slow.notify_one();
+    let answer = receive(&mut busy).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+    assert_eq!(drained.await.unwrap(), DrainReport { drained: 2, aborted: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_ends() {
+    let server = Server::start(Limits::default());
+    let mut busy = server.connect().await;
+    send(&mut busy, "/slow").await;
+    settle().await;
+    let start = Instant::now();
+    assert_eq!(server.shut_down().await, DrainReport { drained: 0, aborted: 1 });
+    assert_eq!(start.elapsed(), GRACE);
+    assert_eq!(receive(&mut busy).await, "");
+}

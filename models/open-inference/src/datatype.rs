@@ -1,0 +1,117 @@
+//! Element types of tensors.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Element type of a tensor, by its name in the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "the names are the protocol's own")]
+pub enum Datatype {
+    Bool,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Fp16,
+    Bf16,
+    Fp32,
+    Fp64,
+    /// Byte strings, each preceded by its length as a little-endian `u32`.
+    Bytes,
+}
+
+impl Datatype {
+    /// Every datatype of the protocol.
+    pub const ALL: [Self; 14] = [
+        Self::Bool,
+        Self::Uint8,
+        Self::Uint16,
+        Self::Uint32,
+        Self::Uint64,
+        Self::Int8,
+        Self::Int16,
+        Self::Int32,
+        Self::Int64,
+        Self::Fp16,
+        Self::Bf16,
+        Self::Fp32,
+        Self::Fp64,
+        Self::Bytes,
+    ];
+
+    /// Bytes of one element; `None` for [`Datatype::Bytes`], whose elements differ in length.
+    pub const fn size(self) -> Option<usize> {
+        match self {
+            Self::Bool | Self::Uint8 | Self::Int8 => Some(1),
+            Self::Uint16 | Self::Int16 | Self::Fp16 | Self::Bf16 => Some(2),
+            Self::Uint32 | Self::Int32 | Self::Fp32 => Some(4),
+            Self::Uint64 | Self::Int64 | Self::Fp64 => Some(8),
+            Self::Bytes => None,
+        }
+    }
+
+    /// The protocol's name of the datatype.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "BOOL",
+            Self::Uint8 => "UINT8",
+            Self::Uint16 => "UINT16",
+            Self::Uint32 => "UINT32",
+            Self::Uint64 => "UINT64",
+            Self::Int8 => "INT8",
+            Self::Int16 => "INT16",
+            Self::Int32 => "INT32",
+            Self::Int64 => "INT64",
+            Self::Fp16 => "FP16",
+            Self::Bf16 => "BF16",
+            Self::Fp32 => "FP32",
+            Self::Fp64 => "FP64",
+            Self::Bytes => "BYTES",
+        }
+    }
+
+    /// Whether the contents can be written as JSON at all: the protocol sends FP16 and BF16 in binary form only.
+    pub const fn has_json_form(self) -> bool {
+        !matches!(self, Self::Fp16 | Self::Bf16)
+    }
+}
+
+impl fmt::Display for Datatype {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// The name is none of the protocol's datatypes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown datatype")]
+pub struct UnknownDatatype;
+
+impl FromStr for Datatype {
+    type Err = UnknownDatatype;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|datatype| datatype.name() == name).ok_or(UnknownDatatype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_agree_with_serde_and_parse_back() {
+        for datatype in Datatype::ALL {
+            assert_eq!(serde_json::to_value(datatype).unwrap(), datatype.name());
+            assert_eq!(datatype.name().parse(), Ok(datatype));
+        }
+        assert_eq!("fp32".parse::<Datatype>(), Err(UnknownDatatype));
+    }
+}

@@ -1,0 +1,162 @@
+//! From messages to bodies.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::json_data::JsonData;
+use crate::{Datatype, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor};
+
+/// Form in which a request's inputs travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// All of the body is JSON.
+    Json,
+    /// A JSON header, then the tensors' contents.
+    Binary,
+}
+
+/// A body, ready to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// The body.
+    pub body: Bytes,
+    /// Value for [`crate::HEADER_CONTENT_LENGTH`]; `None` when the body is JSON alone and the header must be left out.
+    pub header_length: Option<usize>,
+}
+
+impl Encoded {
+    /// The body's content type.
+    pub fn content_type(&self) -> &'static str {
+        match self.header_length {
+            Some(_) => crate::CONTENT_TYPE_BINARY,
+            None => crate::CONTENT_TYPE_JSON,
+        }
+    }
+}
+
+/// Writes a request with its inputs in the given form. The form of the answer is the request's own matter: see
+/// [`InferRequest::ask_binary_outputs`].
+pub fn encode_request(request: &InferRequest, encoding: Encoding) -> Result<Encoded, ProtocolError> {
+    let binary = |_: &str| encoding == Encoding::Binary;
+    let header = RequestHeader {
+        id: request.id.as_deref(),
+        parameters: &request.parameters,
+        inputs: tensor_headers(&request.inputs, binary)?,
+        outputs: request.outputs.iter().map(OutputHeader::from).collect(),
+    };
+    write(&header, &request.inputs, binary)
+}
+
+/// Writes a response; `binary` says for each output whether it goes in binary form.
+pub fn encode_response(
+    response: &InferResponse,
+    binary: impl Fn(&str) -> bool,
+) -> Result<Encoded, ProtocolError> {
+    let header = ResponseHeader {
+        model_name: &response.model_name,
+        model_version: response.model_version.as_deref(),
+        id: response.id.as_deref(),
+        parameters: &response.parameters,
+        outputs: tensor_headers(&response.outputs, &binary)?,
+    };
+    write(&header, &response.outputs, &binary)
+}
+
+/// Room for the JSON header beside the contents, so that most bodies are written without growing.
+const HEADER_ROOM: usize = 512;
+
+fn write(
+    header: &impl Serialize,
+    tensors: &[Tensor],
+    binary: impl Fn(&str) -> bool,
+) -> Result<Encoded, ProtocolError> {
+    let contents: usize = tensors.iter().map(|tensor| tensor.data.len()).sum();
+    let mut body = Vec::with_capacity(contents + HEADER_ROOM);
+    serde_json::to_writer(&mut body, header).map_err(ProtocolError::Json)?;
+    let mut header_length = None;
+    let json_length = body.len();
+    for tensor in tensors.iter().filter(|tensor| binary(&tensor.name)) {
+        header_length = Some(json_length);
+        body.extend_from_slice(&tensor.data);
+    }
+    Ok(Encoded { body: body.into(), header_length })
+}
+
+fn tensor_headers<'a>(
+    tensors: &'a [Tensor],
+    binary: impl Fn(&str) -> bool,
+) -> Result<Vec<TensorHeader<'a>>, ProtocolError> {
+    let header = |tensor: &'a Tensor| {
+        let (parameters, data) = if binary(&tensor.name) {
+            (Some(BinarySize { binary_data_size: tensor.data.len() }), None)
+        } else {
+            (None, Some(JsonData::new(tensor)?))
+        };
+        Ok(TensorHeader {
+            name: &tensor.name,
+            datatype: tensor.datatype,
+            shape: &tensor.shape,
+            parameters,
+            data,
+        })
+    };
+    tensors.iter().map(header).collect()
+}
+
+#[derive(Serialize)]
+struct RequestHeader<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    parameters: &'a Parameters,
+    inputs: Vec<TensorHeader<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<OutputHeader<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResponseHeader<'a> {
+    model_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    parameters: &'a Parameters,
+    outputs: Vec<TensorHeader<'a>>,
+}
+
+#[derive(Serialize)]
+struct TensorHeader<'a> {
+    name: &'a str,
+    datatype: Datatype,
+    shape: &'a [usize],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<BinarySize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<JsonData<'a>>,
+}
+
+#[derive(Serialize)]
+struct BinarySize {
+    binary_data_size: usize,
+}
+
+#[derive(Serialize)]
+struct OutputHeader<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<OutputParameters>,
+}
+
+#[derive(Serialize)]
+struct OutputParameters {
+    binary_data: bool,
+}
+
+impl<'a> From<&'a RequestedOutput> for OutputHeader<'a> {
+    fn from(output: &'a RequestedOutput) -> Self {
+        let parameters = output.binary_data.map(|binary_data| OutputParameters { binary_data });
+        Self { name: &output.name, parameters }
+    }
+}

@@ -1,0 +1,227 @@
+//! A tensor's JSON `data`: reading it straight into little-endian bytes, and writing it from them.
+//!
+//! `data` is an array of elements, flat or nested in row-major order; only the number of elements is held against the
+//! shape. No tree of JSON values is built: a 3 KB tensor would take 25 KB of them.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::ser::{Error as _, Serialize, Serializer};
+
+use crate::tensor::element_count;
+use crate::{Datatype, ProtocolError, Tensor};
+
+/// Arrays nested deeper than this are refused: no tensor has so many axes.
+const MAX_DEPTH: usize = 16;
+
+/// Reads `json` as the contents of a tensor.
+pub(crate) fn tensor(
+    name: String,
+    datatype: Datatype,
+    shape: Vec<usize>,
+    json: &str,
+) -> Result<Tensor, ProtocolError> {
+    if !datatype.has_json_form() {
+        return Err(ProtocolError::NoJsonForm {
+            tensor: name,
+            reason: "FP16 and BF16 cannot be sent as JSON",
+        });
+    }
+    let expected = element_count(&name, &shape)?;
+    // An element takes two characters at least, whatever the shape claims.
+    let capacity = expected.min(json.len() / 2 + 1) * datatype.size().unwrap_or(4);
+    let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);
+    if let Err(source) = read.and_then(|()| deserializer.end()) {
+        return Err(ProtocolError::Data { tensor: name, datatype, source });
+    }
+    if sink.count != expected {
+        return Err(ProtocolError::ElementCount { tensor: name, shape, expected, actual: sink.count });
+    }
+    Tensor::new(name, datatype, shape, sink.bytes.into())
+}
+
+struct Sink {
+    datatype: Datatype,
+    expected: usize,
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+impl Sink {
+    /// Counts an element; those beyond the shape are counted, for the error, but not kept.
+    fn push<const N: usize>(&mut self, element: [u8; N]) {
+        self.count += 1;
+        if self.count <= self.expected {
+            self.bytes.extend_from_slice(&element);
+        }
+    }
+
+    /// Whether the integer is in the datatype's range; if so it is pushed.
+    fn integer(&mut self, value: i128) -> bool {
+        macro_rules! push {
+            ($type:ty) => {
+                <$type>::try_from(value).map(|value| self.push(value.to_le_bytes())).is_ok()
+            };
+        }
+        match self.datatype {
+            Datatype::Bool => {
+                let is_bit = matches!(value, 0 | 1);
+                if is_bit {
+                    self.push([u8::from(value == 1)]);
+                }
+                is_bit
+            }
+            Datatype::Uint8 => push!(u8),
+            Datatype::Uint16 => push!(u16),
+            Datatype::Uint32 => push!(u32),
+            Datatype::Uint64 => push!(u64),
+            Datatype::Int8 => push!(i8),
+            Datatype::Int16 => push!(i16),
+            Datatype::Int32 => push!(i32),
+            Datatype::Int64 => push!(i64),
+            Datatype::Fp32 | Datatype::Fp64 => self.float(value as f64),
+            Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => false,
+        }
+    }
+
+    /// Whether the datatype is a float that can hold the value; if so it is pushed.
+    fn float(&mut self, value: f64) -> bool {
+        match self.datatype {
+            Datatype::Fp32 if (value as f32).is_finite() => self.push((value as f32).to_le_bytes()),
+            Datatype::Fp64 => self.push(value.to_le_bytes()),
+            _ => return false,
+        }
+        true
+    }
+
+    fn string(&mut self, value: &str) -> bool {
+        let Ok(length) = u32::try_from(value.len()) else {
+            return false;
+        };
+        if self.datatype != Datatype::Bytes {
+            return false;
+        }
+        self.push(length.to_le_bytes());
+        if self.count <= self.expected {
+            self.bytes.extend_from_slice(value.as_bytes());
+        }
+        true
+    }
+}
+
+/// An element, or an array of them; at depth 0 only an array.
+struct Elements<'s> {
+    sink: &'s mut Sink,
+    depth: usize,
+}
+
+impl Elements<'_> {
+    fn accept<E: serde::de::Error>(
+        self,
+        value: impl fmt::Display,
+        push: impl FnOnce(&mut Sink) -> bool,
+    ) -> Result<(), E> {
+        if self.depth == 0 {
+            return Err(E::custom("expected an array of elements"));
+        }
+        if push(self.sink) {
+            return Ok(());
+        }
+        let (index, datatype) = (self.sink.count, self.sink.datatype);
+        Err(E::custom(format_args!("element {index} is {value}, not a {datatype} value")))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Elements<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "an array of {}", self.sink.datatype)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        let Self { sink, depth } = self;
+        if depth == MAX_DEPTH {
+            return Err(A::Error::custom(format_args!("arrays are nested deeper than {MAX_DEPTH}")));
+        }
+        while elements.next_element_seed(Elements { sink: &mut *sink, depth: depth + 1 })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        self.accept(value, |sink| sink.datatype == Datatype::Bool && sink.integer(i128::from(value)))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        self.accept(value, |sink| sink.integer(i128::from(value)))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        self.accept(value, |sink| sink.integer(i128::from(value)))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        self.accept(value, |sink| sink.float(value))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        self.accept("a string", |sink| sink.string(value))
+    }
+}
+
+/// Serialises a tensor's contents as a flat JSON array.
+pub(crate) struct JsonData<'a>(&'a Tensor);
+
+impl<'a> JsonData<'a> {
+    /// Wraps the tensor, unless JSON has no form for its contents.
+    pub(crate) fn new(tensor: &'a Tensor) -> Result<Self, ProtocolError> {
+        let reason = if !tensor.datatype.has_json_form() {
+            "FP16 and BF16 cannot be sent as JSON"
+        } else if tensor.has_non_finite() {
+            "JSON has no NaN and no infinity"
+        } else if tensor.datatype == Datatype::Bytes
+            && tensor.byte_strings().any(|element| std::str::from_utf8(element).is_err())
+        {
+            "a byte string is not UTF-8"
+        } else {
+            return Ok(Self(tensor));
+        };
+        Err(ProtocolError::NoJsonForm { tensor: tensor.name.clone(), reason })
+    }
+}
+
+impl Serialize for JsonData<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let data = &self.0.data;
+        macro_rules! numbers {
+            ($type:ty) => {
+                serializer.collect_seq(data.as_chunks().0.iter().map(|bytes| <$type>::from_le_bytes(*bytes)))
+            };
+        }
+        match self.0.datatype {
+            Datatype::Bool => serializer.collect_seq(data.iter().map(|&byte| byte != 0)),
+            Datatype::Uint8 => numbers!(u8),
+            Datatype::Uint16 => numbers!(u16),
+            Datatype::Uint32 => numbers!(u32),
+            Datatype::Uint64 => numbers!(u64),
+            Datatype::Int8 => numbers!(i8),
+            Datatype::Int16 => numbers!(i16),
+            Datatype::Int32 => numbers!(i32),
+            Datatype::Int64 => numbers!(i64),
+            Datatype::Fp32 => numbers!(f32),
+            Datatype::Fp64 => numbers!(f64),
+            Datatype::Bytes => serializer.collect_seq(self.0.byte_strings().map(String::from_utf8_lossy)),
+            Datatype::Fp16 | Datatype::Bf16 => Err(S::Error::custom("FP16 and BF16 cannot be sent as JSON")),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Inference requests and responses.
+
+use serde_json::Value;
+
+use crate::{BINARY_DATA_OUTPUT, Tensor};
+
+/// The protocol's open-ended `parameters` object.
+pub type Parameters = serde_json::Map<String, Value>;
+
+/// An output that the client names in its request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedOutput {
+    /// Name of the model's output.
+    pub name: String,
+    /// `parameters.binary_data`: whether this output shall come in binary form; `None` where the request does not say.
+    pub binary_data: Option<bool>,
+}
+
+/// An inference request, whatever its form on the wire.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InferRequest {
+    /// The client's name for the request, echoed in the response.
+    pub id: Option<String>,
+    /// Request parameters.
+    pub parameters: Parameters,
+    /// Inputs, in the order given.
+    pub inputs: Vec<Tensor>,
+    /// Outputs asked for; empty means all of them.
+    pub outputs: Vec<RequestedOutput>,
+}
+
+impl InferRequest {
+    /// Whether `output` shall be answered in binary form: its own `binary_data` decides, else the request's
+    /// `binary_data_output`, else no.
+    pub fn wants_binary(&self, output: &str) -> bool {
+        self.outputs
+            .iter()
+            .find(|requested| requested.name == output)
+            .and_then(|requested| requested.binary_data)
+            .or_else(|| self.parameters.get(BINARY_DATA_OUTPUT).and_then(Value::as_bool))
+            .unwrap_or(false)
+    }
+
+    /// Whether the client asked for `output`: it named it, or named none.
+    pub fn wants_output(&self, output: &str) -> bool {
+        self.outputs.is_empty() || self.outputs.iter().any(|requested| requested.name == output)
+    }
+
+    /// Asks for every output in binary form (those that say otherwise themselves keep their say).
+    pub fn ask_binary_outputs(&mut self) {
+        self.parameters.insert(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
+    }
+}
+
+/// The answer to an [`InferRequest`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InferResponse {
+    /// Model that answered.
+    pub model_name: String,
+    /// Its version.
+    pub model_version: Option<String>,
+    /// The request's id.
+    pub id: Option<String>,
+    /// Response parameters.
+    pub parameters: Parameters,
+    /// The outputs.
+    pub outputs: Vec<Tensor>,
+}

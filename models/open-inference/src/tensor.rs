@@ -1,0 +1,192 @@
+//! Tensors: a name, a datatype, a shape, and little-endian contents.
+
+use bytes::Bytes;
+
+use crate::{Datatype, ProtocolError};
+
+/// A tensor. `data` is row-major and little-endian, as in the binary tensor extension; BYTES elements are each preceded
+/// by their length as a little-endian `u32`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Name of the model's input or output.
+    pub name: String,
+    /// Element type.
+    pub datatype: Datatype,
+    /// Length of each axis, the batch axis first.
+    pub shape: Vec<usize>,
+    /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or the codec made.
+    pub data: Bytes,
+}
+
+impl Tensor {
+    /// Makes a tensor, having checked that `data` is what `shape` and `datatype` call for.
+    pub fn new(
+        name: impl Into<String>,
+        datatype: Datatype,
+        shape: Vec<usize>,
+        data: Bytes,
+    ) -> Result<Self, ProtocolError> {
+        let tensor = Self { name: name.into(), datatype, shape, data };
+        tensor.check()?;
+        Ok(tensor)
+    }
+
+    /// Makes an FP32 tensor.
+    pub fn from_f32(
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        values: &[f32],
+    ) -> Result<Self, ProtocolError> {
+        let mut data = vec![0; values.len() * 4];
+        for (bytes, value) in data.chunks_exact_mut(4).zip(values) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        Self::new(name, Datatype::Fp32, shape.into(), data.into())
+    }
+
+    /// Number of elements that the shape makes; 1 for a scalar.
+    pub fn element_count(&self) -> Result<usize, ProtocolError> {
+        element_count(&self.name, &self.shape)
+    }
+
+    /// The values of an FP32 tensor.
+    pub fn f32s(&self) -> Result<Vec<f32>, ProtocolError> {
+        let mut values = vec![0.0; self.data.len() / 4];
+        self.copy_f32s_into(&mut values)?;
+        Ok(values)
+    }
+
+    /// Copies the values of an FP32 tensor into `out`, which must have as many elements.
+    pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
+        if self.datatype != Datatype::Fp32 {
+            let (tensor, actual) = (self.name.clone(), self.datatype);
+            return Err(ProtocolError::DatatypeMismatch { tensor, expected: Datatype::Fp32, actual });
+        }
+        if self.data.len() != out.len() * 4 {
+            return Err(self.element_count_error(self.data.len() / 4, out.len()));
+        }
+        for (value, bytes) in out.iter_mut().zip(self.data.as_chunks().0) {
+            *value = f32::from_le_bytes(*bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether a floating-point tensor holds a NaN or an infinity; other datatypes never do.
+    pub fn has_non_finite(&self) -> bool {
+        // The exponent is all ones exactly for NaN and infinities. The inner loops have no early exit, so that they
+        // vectorise; a stretch at a time bounds what is read after a find.
+        fn any<const N: usize>(data: &[u8], non_finite: impl Fn([u8; N]) -> bool) -> bool {
+            let (elements, _) = data.as_chunks::<N>();
+            elements
+                .chunks(1024)
+                .any(|some| some.iter().fold(false, |found, &element| found | non_finite(element)))
+        }
+        match self.datatype {
+            Datatype::Fp16 => any(&self.data, |element| u16::from_le_bytes(element) & 0x7c00 == 0x7c00),
+            Datatype::Bf16 => any(&self.data, |element| u16::from_le_bytes(element) & 0x7f80 == 0x7f80),
+            Datatype::Fp32 => any(&self.data, |element| !f32::from_le_bytes(element).is_finite()),
+            Datatype::Fp64 => any(&self.data, |element| !f64::from_le_bytes(element).is_finite()),
+            _ => false,
+        }
+    }
+
+    /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is not all there.
+    pub fn byte_strings(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.data[..];
+        std::iter::from_fn(move || {
+            let (length, tail) = rest.split_first_chunk()?;
+            let (element, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = tail;
+            Some(element)
+        })
+    }
+
+    fn check(&self) -> Result<(), ProtocolError> {
+        let elements = self.element_count()?;
+        let Some(size) = self.datatype.size() else {
+            return self.check_byte_strings(elements);
+        };
+        let expected = elements.checked_mul(size).ok_or_else(|| overflow(&self.name, &self.shape))?;
+        if self.data.len() == expected {
+            return Ok(());
+        }
+        Err(ProtocolError::ByteCount {
+            tensor: self.name.clone(),
+            shape: self.shape.clone(),
+            datatype: self.datatype,
+            expected,
+            actual: self.data.len(),
+        })
+    }
+
+    fn check_byte_strings(&self, expected: usize) -> Result<(), ProtocolError> {
+        let (mut count, mut read) = (0, 0);
+        for element in self.byte_strings() {
+            count += 1;
+            read += 4 + element.len();
+        }
+        if read != self.data.len() {
+            return Err(ProtocolError::BytesElement { tensor: self.name.clone(), element: count });
+        }
+        if count != expected {
+            return Err(self.element_count_error(expected, count));
+        }
+        Ok(())
+    }
+
+    fn element_count_error(&self, expected: usize, actual: usize) -> ProtocolError {
+        ProtocolError::ElementCount { tensor: self.name.clone(), shape: self.shape.clone(), expected, actual }
+    }
+}
+
+/// Number of elements that a claimed shape makes.
+pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, ProtocolError> {
+    shape
+        .iter()
+        .try_fold(1_usize, |count, &axis| count.checked_mul(axis))
+        .ok_or_else(|| overflow(tensor, shape))
+}
+
+fn overflow(tensor: &str, shape: &[usize]) -> ProtocolError {
+    ProtocolError::ShapeOverflow { tensor: tensor.to_owned(), shape: shape.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_must_fit_the_shape() {
+        assert!(Tensor::from_f32("x", [2, 2], &[1.0; 4]).is_ok());
+        assert!(matches!(Tensor::from_f32("x", [2, 2], &[1.0; 3]), Err(ProtocolError::ByteCount { .. })));
+        let huge = Tensor::new("x", Datatype::Fp32, vec![usize::MAX, 2], Bytes::new());
+        assert!(matches!(huge, Err(ProtocolError::ShapeOverflow { .. })));
+        let bytes_overflow = Tensor::new("x", Datatype::Fp32, vec![usize::MAX / 2], Bytes::new());
+        assert!(matches!(bytes_overflow, Err(ProtocolError::ShapeOverflow { .. })));
+    }
+
+    #[test]
+    fn byte_strings_carry_their_lengths() {
+        let data = Bytes::from_static(b"\x02\0\0\0hi\0\0\0\0");
+        let tensor = Tensor::new("x", Datatype::Bytes, vec![2], data.clone()).unwrap();
+        assert_eq!(tensor.byte_strings().collect::<Vec<_>>(), [&b"hi"[..], b""]);
+        let short = Tensor::new("x", Datatype::Bytes, vec![2], data.slice(..9));
+        assert!(matches!(short, Err(ProtocolError::BytesElement { element: 1, .. })));
+        let count = Tensor::new("x", Datatype::Bytes, vec![3], data);
+        assert!(matches!(count, Err(ProtocolError::ElementCount { expected: 3, actual: 2, .. })));
+    }
+
+    #[test]
+    fn non_finite_values_are_found_in_every_float() {
+        let tensor = |datatype, data: &[u8], size| {
+            Tensor::new("x", datatype, vec![data.len() / size], Bytes::copy_from_slice(data)).unwrap()
+        };
+        assert!(!tensor(Datatype::Fp32, &f32::MAX.to_le_bytes(), 4).has_non_finite());
+        assert!(tensor(Datatype::Fp32, &f32::NAN.to_le_bytes(), 4).has_non_finite());
+        assert!(tensor(Datatype::Fp64, &f64::NEG_INFINITY.to_le_bytes(), 8).has_non_finite());
+        assert!(tensor(Datatype::Fp16, &0xfc00_u16.to_le_bytes(), 2).has_non_finite());
+        assert!(!tensor(Datatype::Fp16, &0x7bff_u16.to_le_bytes(), 2).has_non_finite());
+        assert!(tensor(Datatype::Bf16, &0x7fc0_u16.to_le_bytes(), 2).has_non_finite());
+        assert!(!tensor(Datatype::Int32, &[0xff; 4], 4).has_non_finite());
+    }
+}

@@ -1,0 +1,151 @@
+//! The codec against the specification's examples, and what each kind of broken message is told.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use bytes::Bytes;
+use parapet_open_inference::{
+    Datatype, Encoding, InferRequest, InferResponse, ProtocolError, RequestedOutput, Tensor, decode_request,
+    decode_response, encode_request, encode_response,
+};
+
+fn decode(json: &str) -> Result<InferRequest, ProtocolError> {
+    decode_request(Bytes::copy_from_slice(json.as_bytes()), None)
+}
+
+fn error(json: &str) -> String {
+    decode(json).unwrap_err().to_string()
+}
+
+fn input(datatype: &str, shape: &str, data: &str) -> String {
+    format!(r#"{{"inputs":[{{"name":"x","data":{data},"shape":{shape},"datatype":"{datatype}"}}]}}"#)
+}
+
+#[test]
+fn the_specifications_example_is_read() {
+    let request = decode(
+        r#"{"id":"42","parameters":{"priority":3},
+            "inputs":[
+              {"name":"input0","shape":[2,2],"datatype":"UINT32","data":[1,2,3,4]},
+              {"name":"input1","shape":[3],"datatype":"BOOL","data":[true,false,true]}],
+            "outputs":[{"name":"output0"},{"name":"output1","parameters":{"binary_data":true}}]}"#,
+    )
+    .unwrap();
+    assert_eq!(request.id.as_deref(), Some("42"));
+    assert_eq!(request.parameters["priority"], 3);
+    assert_eq!(&request.inputs[0].data[..], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
+    assert_eq!(&request.inputs[1].data[..], [1, 0, 1]);
+    assert!(!request.wants_binary("output0"));
+    assert!(request.wants_binary("output1"));
+    assert!(!request.wants_output("output2"));
+}
+
+#[test]
+fn nested_and_flat_data_mean_the_same() {
+    let nested = decode(&input("FP32", "[2,3]", "[[1, 2.5, -3e2],[0.1, -0, 7]]")).unwrap();
+    let flat = decode(&input("FP32", "[2,3]", "[1, 2.5, -3e2, 0.1, -0, 7]")).unwrap();
+    assert_eq!(nested, flat);
+    assert_eq!(nested.inputs[0].f32s().unwrap(), [1.0, 2.5, -300.0, 0.1, -0.0, 7.0]);
+}
+
+#[test]
+fn binary_tensors_are_slices_of_the_body() {
+    let request = InferRequest {
+        inputs: vec![
+            Tensor::from_f32("a", [1, 2], &[1.5, -2.0]).unwrap(),
+            Tensor::new("b", Datatype::Bytes, vec![1], Bytes::from_static(b"\x01\0\0\0z")).unwrap(),
+        ],
+        ..InferRequest::default()
+    };
+    let encoded = encode_request(&request, Encoding::Binary).unwrap();
+    let body = encoded.body.clone();
+    let decoded = decode_request(encoded.body, encoded.header_length).unwrap();
+    assert_eq!(decoded, request);
+    assert!(body.as_ptr_range().contains(&decoded.inputs[0].data.as_ptr()));
+}
+
+#[test]
+fn an_output_says_itself_how_it_comes() {
+    let mut request = InferRequest::default();
+    request.ask_binary_outputs();
+    request.outputs = vec![
+        RequestedOutput { name: "a".into(), binary_data: None },
+        RequestedOutput { name: "b".into(), binary_data: Some(false) },
+    ];
+    let encoded = encode_request(&request, Encoding::Json).unwrap();
+    let request = decode_request(encoded.body, encoded.header_length).unwrap();
+    assert!(request.wants_binary("a"));
+    assert!(!request.wants_binary("b"));
+}
+
+#[test]
+fn a_response_may_mix_both_forms() {
+    let response = InferResponse {
+        model_name: "m".into(),
+        model_version: Some("1".into()),
+        outputs: vec![
+            Tensor::from_f32("a", [2], &[1.0, 0.1]).unwrap(),
+            Tensor::from_f32("b", [1], &[f32::NAN]).unwrap(),
+        ],
+        ..InferResponse::default()
+    };
+    let encoded = encode_response(&response, |name| name == "b").unwrap();
+    assert!(encoded.body.starts_with(br#"{"model_name":"m","model_version":"1","outputs":[{"name":"a","datatype":"FP32","shape":[2],"data":[1.0,0.1]}"#));
+    let decoded = decode_response(encoded.body, encoded.header_length).unwrap();
+    assert_eq!(decoded.outputs, response.outputs);
+    let refused = encode_response(&response, |_| false);
+    assert!(matches!(refused, Err(ProtocolError::NoJsonForm { .. })));
+}
+
+#[test]
+fn every_mistake_is_named() {
+    assert!(error("{").contains("line 1 column 1"));
+    assert!(error("{}").contains("missing field `inputs`"));
+    assert!(
+        error(r#"{"inputs":[{"name":"x","datatype":"FP32","data":[]}]}"#).contains("missing field `shape`")
+    );
+    assert!(error(r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1]}]}"#).contains("give either"));
+    assert!(error(&input("FP31", "[1]", "[1]")).contains("unknown datatype \"FP31\""));
+    assert!(error(&input("FP32", "[-1]", "[1]")).contains("-1"));
+    assert!(error(&input("FP32", "[2]", "[1]")).contains("takes 2 elements, got 1"));
+    assert!(error(&input("FP32", "[2]", "[1,2,3]")).contains("takes 2 elements, got 3"));
+    assert!(error(&input("FP32", "[4294967296,4294967296]", "[]")).contains("too large"));
+    assert!(error(&input("FP32", "[1000000000]", "[]")).contains("got 0"));
+    assert!(error(&input("FP32", "[1]", "1")).contains("expected an array"));
+    assert!(error(&input("FP32", "[1]", "[\"1\"]")).contains("a string, not a FP32"));
+    assert!(error(&input("FP32", "[1]", "[null]")).contains("FP32"));
+    assert!(error(&input("FP32", "[1]", "{}")).contains("FP32"));
+    assert!(error(&input("FP32", "[1]", "[1e39]")).contains("element 0"));
+    assert!(error(&input("FP32", "[1]", "[NaN]")).contains("line 1"));
+    assert!(error(&input("UINT8", "[2]", "[255,256]")).contains("element 1 is 256, not a UINT8"));
+    assert!(error(&input("INT8", "[1]", "[1.5]")).contains("INT8"));
+    assert!(error(&input("BOOL", "[1]", "[2]")).contains("BOOL"));
+    assert!(error(&input("UINT8", "[1]", "[true]")).contains("UINT8"));
+    assert!(error(&input("FP16", "[1]", "[1]")).contains("binary form"));
+    assert!(
+        error(&input("FP32", "[1]", &format!("{}1{}", "[".repeat(17), "]".repeat(17)))).contains("nested")
+    );
+    assert!(decode(&input("FP32", "[1]", &format!("{}1{}", "[".repeat(16), "]".repeat(16)))).is_ok());
+}
+
+#[test]
+fn the_binary_part_must_be_used_up_exactly() {
+    let header = |size: usize| {
+        format!(
+            r#"{{"inputs":[{{"name":"x","shape":[1],"datatype":"FP32","parameters":{{"binary_data_size":{size}}}}}]}}"#
+        )
+    };
+    let decode = |size: usize, binary: usize, header_length: Option<usize>| {
+        let header = header(size);
+        let length = header_length.unwrap_or(header.len());
+        decode_request([header.into_bytes(), vec![0; binary]].concat().into(), Some(length))
+    };
+    assert!(decode(4, 4, None).is_ok());
+    assert!(matches!(decode(4, 3, None), Err(ProtocolError::BinaryTooShort { .. })));
+    assert!(matches!(decode(usize::MAX, 4, None), Err(ProtocolError::BinaryTooShort { .. })));
+    assert!(matches!(decode(4, 5, None), Err(ProtocolError::BinaryLeftOver { left: 1 })));
+    assert!(matches!(decode(8, 8, None), Err(ProtocolError::ByteCount { .. })));
+    assert!(matches!(decode(4, 4, Some(9999)), Err(ProtocolError::HeaderBeyondBody { .. })));
+    assert!(matches!(decode(4, 4, Some(7)), Err(ProtocolError::Json(_))));
+    let without_length = decode_request(Bytes::from(header(4)), None);
+    assert!(matches!(without_length, Err(ProtocolError::BinaryTooShort { .. })));
+}

@@ -1,0 +1,136 @@
+//! Repositories on disk: what is read back, and what each mistake is told.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+
+use parapet_repository::{
+    CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml, Platform, TensorSpec,
+};
+
+const PARITY: &str = r#"
+name = "fashion-parity"
+platform = "onnxruntime_onnx"
+
+[[inputs]]
+name = "input"
+datatype = "FP32"
+shape = [1, 28, 28]
+
+[[outputs]]
+name = "output"
+datatype = "FP32"
+shape = [10]
+
+[code]
+deployed = "fashion"
+row = 0
+encoder = "concat"
+k = 2
+r = 1
+generator = [[1.0, 1.0]]
+
+[training]
+epochs = 5
+"#;
+
+fn repository(toml: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("fashion-parity");
+    for version in ["2", "10", "draft"] {
+        fs::create_dir_all(folder.join(version)).unwrap();
+        fs::write(folder.join(version).join("model.onnx"), b"").unwrap();
+    }
+    fs::write(folder.join("model.toml"), toml).unwrap();
+    root
+}
+
+fn load(root: &Path) -> Result<parapet_repository::ModelEntry, parapet_repository::RepositoryError> {
+    ModelRepository::open(root).unwrap().load("fashion-parity")
+}
+
+fn error(toml: &str) -> String {
+    let root = repository(toml);
+    let error = load(root.path()).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "more than one line: {error}");
+    error
+}
+
+#[test]
+fn an_entry_is_read_with_its_versions_and_code() {
+    let root = repository(PARITY);
+    let entry = load(root.path()).unwrap();
+    assert_eq!(entry.versions, [2, 10]);
+    assert_eq!(entry.latest(), 10);
+    assert!(entry.model_file(2).unwrap().ends_with("fashion-parity/2/model.onnx"));
+    assert!(entry.model_file(3).unwrap_err().to_string().contains("there is 2, 10"));
+    assert_eq!(entry.inputs[0].sample_len(), 784);
+    assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
+    let code = entry.code.unwrap();
+    assert_eq!((code.deployed.as_str(), code.spec.encoder, code.spec.k), ("fashion", EncoderKind::Concat, 2));
+    assert_eq!(entry.training["epochs"].as_integer(), Some(5));
+    assert_eq!(ModelRepository::open(root.path()).unwrap().list().unwrap(), ["fashion-parity"]);
+}
+
+#[test]
+fn what_is_saved_is_loaded() {
+    let root = repository("");
+    let spec = |name: &str, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: shape.to_vec(),
+    };
+    let mut training = toml::Table::new();
+    training.insert("seed".to_owned(), toml::Value::Integer(7));
+    let model = ModelToml {
+        name: "fashion-parity".to_owned(),
+        platform: Platform::OnnxRuntime,
+        inputs: vec![spec("input", &[1, 28, 28])],
+        outputs: vec![spec("output", &[10])],
+        code: Some(CodeMetadata {
+            deployed: "fashion".to_owned(),
+            row: 0,
+            spec: CodeSpec { encoder: EncoderKind::Sum, k: 2, r: 1, generator: Some(vec![vec![1.0, 0.1]]) },
+        }),
+        training,
+    };
+    model.save(&root.path().join("fashion-parity")).unwrap();
+    let entry = load(root.path()).unwrap();
+    assert_eq!((entry.inputs, entry.outputs), (model.inputs, model.outputs));
+    assert_eq!((entry.code, entry.training), (model.code, model.training));
+    let left = fs::read_dir(root.path().join("fashion-parity")).unwrap().count();
+    assert_eq!(left, 4, "model.toml and three folders, no partial file");
+}
+
+#[test]
+fn every_mistake_names_the_file_the_field_and_the_fix() {
+    let replaced = |from: &str, to: &str| error(&PARITY.replacen(from, to, 1));
+    assert!(replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: unknown field `q`"));
+    assert!(replaced("name = \"fashion-parity\"", "").contains("missing field `name`"));
+    assert!(replaced("\"fashion-parity\"", "\"fashion\"").contains("write name = \"fashion-parity\""));
+    assert!(replaced("FP32", "FP31").contains("line 7"));
+    assert!(replaced("onnxruntime_onnx", "tensorflow").contains("onnxruntime_onnx"));
+    assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
+    assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
+    assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
+    assert!(replaced("\"fashion\"", "\"../fashion\"").contains("model name"));
+    assert!(replaced("[[inputs]]", "[[inputs").contains("line 5"));
+}
+
+#[test]
+fn missing_models_files_and_versions_are_named() {
+    let root = repository(PARITY);
+    let repository = ModelRepository::open(root.path()).unwrap();
+    assert!(repository.load("cifar").unwrap_err().to_string().contains("there is fashion-parity"));
+    assert!(repository.load("../x").unwrap_err().to_string().contains("model name"));
+    fs::remove_file(root.path().join("fashion-parity/2/model.onnx")).unwrap();
+    assert!(load(root.path()).unwrap_err().to_string().contains("2: model.onnx: missing"));
+    for version in ["2", "10"] {
+        fs::remove_dir_all(root.path().join("fashion-parity").join(version)).unwrap();
+    }
+    assert!(load(root.path()).unwrap_err().to_string().contains("put the model's file at 1/model.onnx"));
+    assert!(
+        ModelRepository::open(root.path().join("gone")).unwrap_err().to_string().contains("not a folder")
+    );
+}
