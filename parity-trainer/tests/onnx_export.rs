@@ -16,13 +16,16 @@ fn onnx_runtime_answers_like_libtorch() {
     let environment =
         ort::init_from(&library).expect("run `cargo xtask setup` first").build().expect("an environment");
 
-    let cases: [(&str, &[usize]); 6] = [
+    let cases: [(&str, &[usize]); 9] = [
         ("mlp:784,200,100", &[1, 28, 28]),
         ("mlp:64,32", &[64]),
         ("mlp:12", &[1, 3, 4]),
         ("lenet", &[1, 28, 28]),
         ("lenet:8", &[3, 32, 32]),
         ("lenet:4", &[2, 17, 23]),
+        ("lenet:4x3", &[2, 17, 10]),
+        ("cells:1x2:lenet:8x3", &[1, 28, 28]),
+        ("cells:2x2:mlp:12,5", &[3, 4, 4]),
     ];
     for (name, shape) in cases {
         let mut rng = ChaCha8Rng::seed_from_u64(7);

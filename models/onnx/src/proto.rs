@@ -8,6 +8,8 @@ pub(crate) const IR_VERSION: i64 = 8;
 pub(crate) const OPSET: i64 = 17;
 /// `TensorProto.DataType.FLOAT`.
 pub(crate) const FLOAT: i32 = 1;
+/// `TensorProto.DataType.INT64`.
+pub(crate) const INT64: i32 = 7;
 
 /// `AttributeProto.AttributeType`.
 pub(crate) mod attribute_type {
@@ -157,6 +159,18 @@ impl TensorProto {
         Self {
             dims: dims.iter().map(|&dim| dim as i64).collect(),
             data_type: Some(FLOAT),
+            name: Some(name),
+            raw_data: Some(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+        }
+    }
+}
+
+impl TensorProto {
+    /// A vector of 64-bit integers.
+    pub(crate) fn integers(name: String, values: &[i64]) -> Self {
+        Self {
+            dims: vec![values.len() as i64],
+            data_type: Some(INT64),
             name: Some(name),
             raw_data: Some(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
         }

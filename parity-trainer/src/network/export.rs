@@ -28,6 +28,8 @@ impl Network {
                 Layer::Relu => graph.relu(),
                 Layer::MaxPool => graph.max_pool(2),
                 Layer::Flatten => graph.flatten(),
+                Layer::SplitCells { rows, columns } => graph.split_cells(*rows, *columns),
+                Layer::SumCells { count } => graph.sum_cells(*count),
             };
         }
         Ok(graph.finish(OUTPUT)?)

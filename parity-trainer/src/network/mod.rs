@@ -1,5 +1,6 @@
 //! Networks: a list of layers that is run by libtorch and written as ONNX, so that the two cannot drift apart.
 
+mod build;
 mod export;
 mod spec;
 
@@ -7,8 +8,7 @@ use std::path::Path;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
-use tch::{Device, Tensor, nn, no_grad};
+use tch::{Device, Kind, Tensor, nn, no_grad};
 
 pub use export::{INPUT, OUTPUT};
 pub use spec::{NetworkError, NetworkSpec};
@@ -42,6 +42,15 @@ enum Layer {
     /// 2 x 2.
     MaxPool,
     Flatten,
+    /// `[batch, channels, height, width]` to a grid's cells, `[batch x cells, channels, height / rows, width / columns]`.
+    SplitCells {
+        rows: usize,
+        columns: usize,
+    },
+    /// `[batch x count, outputs]` to `[batch, outputs]`.
+    SumCells {
+        count: usize,
+    },
 }
 
 impl Network {
@@ -56,33 +65,7 @@ impl Network {
         rng: &mut ChaCha8Rng,
     ) -> Result<Self, NetworkError> {
         let variables = nn::VarStore::new(Device::Cpu);
-        let mut maker = LayerMaker { root: variables.root(), rng, layers: Vec::new() };
-        match spec {
-            NetworkSpec::Mlp { widths } => {
-                let mut inputs = spec.check_mlp_input(input_shape)?;
-                maker.layers.push(Layer::Flatten);
-                for &width in widths.iter().skip(1) {
-                    maker.linear(inputs, width);
-                    maker.layers.push(Layer::Relu);
-                    inputs = width;
-                }
-                maker.linear(inputs, outputs);
-            }
-            NetworkSpec::LeNet { width, kernel } => {
-                let [mut channels, mut height, mut columns] = spec.check_lenet_input(input_shape)?;
-                let shrunk = |side: usize| (side + 1 - kernel) / 2;
-                for out in [*width, 2 * width] {
-                    maker.conv(channels, out, *kernel);
-                    maker.layers.extend([Layer::Relu, Layer::MaxPool]);
-                    (channels, height, columns) = (out, shrunk(height), shrunk(columns));
-                }
-                maker.layers.push(Layer::Flatten);
-                maker.linear(channels * height * columns, spec.lenet_hidden());
-                maker.layers.push(Layer::Relu);
-                maker.linear(spec.lenet_hidden(), outputs);
-            }
-        }
-        let layers = maker.layers;
+        let layers = build::layers(spec, input_shape, outputs, variables.root(), rng)?;
         Ok(Self { spec: spec.clone(), input_shape: input_shape.to_vec(), outputs, variables, layers })
     }
 
@@ -100,7 +83,7 @@ impl Network {
         let mut network = Self::new(spec, input_shape, outputs, &mut any)?;
         network.variables.load(path).map_err(|source| NetworkError::Load {
             path: path.to_path_buf(),
-            network: spec.clone(),
+            network: spec.to_string(),
             source,
         })?;
         network.variables.freeze();
@@ -138,10 +121,18 @@ impl Network {
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a deployed model may be
     /// badly scaled, and the optimiser would spend its first steps on that.
     pub(crate) fn scale_output(&mut self, deviation: f64, mean: f64) {
-        if let Some(Layer::Linear { weights, bias }) = self.layers.last_mut() {
+        let terms = match self.layers.last() {
+            Some(Layer::SumCells { count }) => *count as f64,
+            _ => 1.0,
+        };
+        let last = self.layers.iter_mut().rev().find_map(|layer| match layer {
+            Layer::Linear { weights, bias } => Some((weights, bias)),
+            _ => None,
+        });
+        if let Some((weights, bias)) = last {
             no_grad(|| {
-                let _ = weights.g_mul_scalar_(deviation);
-                let _ = bias.fill_(mean);
+                let _ = weights.g_mul_scalar_(deviation / terms.sqrt());
+                let _ = bias.fill_(mean / terms);
             });
         }
     }
@@ -158,6 +149,15 @@ impl Network {
             Layer::Relu => value.relu(),
             Layer::MaxPool => value.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1], false),
             Layer::Flatten => value.flatten(1, -1),
+            Layer::SplitCells { rows, columns } => split_cells(&value, *rows as i64, *columns as i64),
+            Layer::SumCells { count } => {
+                let outputs = value.size().last().copied().unwrap_or_default();
+                value.view([-1, *count as i64, outputs]).sum_dim_intlist(
+                    [1i64].as_slice(),
+                    false,
+                    Kind::Float,
+                )
+            }
         })
     }
 
@@ -176,43 +176,19 @@ impl Network {
     }
 }
 
+fn split_cells(images: &Tensor, rows: i64, columns: i64) -> Tensor {
+    let (batch, channels, height, width) = images.size4().unwrap_or_default();
+    let (cell_height, cell_width) = (height / rows, width / columns);
+    images
+        .view([batch, channels, rows, cell_height, columns, cell_width])
+        .permute([0, 2, 4, 1, 3, 5])
+        .reshape([batch * rows * columns, channels, cell_height, cell_width])
+}
+
 /// A tensor `[batch, ..shape]` of whole samples.
 pub(crate) fn batch(samples: &[f32], shape: &[usize]) -> Tensor {
     let dims: Vec<i64> = std::iter::once(-1).chain(shape.iter().map(|&dim| dim as i64)).collect();
     Tensor::from_slice(samples).view(dims.as_slice())
-}
-
-struct LayerMaker<'a> {
-    root: nn::Path<'a>,
-    rng: &'a mut ChaCha8Rng,
-    layers: Vec<Layer>,
-}
-
-impl LayerMaker<'_> {
-    fn conv(&mut self, inputs: usize, outputs: usize, kernel: usize) {
-        let (weights, bias) = self.weights("conv", &[outputs, inputs, kernel, kernel]);
-        self.layers.push(Layer::Conv { weights, bias });
-    }
-
-    fn linear(&mut self, inputs: usize, outputs: usize) {
-        let (weights, bias) = self.weights("linear", &[outputs, inputs]);
-        self.layers.push(Layer::Linear { weights, bias });
-    }
-
-    /// He et al. 2015: normal with variance 2 / fan-in; biases zero. Drawn here and not by libtorch, whose generator is
-    /// global to the process: a seed gives the same network whatever else runs.
-    fn weights(&mut self, kind: &str, dims: &[usize]) -> (Tensor, Tensor) {
-        let outputs = dims.first().copied().unwrap_or_default();
-        let fan_in = dims.iter().skip(1).product::<usize>();
-        let deviation = (2.0 / fan_in as f32).sqrt();
-        let draw = |rng: &mut ChaCha8Rng| -> f32 { StandardNormal.sample(rng) };
-        let values: Vec<f32> = (0..outputs * fan_in).map(|_| deviation * draw(self.rng)).collect();
-        let dims: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
-        let path = self.root.sub(format!("{kind}{}", self.layers.len()));
-        let weights = path.add("weight", Tensor::from_slice(&values).view(dims.as_slice()), true);
-        let bias = path.add("bias", Tensor::from_slice(&vec![0.0f32; outputs]), true);
-        (weights, bias)
-    }
 }
 
 /// A generator for one purpose of a run: streams of one seed never overlap.
