@@ -1,1 +1,18 @@
-//! Parapet: coded inference frontend.
+//! The frontend: takes inference requests over HTTP, has instances of the deployed model answer them, and answers late
+//! ones from their coding group.
+//!
+//! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO around them:
+//! [`config`] reads and validates, [`http`] speaks the protocol with clients, [`upstream`] with instances, and
+//! [`driver`] feeds one engine for each model.
+
+pub mod config;
+pub mod driver;
+pub mod error;
+pub mod http;
+pub mod metrics;
+pub mod model;
+pub mod payload;
+mod server;
+pub mod upstream;
+
+pub use server::Frontend;

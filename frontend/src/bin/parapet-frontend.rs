@@ -1,0 +1,76 @@
+//! `parapet-frontend --config parapet.toml`: serves models with coded redundancy.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use parapet_frontend::Frontend;
+use parapet_frontend::config::{FrontendConfig, LogFormat};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Straggler-proof prediction serving: an Open Inference Protocol frontend with coded redundancy.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// The configuration; see deploy/local/parapet.toml for an example.
+    #[arg(long, default_value = "parapet.toml")]
+    config: PathBuf,
+    /// Check the configuration and the model repository, and exit.
+    #[arg(long)]
+    check: bool,
+    /// Worker threads; the default is one for each core.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("parapet-frontend: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = FrontendConfig::load(&arguments.config)?;
+    if arguments.check {
+        println!("{}: {} models, all well", arguments.config.display(), config.models.len());
+        return Ok(());
+    }
+    log_to_stderr(config.server.log_format);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = arguments.threads {
+        runtime.worker_threads(threads.max(1));
+    }
+    runtime.enable_all().build()?.block_on(serve(config))
+}
+
+async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let frontend = Frontend::bind(config).await?;
+    // The one line on standard output: scripts wait for it, and learn the port.
+    println!("parapet-frontend listening on http://{}", frontend.address()?);
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("draining");
+    };
+    let report = frontend.run(shutdown).await;
+    tracing::info!(drained = report.drained, aborted = report.aborted, "stopped");
+    Ok(())
+}
+
+fn log_to_stderr(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("PARAPET_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}

@@ -1,0 +1,72 @@
+//! Mistakes in a configuration, each in one line.
+
+use std::path::{Path, PathBuf};
+
+use parapet_encoder::CodeError;
+use parapet_repository::RepositoryError;
+use thiserror::Error;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: cannot read the configuration: {source}; give its path with --config", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Not TOML, or a field is unknown, missing or of the wrong type.
+    #[error("{}: line {line}: {message}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// Line of the mistake, from 1.
+        line: usize,
+        /// The mistake, in one line.
+        message: String,
+    },
+    /// A field whose value cannot be.
+    #[error("{}: {field}: {problem}; {fix}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        fix: String,
+    },
+    /// What a field names in the model repository is missing or broken.
+    #[error("{}: {field}: {source}", path.display())]
+    Repository {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong in the repository.
+        source: RepositoryError,
+    },
+    /// A code that cannot be, or does not fit the model.
+    #[error("{}: {field}: {source}", path.display())]
+    Code {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong with the code.
+        source: CodeError,
+    },
+}
+
+impl ConfigError {
+    pub(super) fn toml(path: &Path, text: &str, source: toml::de::Error) -> Self {
+        let line = source.span().map_or(1, |span| {
+            text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1)
+        });
+        let message = source.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        Self::Toml { path: path.to_owned(), line, message }
+    }
+}

@@ -1,0 +1,49 @@
+//! The frontend's configuration: one TOML file, parsed and validated before anything is started.
+//!
+//! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]). Times are in milliseconds.
+
+mod error;
+mod resolve;
+mod settings;
+
+pub use error::ConfigError;
+pub use resolve::{CodedSettings, ModelConfig, ParityPool, PoolSettings, StrategySettings};
+pub use settings::{HealthSettings, LogFormat, ServerSettings};
+
+use std::path::{Path, PathBuf};
+
+/// A validated configuration.
+#[derive(Debug, Clone)]
+pub struct FrontendConfig {
+    /// The HTTP server.
+    pub server: ServerSettings,
+    /// The models that are served, each with its metadata out of the model repository.
+    pub models: Vec<ModelConfig>,
+}
+
+impl FrontendConfig {
+    /// Reads the configuration at `path` and the model repository that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: the first mistake found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    /// As [`load`](Self::load), from text; `path` is for messages and relative paths.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: the first mistake found.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let file: settings::File =
+            toml::from_str(text).map_err(|source| ConfigError::toml(path, text, source))?;
+        resolve::resolve(path, file)
+    }
+}
+
+/// `relative` as seen from the folder of the configuration file.
+fn beside(config: &Path, relative: &Path) -> PathBuf {
+    config.parent().unwrap_or(Path::new("")).join(relative)
+}

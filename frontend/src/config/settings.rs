@@ -1,0 +1,249 @@
+//! The configuration file as it is written: every field with its default. Checked in [`super::resolve`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parapet_encoder::EncoderKind;
+use serde::{Deserialize, Deserializer};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(default)]
+    pub(super) server: ServerSettings,
+    pub(super) repository: Repository,
+    pub(super) models: Vec<Model>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Repository {
+    pub(super) path: PathBuf,
+}
+
+/// `[server]`: the HTTP server.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerSettings {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Connections open at the same time.
+    pub max_connections: usize,
+    /// Time for a request's header to arrive; it runs between requests, too.
+    #[serde(rename = "header_read_timeout_ms", deserialize_with = "millis")]
+    pub header_read_timeout: Duration,
+    /// Time for a request's body to arrive.
+    #[serde(rename = "body_read_timeout_ms", deserialize_with = "millis")]
+    pub body_read_timeout: Duration,
+    /// Time for which a client may take nothing of its response.
+    #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
+    pub write_timeout: Duration,
+    /// Bytes of a request's header.
+    pub max_header_bytes: usize,
+    /// Bytes of a request's body.
+    pub max_body_bytes: usize,
+    /// On shutdown, time for requests in flight to finish.
+    #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
+    pub drain_grace: Duration,
+    /// How log lines look.
+    pub log_format: LogFormat,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            max_connections: 1024,
+            header_read_timeout: Duration::from_secs(30),
+            body_read_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            max_header_bytes: 16 * 1024,
+            max_body_bytes: 16 * 1024 * 1024,
+            drain_grace: Duration::from_secs(10),
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Model {
+    pub(super) name: String,
+    pub(super) version: Option<u64>,
+    pub(super) instances: Vec<String>,
+    #[serde(default = "two")]
+    pub(super) slots_per_instance: u32,
+    #[serde(default = "max_queue")]
+    pub(super) max_queue: usize,
+    #[serde(default = "max_in_flight")]
+    pub(super) max_in_flight: usize,
+    #[serde(rename = "timeout_ms", default = "one_second", deserialize_with = "millis")]
+    pub(super) timeout: Duration,
+    #[serde(rename = "max_timeout_ms", default = "one_minute", deserialize_with = "millis")]
+    pub(super) max_timeout: Duration,
+    #[serde(default = "three")]
+    pub(super) max_attempts: u32,
+    #[serde(default = "retry_share")]
+    pub(super) retry_share: f64,
+    #[serde(default = "max_rows")]
+    pub(super) max_rows: usize,
+    #[serde(default)]
+    pub(super) health: HealthSettings,
+    #[serde(default)]
+    pub(super) strategy: Strategy,
+}
+
+/// `[models.health]`: how instances are checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthSettings {
+    /// Between two checks of an instance that is up.
+    #[serde(rename = "interval_ms", deserialize_with = "millis")]
+    pub interval: Duration,
+    /// Between two checks of one that is down.
+    #[serde(rename = "recovery_interval_ms", deserialize_with = "millis")]
+    pub recovery_interval: Duration,
+    /// A check that takes longer has failed.
+    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    pub timeout: Duration,
+    /// Failed checks in a row after which an instance is down.
+    pub failures: u32,
+    /// Time to connect.
+    #[serde(rename = "connect_timeout_ms", deserialize_with = "millis")]
+    pub connect_timeout: Duration,
+    /// A request that is given up is held against its instance if it took at least this long.
+    #[serde(rename = "suspect_after_ms", deserialize_with = "millis")]
+    pub suspect_after: Duration,
+}
+
+impl Default for HealthSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(1000),
+            recovery_interval: Duration::from_millis(200),
+            timeout: Duration::from_millis(1000),
+            failures: 2,
+            connect_timeout: Duration::from_millis(500),
+            suspect_after: Duration::from_millis(500),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Strategy {
+    #[default]
+    None,
+    Coded(Box<Coded>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Coded {
+    pub(super) encoder: EncoderKind,
+    pub(super) k: usize,
+    #[serde(default = "one")]
+    pub(super) r: usize,
+    #[serde(default)]
+    pub(super) hold_back: HoldBack,
+    #[serde(rename = "flush_after_ms", default = "ten_ms", deserialize_with = "millis")]
+    pub(super) flush_after: Duration,
+    #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
+    pub(super) late_truth_wait: Duration,
+    #[serde(rename = "parity_timeout_ms", default = "one_second", deserialize_with = "millis")]
+    pub(super) parity_timeout: Duration,
+    #[serde(default = "redundant_share")]
+    pub(super) redundant_share: f64,
+    #[serde(default = "redundant_burst")]
+    pub(super) redundant_burst: f64,
+    #[serde(default)]
+    pub(super) shed_above: Option<usize>,
+    #[serde(default = "audit_every")]
+    pub(super) audit_every: u64,
+    pub(super) parity: Vec<Parity>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HoldBack {
+    pub(super) fixed_ms: Option<f64>,
+    pub(super) percentile: Option<f64>,
+    pub(super) min_ms: Option<f64>,
+    pub(super) max_ms: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parity {
+    pub(super) model: String,
+    pub(super) version: Option<u64>,
+    pub(super) instances: Vec<String>,
+    #[serde(default = "two")]
+    pub(super) slots_per_instance: u32,
+    #[serde(default = "max_parity_queue")]
+    pub(super) max_queue: usize,
+}
+
+/// Milliseconds, fractions allowed.
+fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let millis = f64::deserialize(deserializer)?;
+    Duration::try_from_secs_f64(millis / 1e3)
+        .map_err(|_| serde::de::Error::custom("expected milliseconds, a number of at least 0"))
+}
+
+const fn one() -> usize {
+    1
+}
+const fn two() -> u32 {
+    2
+}
+const fn three() -> u32 {
+    3
+}
+const fn max_queue() -> usize {
+    256
+}
+const fn max_parity_queue() -> usize {
+    16
+}
+const fn max_in_flight() -> usize {
+    4096
+}
+const fn max_rows() -> usize {
+    64
+}
+const fn retry_share() -> f64 {
+    0.2
+}
+const fn redundant_share() -> f64 {
+    1.0
+}
+const fn redundant_burst() -> f64 {
+    16.0
+}
+const fn audit_every() -> u64 {
+    50
+}
+const fn ten_ms() -> Duration {
+    Duration::from_millis(10)
+}
+const fn one_second() -> Duration {
+    Duration::from_secs(1)
+}
+const fn two_seconds() -> Duration {
+    Duration::from_secs(2)
+}
+const fn one_minute() -> Duration {
+    Duration::from_secs(60)
+}

@@ -1,0 +1,225 @@
+//! Drives one model's engine: events from tasks in, actions out to tasks.
+//!
+//! The engine sits behind one mutex that is held for about a microsecond at a time; all IO, encoding and decoding happen
+//! outside it. Time is tokio's, so that tests can pause it.
+
+mod health;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parapet_frontend_core::{
+    Action, Answer, Arrival, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId, QueryId, Rejected,
+    Stats, Time,
+};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::HealthSettings;
+use crate::metrics::ModelMeters;
+use crate::model::coding::Coder;
+use crate::payload::{Input, Output};
+use crate::upstream::Transport;
+
+/// What a driver is made of.
+#[derive(Debug)]
+pub struct Parts<T> {
+    /// The state machine.
+    pub engine: Engine<Input, Output>,
+    /// How instances are reached.
+    pub transport: T,
+    /// For coded strategies.
+    pub coder: Option<Coder>,
+    /// The model's meters.
+    pub meters: ModelMeters,
+    /// Names of the instances of each pool.
+    pub pools: Vec<Vec<String>>,
+    /// How instances are checked.
+    pub health: HealthSettings,
+}
+
+/// One model's engine with its surroundings.
+#[derive(Debug)]
+pub struct Driver<T> {
+    locked: Mutex<Locked>,
+    transport: T,
+    coder: Option<Coder>,
+    meters: ModelMeters,
+    started: Instant,
+    /// An earlier timer than the one slept for was set.
+    rearm: Notify,
+    /// Asks for a health check out of turn.
+    probes: FxHashMap<InstanceId, Arc<Notify>>,
+    stop: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Locked {
+    engine: Engine<Input, Output>,
+    actions: Vec<Action<Input, Output>>,
+    waiters: FxHashMap<QueryId, oneshot::Sender<Answer<Output>>>,
+    /// Dropping one withdraws its request.
+    running: FxHashMap<JobId, oneshot::Sender<()>>,
+    /// The timer slept for.
+    armed: Option<Time>,
+}
+
+impl<T: Transport> Driver<T> {
+    /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance counts as down until
+    /// its first check.
+    pub fn start(parts: Parts<T>) -> Arc<Self> {
+        let Parts { mut engine, transport, coder, meters, pools, health } = parts;
+        let instances: Vec<(InstanceId, String)> = pools
+            .iter()
+            .zip((0u8..).map(PoolId))
+            .flat_map(|(names, pool)| {
+                names.iter().zip(0u32..).map(move |(name, index)| (InstanceId { pool, index }, name.clone()))
+            })
+            .collect();
+        let mut actions = Vec::new();
+        for (instance, _) in &instances {
+            engine.instance_up(Time::ZERO, *instance, false, &mut actions);
+        }
+        let driver = Arc::new(Self {
+            locked: Mutex::new(Locked {
+                engine,
+                actions,
+                waiters: FxHashMap::default(),
+                running: FxHashMap::default(),
+                armed: None,
+            }),
+            transport,
+            coder,
+            meters,
+            started: Instant::now(),
+            rearm: Notify::new(),
+            probes: instances.iter().map(|(instance, _)| (*instance, Arc::new(Notify::new()))).collect(),
+            stop: CancellationToken::new(),
+        });
+        tokio::spawn(Arc::clone(&driver).run_timers());
+        for (instance, name) in instances {
+            let asked = driver.probes.get(&instance).map(Arc::clone).unwrap_or_default();
+            tokio::spawn(health::watch(Arc::clone(&driver), instance, name, asked, health.clone()));
+        }
+        driver
+    }
+
+    /// Ends the timer and the health checks.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// The model's meters.
+    pub fn meters(&self) -> &ModelMeters {
+        &self.meters
+    }
+
+    /// The code's short name, if this model is coded.
+    pub fn code_label(&self) -> Option<&str> {
+        self.coder.as_ref().map(Coder::label)
+    }
+
+    /// The engine's totals and gauges.
+    pub fn stats(&self) -> Stats {
+        self.locked.lock().engine.stats()
+    }
+
+    /// Whether any instance of the deployed model is up.
+    pub fn is_ready(&self) -> bool {
+        let locked = self.locked.lock();
+        locked.engine.core().pool(PoolId::DEPLOYED).is_some_and(|pool| pool.is_any_up())
+    }
+
+    /// Has a query answered within `timeout`. Dropping the future abandons it (CG-8).
+    ///
+    /// # Errors
+    /// [`Rejected`] when the engine does not take it.
+    pub async fn infer(
+        self: &Arc<Self>,
+        input: Input,
+        key: GroupKey,
+        timeout: Duration,
+        allow_approximate: bool,
+    ) -> Result<Answer<Output>, Rejected> {
+        let (sender, receiver) = oneshot::channel();
+        let input = Arc::new(input);
+        let query = self.feed(|locked, now| {
+            let arrival = Arrival { input, key, deadline: now + timeout, allow_approximate };
+            let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
+            locked.waiters.insert(query, sender);
+            Ok(query)
+        })?;
+        let mut waiting = Waiting { driver: self, query, answered: false };
+        let answer = receiver.await;
+        waiting.answered = true;
+        Ok(answer.unwrap_or_else(|_| {
+            let reason = "the query was dropped without an answer";
+            Answer::Failed(Failure::new(FailureKind::InstanceError, reason))
+        }))
+    }
+
+    fn now(&self) -> Time {
+        Time::after_start(self.started.elapsed())
+    }
+
+    /// Hands the engine an event and does what it says.
+    fn feed<R>(self: &Arc<Self>, event: impl FnOnce(&mut Locked, Time) -> R) -> R {
+        let mut locked = self.locked.lock();
+        let result = event(&mut locked, self.now());
+        let work = work::take(&mut locked);
+        let next = locked.engine.next_timer();
+        let earlier = next.is_some_and(|next| locked.armed.is_none_or(|armed| next < armed));
+        if earlier {
+            locked.armed = next;
+        }
+        drop(locked);
+        if earlier {
+            self.rearm.notify_one();
+        }
+        self.run(work);
+        result
+    }
+
+    async fn run_timers(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut locked = self.locked.lock();
+                locked.armed = locked.engine.next_timer();
+                locked.armed
+            };
+            let due = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(self.started + Duration::from_nanos(at.as_nanos())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = self.rearm.notified() => {}
+                () = due => self.feed(|locked, now| locked.engine.tick(now, &mut locked.actions)),
+            }
+        }
+    }
+}
+
+/// Abandons its query when dropped before the answer.
+struct Waiting<'a, T: Transport> {
+    driver: &'a Arc<Driver<T>>,
+    query: QueryId,
+    answered: bool,
+}
+
+impl<T: Transport> Drop for Waiting<'_, T> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.driver.feed(|locked, now| {
+                locked.waiters.remove(&self.query);
+                locked.engine.abandoned(now, self.query, &mut locked.actions);
+            });
+        }
+    }
+}

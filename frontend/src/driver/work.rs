@@ -1,0 +1,160 @@
+//! What the engine's actions come to, outside its lock.
+
+use std::sync::Arc;
+
+use parapet_frontend_core::{
+    Action, Answer, Comparison, GroupId, InstanceId, JobId, Outcome, QueryId, Row, Slot,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Driver, Locked};
+use crate::metrics::Source;
+use crate::payload::{Input, Output};
+use crate::upstream::Transport;
+
+/// Inputs of more bytes than this are encoded in a task of their own, so that no request waits behind them (CG-3).
+const ENCODE_INLINE_BYTES: usize = 64 * 1024;
+
+/// Something to do once the lock is released.
+pub(super) enum Work {
+    Answer(oneshot::Sender<Answer<Output>>, Answer<Output>),
+    Send { job: JobId, instance: InstanceId, input: Arc<Input>, withdrawn: oneshot::Receiver<()> },
+    Encode { group: GroupId, row: Row, inputs: Vec<Arc<Input>> },
+    Reconstruct { query: QueryId, slot: Slot, predictions: Vec<Option<Arc<Output>>>, parity: Vec<Option<Arc<Output>>> },
+    Compare(Comparison<Output>),
+    Probe(InstanceId),
+}
+
+/// Turns the pending actions into work; what concerns the tables under the lock is done here.
+pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
+    let Locked { actions, waiters, running, .. } = locked;
+    let mut work = Vec::with_capacity(actions.len());
+    for action in actions.drain(..) {
+        match action {
+            Action::Answer { query, answer } => {
+                work.extend(waiters.remove(&query).map(|waiter| Work::Answer(waiter, answer)));
+            }
+            Action::Send { job, instance, input } => {
+                let (handle, withdrawn) = oneshot::channel();
+                running.insert(job, handle);
+                work.push(Work::Send { job, instance, input, withdrawn });
+            }
+            Action::Abort { job } => {
+                running.remove(&job);
+            }
+            Action::Encode { group, row, inputs } => work.push(Work::Encode { group, row, inputs }),
+            Action::Reconstruct { query, slot, predictions, parity } => {
+                work.push(Work::Reconstruct { query, slot, predictions, parity });
+            }
+            Action::Compare(comparison) => work.push(Work::Compare(comparison)),
+            Action::Probe { instance } => work.push(Work::Probe(instance)),
+        }
+    }
+    work
+}
+
+impl<T: Transport> Driver<T> {
+    pub(super) fn run(self: &Arc<Self>, work: Vec<Work>) {
+        for work in work {
+            match work {
+                // The client may have gone; then nobody wants to know.
+                Work::Answer(waiter, answer) => drop(waiter.send(answer)),
+                Work::Send { job, instance, input, withdrawn } => {
+                    tokio::spawn(Arc::clone(self).send(job, instance, input, withdrawn));
+                }
+                Work::Encode { group, row, inputs } => {
+                    if inputs.iter().map(|input| input.len()).sum::<usize>() > ENCODE_INLINE_BYTES {
+                        let driver = Arc::clone(self);
+                        tokio::task::spawn_blocking(move || driver.encode(group, row, &inputs));
+                    } else {
+                        self.encode(group, row, &inputs);
+                    }
+                }
+                Work::Reconstruct { query, slot, predictions, parity } => {
+                    self.reconstruct(query, slot, &predictions, &parity);
+                }
+                Work::Compare(comparison) => self.compare(&comparison),
+                Work::Probe(instance) => {
+                    if let Some(notify) = self.probes.get(&instance) {
+                        notify.notify_one();
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(
+        self: Arc<Self>,
+        job: JobId,
+        instance: InstanceId,
+        input: Arc<Input>,
+        withdrawn: oneshot::Receiver<()>,
+    ) {
+        let started = Instant::now();
+        let outcome: Outcome<Output> = tokio::select! {
+            biased;
+            outcome = self.transport.infer(instance, input) => outcome,
+            _ = withdrawn => return,
+        };
+        self.meters.upstream(instance, started.elapsed(), outcome.is_err());
+        if let Err(failure) = &outcome {
+            tracing::debug!(%job, ?instance, %failure, "upstream request failed");
+        }
+        self.feed(|locked, now| {
+            locked.running.remove(&job);
+            locked.engine.finished(now, job, outcome, &mut locked.actions);
+        });
+    }
+
+    fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
+        let parity = self.coder.as_ref().and_then(|coder| {
+            coder
+                .encode(row, inputs)
+                .inspect_err(|error| tracing::warn!(%group, %error, "a group could not be encoded"))
+                .ok()
+        });
+        self.feed(|locked, now| {
+            locked.engine.encoded(now, group, row, parity.map(Arc::new), &mut locked.actions);
+        });
+    }
+
+    fn reconstruct(
+        self: &Arc<Self>,
+        query: QueryId,
+        slot: Slot,
+        predictions: &[Option<Arc<Output>>],
+        parity: &[Option<Arc<Output>>],
+    ) {
+        let output = self.coder.as_ref().and_then(|coder| {
+            coder
+                .decode(slot, predictions, parity)
+                .inspect_err(|error| tracing::warn!(%query, %error, "a prediction could not be reconstructed"))
+                .ok()
+        });
+        self.feed(|locked, now| locked.engine.reconstructed(now, query, output, &mut locked.actions));
+    }
+
+    fn compare(&self, comparison: &Comparison<Output>) {
+        let Some(coder) = &self.coder else { return };
+        match comparison {
+            Comparison::LateTruth { reconstruction, truth } => {
+                self.meters.compared(Source::LateTruth, coder.agree(reconstruction, truth));
+            }
+            Comparison::Audit { slot, predictions, parity } => {
+                let slot_index = usize::from(slot.0);
+                let Some(truth) = predictions.get(slot_index) else { return };
+                let others: Vec<Option<Arc<Output>>> = predictions
+                    .iter()
+                    .enumerate()
+                    .map(|(i, prediction)| (i != slot_index).then(|| Arc::clone(prediction)))
+                    .collect();
+                // A reconstruction that is not finite agrees with nothing.
+                let agrees = coder
+                    .decode(*slot, &others, parity)
+                    .is_ok_and(|reconstruction| coder.agree(&reconstruction, truth));
+                self.meters.compared(Source::Audit, agrees);
+            }
+        }
+    }
+}

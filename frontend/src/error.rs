@@ -1,0 +1,144 @@
+//! Everything that can go wrong with a request, mapped to an HTTP status in this one place.
+
+use http::StatusCode;
+use parapet_frontend_core::{Failure, FailureKind, Rejected};
+use parapet_http_serve::BodyError;
+use parapet_open_inference::ProtocolError;
+use thiserror::Error;
+
+/// Why a request got no prediction.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// No such model.
+    #[error("no model {model:?} here; GET /v2/models/<name> describes those that are")]
+    UnknownModel {
+        /// The name asked for.
+        model: String,
+    },
+    /// No such version of the model.
+    #[error("model {model:?} has no version {version:?} here, only {served}")]
+    UnknownVersion {
+        /// The model.
+        model: String,
+        /// The version asked for.
+        version: String,
+        /// The version that is served.
+        served: u64,
+    },
+    /// No such path.
+    #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
+    UnknownPath {
+        /// The path.
+        path: String,
+    },
+    /// The path does not take this method.
+    #[error("{path:?} does not take {method}")]
+    Method {
+        /// The method.
+        method: String,
+        /// The path.
+        path: String,
+    },
+    /// The body is not the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The body did not come whole.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// A body in an encoding that is not understood.
+    #[error("content encoding {encoding:?} is not understood; send the body as it is")]
+    ContentEncoding {
+        /// The encoding.
+        encoding: String,
+    },
+    /// A header, parameter or tensor that the model cannot take.
+    #[error("{0}")]
+    Input(String),
+    /// The server is shutting down.
+    #[error("the server is shutting down; try another")]
+    Draining,
+    /// The core refused the query.
+    #[error("{0}")]
+    Rejected(#[from] Rejected),
+    /// The core could not get a prediction.
+    #[error("{0}")]
+    Failed(#[from] Failure),
+    /// The response could not be written.
+    #[error("the response could not be written: {0}")]
+    Response(ProtocolError),
+}
+
+/// Kinds of error, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The client's mistake.
+    InvalidRequest,
+    /// A bound was reached, or the server drains.
+    Overloaded,
+    /// The deadline came first.
+    DeadlineExceeded,
+    /// No instance could be reached.
+    Unavailable,
+    /// Instances failed.
+    Upstream,
+    /// Ours.
+    Internal,
+}
+
+impl ErrorKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::InvalidRequest,
+        Self::Overloaded,
+        Self::DeadlineExceeded,
+        Self::Unavailable,
+        Self::Upstream,
+        Self::Internal,
+    ];
+
+    /// Its label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::Overloaded => "overloaded",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Unavailable => "unavailable",
+            Self::Upstream => "upstream",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl ServeError {
+    /// The status and kind of this error.
+    pub fn classify(&self) -> (StatusCode, ErrorKind) {
+        use ErrorKind as Kind;
+        match self {
+            Self::UnknownModel { .. } | Self::UnknownVersion { .. } | Self::UnknownPath { .. } => {
+                (StatusCode::NOT_FOUND, Kind::InvalidRequest)
+            }
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
+            Self::Protocol(_) | Self::Input(_) => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
+            Self::Body(error) => (error.status(), Kind::InvalidRequest),
+            Self::ContentEncoding { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest),
+            Self::Draining | Self::Rejected(Rejected::Overloaded) => {
+                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
+            }
+            Self::Rejected(Rejected::DeadlinePassed) => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
+            Self::Failed(failure) => match failure.kind {
+                FailureKind::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
+                FailureKind::Unreachable | FailureKind::ConnectionLost | FailureKind::InstanceBusy => {
+                    (StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable)
+                }
+                FailureKind::InstanceError | FailureKind::InvalidOutput => (StatusCode::BAD_GATEWAY, Kind::Upstream),
+                FailureKind::Refused => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
+            },
+            Self::Response(_) => (StatusCode::INTERNAL_SERVER_ERROR, Kind::Internal),
+        }
+    }
+
+    /// Seconds after which the same request may do better, for `Retry-After`.
+    pub fn retry_after(&self) -> Option<u32> {
+        (self.classify().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(1)
+    }
+}

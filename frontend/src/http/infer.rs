@@ -1,0 +1,149 @@
+//! `POST /v2/models/{model}/infer`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use parapet_http_serve::read_body;
+use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
+use tokio::time::Instant;
+
+use super::response::{error, with_type};
+use super::routes::App;
+use crate::error::ServeError;
+use crate::model::{MAX_REQUEST_ID, Provenance, ServedModel};
+
+/// Names a request in logs; taken from the client, or made here, and echoed.
+const REQUEST_ID: &str = "x-request-id";
+/// How the answer came about, for clients and proxies that don't read the body.
+const PROVENANCE: &str = "parapet-provenance";
+const CONFIDENCE: &str = "parapet-confidence";
+const CODE: &str = "parapet-code";
+
+pub(super) async fn infer(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    answer(&app, &name, None, &headers, body).await
+}
+
+pub(super) async fn infer_version(
+    State(app): State<Arc<App>>,
+    Path((name, version)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    answer(&app, &name, Some(&version), &headers, body).await
+}
+
+async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMap, body: Body) -> Response {
+    let started = Instant::now();
+    let request_id = request_id(headers);
+    let model = app.model(name, version);
+    let result = match &model {
+        Ok(model) => infer_on(app, model, headers, body).await,
+        Err(_) => Err(ServeError::UnknownModel { model: name.chars().take(100).collect() }),
+    };
+    let took = started.elapsed();
+    let shown_id = request_id.to_str().unwrap_or_default();
+    let mut response = match (result, model) {
+        (Ok((response, provenance)), Ok(model)) => {
+            let reconstructed = provenance.kind == "reconstructed";
+            model.driver().meters().answered(reconstructed, took);
+            tracing::debug!(request_id = shown_id, model = name, provenance = provenance.kind, ?took, "answered");
+            response
+        }
+        (Err(refused), Ok(model)) => {
+            let (status, kind) = refused.classify();
+            model.driver().meters().failed(kind);
+            if status.is_server_error() {
+                tracing::warn!(request_id = shown_id, model = name, %status, error = %refused, ?took, "failed");
+            } else {
+                tracing::debug!(request_id = shown_id, model = name, %status, error = %refused, ?took, "refused");
+            }
+            error(&refused)
+        }
+        (_, Err(unknown)) => {
+            tracing::debug!(request_id = shown_id, model = name, error = %unknown, "refused");
+            error(&unknown)
+        }
+    };
+    response.headers_mut().insert(REQUEST_ID, request_id);
+    response
+}
+
+async fn infer_on(
+    app: &App,
+    model: &ServedModel,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Response, Provenance), ServeError> {
+    if app.is_draining() {
+        return Err(ServeError::Draining);
+    }
+    if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+        let encoding = String::from_utf8_lossy(encoding.as_bytes()).chars().take(40).collect();
+        return Err(ServeError::ContentEncoding { encoding });
+    }
+    let header_length = header_length(headers)?;
+    let body = read_body(body, app.settings().max_body_bytes, app.settings().body_read_timeout).await?;
+    let request = decode_request(body, header_length)?;
+    let binary = BinaryOutputs::of(&request);
+    let (response, provenance) = model.infer(request).await?;
+    let encoded = encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
+    let mut response = with_type(StatusCode::OK, encoded.content_type(), encoded.body);
+    let headers = response.headers_mut();
+    if let Some(length) = encoded.header_length {
+        headers.insert(HEADER_CONTENT_LENGTH, length.into());
+    }
+    headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
+    if let Ok(confidence) = HeaderValue::from_str(&format!("{:.4}", provenance.confidence)) {
+        headers.insert(CONFIDENCE, confidence);
+    }
+    if let Some(code) = provenance.code.as_deref().and_then(|code| HeaderValue::from_str(code).ok()) {
+        headers.insert(CODE, code);
+    }
+    Ok((response, provenance))
+}
+
+/// Which outputs go in binary form; kept while the request itself moves on.
+struct BinaryOutputs(InferRequest);
+
+impl BinaryOutputs {
+    fn of(request: &InferRequest) -> Self {
+        Self(InferRequest {
+            parameters: request.parameters.clone(),
+            outputs: request.outputs.clone(),
+            ..InferRequest::default()
+        })
+    }
+
+    fn wants(&self, output: &str) -> bool {
+        self.0.wants_binary(output)
+    }
+}
+
+fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
+    value
+        .to_str()
+        .ok()
+        .and_then(|value| value.trim().parse().ok())
+        .map(Some)
+        .ok_or_else(|| ServeError::Input(format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes")))
+}
+
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(REQUEST_ID).filter(|id| {
+        !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.as_bytes().iter().all(u8::is_ascii_graphic)
+    });
+    given.cloned().unwrap_or_else(|| {
+        HeaderValue::from_str(&format!("{:016x}", rand::random::<u64>()))
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    })
+}

@@ -1,0 +1,40 @@
+//! Responses in the protocol's forms.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject};
+use serde::Serialize;
+
+use crate::error::ServeError;
+
+pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(super) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => with_type(StatusCode::OK, CONTENT_TYPE_JSON, body),
+        Err(_) => with_type(StatusCode::INTERNAL_SERVER_ERROR, CONTENT_TYPE_JSON, "{}"),
+    }
+}
+
+pub(super) fn text(body: String) -> Response {
+    with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
+}
+
+/// The protocol's error object with the error's status.
+pub(super) fn error(error: &ServeError) -> Response {
+    let (status, _) = error.classify();
+    let mut response = json(&ErrorObject { error: error.to_string() });
+    *response.status_mut() = status;
+    if let Some(seconds) = error.retry_after() {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}

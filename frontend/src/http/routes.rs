@@ -1,0 +1,157 @@
+//! Paths of the protocol, and what the server says about itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::{Method, StatusCode, Uri};
+use parapet_open_inference::ServerMetadata;
+use serde_json::json;
+
+use super::infer;
+use super::response::{error, json, text};
+use crate::config::ServerSettings;
+use crate::error::ServeError;
+use crate::metrics::Metrics;
+use crate::model::ServedModel;
+
+/// Everything that requests need.
+#[derive(Debug)]
+pub struct App {
+    models: BTreeMap<String, ServedModel>,
+    metrics: Metrics,
+    settings: ServerSettings,
+    draining: AtomicBool,
+}
+
+impl App {
+    /// An application that serves these models.
+    pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
+        let models = models.into_iter().map(|model| (model.name().to_owned(), model)).collect();
+        Self { models, metrics, settings, draining: AtomicBool::new(false) }
+    }
+
+    /// From now on: not ready, and no new inference.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// The models, by name.
+    pub fn models(&self) -> impl Iterator<Item = &ServedModel> {
+        self.models.values()
+    }
+
+    /// The registry.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(super) fn settings(&self) -> &ServerSettings {
+        &self.settings
+    }
+
+    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<&ServedModel, ServeError> {
+        let model =
+            self.models.get(name).ok_or_else(|| ServeError::UnknownModel { model: name.chars().take(100).collect() })?;
+        match version {
+            Some(version) if version != model.version().to_string() => Err(ServeError::UnknownVersion {
+                model: name.to_owned(),
+                version: version.chars().take(40).collect(),
+                served: model.version(),
+            }),
+            _ => Ok(model),
+        }
+    }
+}
+
+/// The router of the data listener.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v2", get(server_metadata))
+        .route("/v2/", get(server_metadata))
+        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route("/v2/health/ready", get(server_ready))
+        .route("/v2/models/{model}", get(model_metadata))
+        .route("/v2/models/{model}/ready", get(model_ready))
+        .route("/v2/models/{model}/infer", post(infer::infer))
+        .route("/v2/models/{model}/versions/{version}", get(version_metadata))
+        .route("/v2/models/{model}/versions/{version}/ready", get(version_ready))
+        .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer_version))
+        .route("/metrics", get(metrics))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(app)
+}
+
+async fn server_metadata() -> Response {
+    json(&ServerMetadata {
+        name: "parapet".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        extensions: vec!["binary_tensor_data".to_owned()],
+    })
+}
+
+async fn server_ready(State(app): State<Arc<App>>) -> StatusCode {
+    let ready = !app.is_draining() && app.models().all(|model| model.driver().is_ready());
+    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+async fn model_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+    match app.model(&name, None) {
+        Ok(model) => json(&model.metadata()),
+        Err(refused) => error(&refused),
+    }
+}
+
+async fn version_metadata(State(app): State<Arc<App>>, Path((name, version)): Path<(String, String)>) -> Response {
+    match app.model(&name, Some(&version)) {
+        Ok(model) => json(&model.metadata()),
+        Err(refused) => error(&refused),
+    }
+}
+
+async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+    ready(&app, &name, None)
+}
+
+async fn version_ready(State(app): State<Arc<App>>, Path((name, version)): Path<(String, String)>) -> Response {
+    ready(&app, &name, Some(&version))
+}
+
+fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
+    match app.model(name, version) {
+        Ok(model) => {
+            let ready = !app.is_draining() && model.driver().is_ready();
+            let mut response = json(&json!({ "name": name, "ready": ready }));
+            if !ready {
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            response
+        }
+        Err(refused) => error(&refused),
+    }
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    for model in app.models() {
+        model.driver().meters().publish(&model.driver().stats());
+    }
+    text(app.metrics.render())
+}
+
+async fn unknown_path(uri: Uri) -> Response {
+    error(&ServeError::UnknownPath { path: uri.path().chars().take(100).collect() })
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    let (method, path) = (method.to_string(), uri.path().chars().take(100).collect());
+    error(&ServeError::Method { method, path })
+}

@@ -1,0 +1,255 @@
+//! Metrics: every name, label and bucket is declared here, and nowhere else.
+//!
+//! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
+//! live accuracy of reconstructions, with no labels of data needed.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use parapet_frontend_core::{InstanceId, Stats};
+
+use crate::error::ErrorKind;
+
+/// Requests by model and outcome: `exact`, `reconstructed`, or a kind of error.
+pub const REQUESTS: &str = "parapet_requests_total";
+/// Seconds from a request's arrival to its answer, by model and provenance.
+pub const REQUEST_SECONDS: &str = "parapet_request_duration_seconds";
+/// Seconds of one upstream request, by model and pool.
+pub const UPSTREAM_SECONDS: &str = "parapet_upstream_request_duration_seconds";
+/// Upstream requests that failed, by model, pool and kind.
+pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
+/// Reconstructions compared with the truth, by model, code, source and whether they agree on the top class.
+pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
+/// Whether an instance is up, by model, pool and instance.
+pub const INSTANCE_UP: &str = "parapet_instance_up";
+/// Parity queries by model and what became of them.
+pub const REDUNDANT: &str = "parapet_redundant_requests_total";
+/// Coding groups encoded, by model and whether they were completed with fillers.
+pub const GROUPS: &str = "parapet_coding_groups_total";
+/// Attempts after a failed one, by model.
+pub const RETRIES: &str = "parapet_retries_total";
+/// Late queries that could not be reconstructed when they came to be late, by model.
+pub const UNRECOVERABLE: &str = "parapet_late_unrecoverable_total";
+/// Queries in the table, by model.
+pub const IN_FLIGHT: &str = "parapet_queries_in_flight";
+/// Coding groups in memory, by model.
+pub const GROUPS_OPEN: &str = "parapet_coding_groups_in_flight";
+/// The current hold-back, by model.
+pub const HOLD_BACK: &str = "parapet_hold_back_seconds";
+/// Violations of an invariant, by model and invariant.
+pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
+
+/// Buckets for all durations, 0.25 ms to 10 s.
+const SECONDS: [f64; 18] = [
+    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 10.0,
+];
+
+/// The registry of one frontend. It is not global, so that tests can run several side by side.
+#[derive(Debug)]
+pub struct Metrics {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+}
+
+impl Metrics {
+    /// An empty registry.
+    ///
+    /// # Errors
+    /// [`BuildError`] never, since the buckets are not empty.
+    pub fn new() -> Result<Self, BuildError> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.to_owned()), &SECONDS)?
+            .set_buckets_for_metric(Matcher::Full(UPSTREAM_SECONDS.to_owned()), &SECONDS)?
+            .build_recorder();
+        let handle = recorder.handle();
+        with_local_recorder(&recorder, describe);
+        Ok(Self { recorder, handle })
+    }
+
+    /// The text that Prometheus scrapes.
+    pub fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Moves recorded samples into their buckets; without it they pile up between scrapes.
+    pub fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+
+    /// The meters of one model.
+    pub fn model(&self, model: &str, code: &str, pools: &[Vec<String>]) -> ModelMeters {
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, code, pools))
+    }
+}
+
+fn describe() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!(REQUESTS, "Requests by outcome: exact, reconstructed, or a kind of error");
+    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "From a request's arrival to its answer");
+    describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
+    describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
+    describe_counter!(AGREEMENT, "Reconstructions compared with the deployed model's prediction");
+    describe_gauge!(INSTANCE_UP, "1 when the instance is up");
+    describe_counter!(REDUNDANT, "Parity queries by what became of them");
+    describe_counter!(GROUPS, "Coding groups encoded");
+    describe_counter!(RETRIES, "Attempts after a failed one");
+    describe_counter!(UNRECOVERABLE, "Late queries that could not be reconstructed when they came to be late");
+    describe_gauge!(IN_FLIGHT, "Queries in the table, awaited late truths included");
+    describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
+    describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
+    describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
+}
+
+/// Where a comparison of a reconstruction with the truth comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The exact prediction came after the reconstruction had been sent.
+    LateTruth,
+    /// A sampled group in which nothing straggled.
+    Audit,
+}
+
+/// One model's meters, registered once.
+#[derive(Debug)]
+pub struct ModelMeters {
+    exact: (Counter, Histogram),
+    reconstructed: (Counter, Histogram),
+    errors: Vec<(ErrorKind, Counter)>,
+    pools: Vec<PoolMeters>,
+    /// Late truth agrees, disagrees; audit agrees, disagrees.
+    agreement: [Counter; 4],
+    redundant: [Counter; 5],
+    groups: [Counter; 2],
+    retries: Counter,
+    unrecoverable: Counter,
+    in_flight: Gauge,
+    groups_open: Gauge,
+    hold_back: Gauge,
+    cg1: Counter,
+}
+
+#[derive(Debug)]
+struct PoolMeters {
+    seconds: Histogram,
+    failures: Counter,
+    up: Vec<Gauge>,
+}
+
+impl ModelMeters {
+    fn new(model: &str, code: &str, pools: &[Vec<String>]) -> Self {
+        let model = model.to_owned();
+        let code = code.to_owned();
+        let answers = |provenance: &'static str| {
+            (
+                counter!(REQUESTS, "model" => model.clone(), "outcome" => provenance),
+                histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => provenance),
+            )
+        };
+        let agreement = |source: &'static str, agrees: &'static str| {
+            counter!(AGREEMENT, "model" => model.clone(), "code" => code.clone(), "source" => source, "agrees" => agrees)
+        };
+        let redundant = |fate: &'static str| counter!(REDUNDANT, "model" => model.clone(), "fate" => fate);
+        let pool = |(index, instances): (usize, &Vec<String>)| {
+            let pool = if index == 0 { "deployed".to_owned() } else { format!("parity{}", index - 1) };
+            let up = |name: &String| {
+                gauge!(INSTANCE_UP, "model" => model.clone(), "pool" => pool.clone(), "instance" => name.clone())
+            };
+            PoolMeters {
+                seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
+                failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),
+                up: instances.iter().map(up).collect(),
+            }
+        };
+        Self {
+            exact: answers("exact"),
+            reconstructed: answers("reconstructed"),
+            errors: ErrorKind::ALL
+                .iter()
+                .map(|kind| (*kind, counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name())))
+                .collect(),
+            pools: pools.iter().enumerate().map(pool).collect(),
+            agreement: [
+                agreement("late_truth", "true"),
+                agreement("late_truth", "false"),
+                agreement("audit", "true"),
+                agreement("audit", "false"),
+            ],
+            redundant: ["issued", "won", "wasted", "shed", "failed"].map(redundant),
+            groups: ["false", "true"]
+                .map(|fillers| counter!(GROUPS, "model" => model.clone(), "fillers" => fillers)),
+            retries: counter!(RETRIES, "model" => model.clone()),
+            unrecoverable: counter!(UNRECOVERABLE, "model" => model.clone()),
+            in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
+            groups_open: gauge!(GROUPS_OPEN, "model" => model.clone()),
+            hold_back: gauge!(HOLD_BACK, "model" => model.clone()),
+            cg1: counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1"),
+        }
+    }
+
+    /// A request was answered with a prediction.
+    pub fn answered(&self, reconstructed: bool, took: Duration) {
+        let (count, seconds) = if reconstructed { &self.reconstructed } else { &self.exact };
+        count.increment(1);
+        seconds.record(took.as_secs_f64());
+    }
+
+    /// A request was answered with an error.
+    pub fn failed(&self, kind: ErrorKind) {
+        if let Some((_, count)) = self.errors.iter().find(|(known, _)| *known == kind) {
+            count.increment(1);
+        }
+    }
+
+    /// An upstream request ended.
+    pub fn upstream(&self, instance: InstanceId, took: Duration, failed: bool) {
+        if let Some(pool) = self.pools.get(usize::from(instance.pool.0)) {
+            pool.seconds.record(took.as_secs_f64());
+            if failed {
+                pool.failures.increment(1);
+            }
+        }
+    }
+
+    /// A health check's result.
+    pub fn instance_up(&self, instance: InstanceId, up: bool) {
+        let pool = self.pools.get(usize::from(instance.pool.0));
+        if let Some(gauge) = pool.and_then(|pool| pool.up.get(instance.index as usize)) {
+            gauge.set(if up { 1.0 } else { 0.0 });
+        }
+    }
+
+    /// A reconstruction was compared with the truth.
+    pub fn compared(&self, source: Source, agrees: bool) {
+        let [late_true, late_false, audit_true, audit_false] = &self.agreement;
+        match (source, agrees) {
+            (Source::LateTruth, true) => late_true.increment(1),
+            (Source::LateTruth, false) => late_false.increment(1),
+            (Source::Audit, true) => audit_true.increment(1),
+            (Source::Audit, false) => audit_false.increment(1),
+        }
+    }
+
+    /// Publishes the core's totals.
+    pub fn publish(&self, stats: &Stats) {
+        let fates = [
+            stats.redundant_issued,
+            stats.redundant_won,
+            stats.redundant_wasted,
+            stats.redundant_shed,
+            stats.redundant_failed,
+        ];
+        for (counter, total) in self.redundant.iter().zip(fates) {
+            counter.absolute(total);
+        }
+        let [plain, with_fillers] = &self.groups;
+        with_fillers.absolute(stats.groups_completed_with_fillers);
+        plain.absolute(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
+        self.retries.absolute(stats.retries);
+        self.unrecoverable.absolute(stats.late_unrecoverable);
+        self.cg1.absolute(stats.cg1_violations);
+        self.in_flight.set(stats.queries_tracked as f64);
+        self.groups_open.set(stats.groups_tracked as f64);
+        self.hold_back.set(stats.hold_back_us as f64 / 1e6);
+    }
+}

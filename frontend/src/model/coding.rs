@@ -1,0 +1,135 @@
+//! The bridge between tensors and the pure encoder and decoder.
+
+use std::sync::Arc;
+
+use parapet_decoder::{DecodeError, LinearDecoder, agrees, confidence};
+use parapet_encoder::{Code, CodeError, EncodeError, Encoder, build_encoder};
+use parapet_frontend_core::{Row, Slot};
+use parapet_open_inference::{ProtocolError, Tensor};
+use parapet_repository::TensorSpec;
+use thiserror::Error;
+
+use crate::config::CodedSettings;
+use crate::payload::{Input, Output};
+
+/// Why a parity query or a reconstruction could not be computed. The group goes on without it.
+#[derive(Debug, Error)]
+pub enum CodingError {
+    /// The encoder refused the group.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The decoder refused the group.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A tensor is not what the code needs.
+    #[error(transparent)]
+    Tensor(#[from] ProtocolError),
+    /// A member without a tensor, or no members.
+    #[error("a member of the group has no tensor")]
+    NoTensor,
+    /// The reconstruction is not finite.
+    #[error("the reconstruction is not finite")]
+    NotFinite,
+}
+
+/// Encodes and decodes the groups of one model.
+#[derive(Debug)]
+pub struct Coder {
+    encoder: Box<dyn Encoder>,
+    decoder: LinearDecoder,
+    /// Name of each parity model's input.
+    parity_inputs: Vec<String>,
+    output: TensorSpec,
+    label: String,
+}
+
+impl Coder {
+    /// A coder for a model with this one input and output.
+    ///
+    /// # Errors
+    /// [`CodeError`] when the code does not fit the input.
+    pub fn new(settings: &CodedSettings, input: &TensorSpec, output: &TensorSpec) -> Result<Self, CodeError> {
+        let parity_inputs = settings
+            .parity
+            .iter()
+            .map(|pool| pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone()))
+            .collect();
+        let code = Code::try_from(&settings.spec)?;
+        Ok(Self {
+            encoder: build_encoder(&settings.spec, &input.shape)?,
+            label: code.label(),
+            decoder: LinearDecoder::new(code),
+            parity_inputs,
+            output: output.clone(),
+        })
+    }
+
+    /// The code's short name, as `concat-k2-r1`.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The parity query of `row` for these k inputs of equal shape.
+    ///
+    /// # Errors
+    /// [`CodingError`] when the inputs do not fit the code.
+    pub fn encode(&self, row: Row, inputs: &[Arc<Input>]) -> Result<Input, CodingError> {
+        let first = inputs.first().and_then(|input| input.tensors.first()).ok_or(CodingError::NoTensor)?;
+        let rows = inputs.first().map_or(0, |input| input.rows);
+        let queries = inputs
+            .iter()
+            .map(|input| Ok(input.tensors.first().ok_or(CodingError::NoTensor)?.f32s()?))
+            .collect::<Result<Vec<Vec<f32>>, CodingError>>()?;
+        let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
+        let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
+        self.encoder.encode(usize::from(row.0), &views, &mut parity)?;
+        let name = self.parity_inputs.get(usize::from(row.0)).unwrap_or(&first.name);
+        let tensor = Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?;
+        Ok(Input::new(vec![tensor], rows)?)
+    }
+
+    /// The reconstruction of `slot`.
+    ///
+    /// # Errors
+    /// [`CodingError`] when the group cannot be decoded, or not to finite numbers.
+    pub fn decode(
+        &self,
+        slot: Slot,
+        predictions: &[Option<Arc<Output>>],
+        parity: &[Option<Arc<Output>>],
+    ) -> Result<Output, CodingError> {
+        let (predictions, parity) = (values(predictions)?, values(parity)?);
+        let len = predictions.iter().chain(&parity).flatten().map(Vec::len).next().unwrap_or(0);
+        let mut out = vec![0.0; len];
+        self.decoder.decode(&views(&predictions), &views(&parity), usize::from(slot.0), &mut out)?;
+        if !out.iter().all(|value| value.is_finite()) {
+            return Err(CodingError::NotFinite);
+        }
+        let sample_len = self.output.sample_len().max(1);
+        let rows = len / sample_len;
+        let confidence = out.chunks(sample_len).map(confidence).fold(1.0, f32::min);
+        let shape: Vec<usize> = std::iter::once(rows).chain(self.output.shape.iter().copied()).collect();
+        let tensor = Tensor::from_f32(self.output.name.clone(), shape, &out)?;
+        Ok(Output { tensors: vec![tensor], confidence })
+    }
+
+    /// Whether a reconstruction names the deployed model's top class for every sample.
+    pub fn agree(&self, reconstruction: &Output, truth: &Output) -> bool {
+        let values = |output: &Output| output.tensors.first().and_then(|tensor| tensor.f32s().ok());
+        match (values(reconstruction), values(truth)) {
+            (Some(a), Some(b)) => agrees(&a, &b, a.len() / self.output.sample_len().max(1)),
+            _ => false,
+        }
+    }
+}
+
+fn values(outputs: &[Option<Arc<Output>>]) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
+    let values = |output: &Arc<Output>| -> Result<Vec<f32>, CodingError> {
+        Ok(output.tensors.first().ok_or(CodingError::NoTensor)?.f32s()?)
+    };
+    outputs.iter().map(|output| output.as_ref().map(values).transpose()).collect()
+}
+
+fn views(values: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {
+    values.iter().map(Option::as_deref).collect()
+}

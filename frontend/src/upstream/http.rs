@@ -1,0 +1,190 @@
+//! Instances over the Open Inference Protocol: any server that speaks it, with the binary tensor extension.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome};
+use parapet_open_inference::{
+    ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response,
+};
+use parapet_repository::{ModelEntry, TensorSpec};
+
+use super::Transport;
+use super::connection::{Connections, Response};
+use crate::config::{HealthSettings, ModelConfig, PoolSettings, StrategySettings};
+use crate::payload::{Input, Output};
+
+/// Room for the JSON part of a response beside its tensors.
+const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
+
+/// All instances of one served model.
+#[derive(Debug)]
+pub struct HttpTransport {
+    pools: Vec<Vec<Instance>>,
+}
+
+#[derive(Debug)]
+struct Instance {
+    connections: Connections,
+    infer_path: String,
+    ready_path: String,
+    outputs: Arc<[TensorSpec]>,
+}
+
+impl HttpTransport {
+    /// Instances as configured: the deployed model's pool, then one for each parity row.
+    pub fn new(config: &ModelConfig) -> Self {
+        let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| {
+            let outputs: Arc<[TensorSpec]> = entry.outputs.clone().into();
+            let sample_bytes: usize = entry
+                .outputs
+                .iter()
+                .map(|output| output.sample_len().saturating_mul(output.datatype.size().unwrap_or(4096)))
+                .fold(0, usize::saturating_add);
+            // JSON spells a number in up to some 25 bytes.
+            let max_bytes = sample_bytes.saturating_mul(config.max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
+            pool.instances
+                .iter()
+                .map(|(name, address)| Instance {
+                    connections: Connections::new(
+                        name.clone(),
+                        *address,
+                        config.health.connect_timeout,
+                        max_bytes,
+                        pool.slots as usize + 1,
+                    ),
+                    infer_path: format!("/v2/models/{}/versions/{version}/infer", entry.name),
+                    ready_path: format!("/v2/models/{}/versions/{version}/ready", entry.name),
+                    outputs: Arc::clone(&outputs),
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
+        if let StrategySettings::Coded(coded) = &config.strategy {
+            pools.extend(coded.parity.iter().map(|parity| pool(&parity.entry, parity.version, &parity.pool)));
+        }
+        Self { pools }
+    }
+
+    fn instance(&self, id: InstanceId) -> Result<&Instance, Failure> {
+        self.pools
+            .get(usize::from(id.pool.0))
+            .and_then(|pool| pool.get(id.index as usize))
+            .ok_or_else(|| Failure::new(FailureKind::Unreachable, format!("{id:?} is not configured")))
+    }
+}
+
+impl Transport for HttpTransport {
+    async fn infer(&self, id: InstanceId, input: Arc<Input>) -> Outcome<Output> {
+        let instance = self.instance(id)?;
+        let mut request = instance.request(Method::POST, &instance.infer_path, input.wire.body.clone())?;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, input.wire.content_type().parse().map_err(|_| instance.unsendable())?);
+        if let Some(length) = input.wire.header_length {
+            headers.insert(HEADER_CONTENT_LENGTH, length.into());
+        }
+        let response = instance.connections.send(request).await?;
+        instance.prediction(response, input.rows)
+    }
+
+    async fn ready(&self, id: InstanceId) -> bool {
+        let Ok(instance) = self.instance(id) else { return false };
+        let Ok(request) = instance.request(Method::GET, &instance.ready_path, Bytes::new()) else { return false };
+        matches!(instance.connections.send(request).await, Ok(response) if response.status == StatusCode::OK)
+    }
+}
+
+impl Instance {
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.connections.name())
+            .body(Full::new(body))
+            .map_err(|_| self.unsendable())
+    }
+
+    fn unsendable(&self) -> Failure {
+        self.connections.failure(FailureKind::Refused, "its address or model name makes no valid request")
+    }
+
+    fn prediction(&self, response: Response, rows: usize) -> Outcome<Output> {
+        if response.status != StatusCode::OK {
+            return Err(self.refusal(&response));
+        }
+        let invalid = |reason: String| self.connections.failure(FailureKind::InvalidOutput, &reason);
+        let header_length = header_length(&response.headers).map_err(invalid)?;
+        let response: InferResponse =
+            decode_response(response.body, header_length).map_err(|error| invalid(error.to_string()))?;
+        let mut outputs = response.outputs;
+        let tensors = self
+            .outputs
+            .iter()
+            .map(|spec| take_output(&mut outputs, spec, rows))
+            .collect::<Result<Vec<Tensor>, String>>()
+            .map_err(invalid)?;
+        Ok(Output { tensors, confidence: 1.0 })
+    }
+
+    /// What a status other than 200 says about the instance and the query.
+    fn refusal(&self, response: &Response) -> Failure {
+        let kind = match response.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FailureKind::InstanceBusy,
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
+                FailureKind::Refused
+            }
+            _ => FailureKind::InstanceError,
+        };
+        let said = serde_json::from_slice::<ErrorObject>(&response.body).map(|object| object.error).ok();
+        let said: String = said.unwrap_or_default().chars().take(200).collect();
+        self.connections.failure(kind, &format!("{} {said}", response.status))
+    }
+}
+
+fn header_length(headers: &HeaderMap) -> Result<Option<usize>, String> {
+    headers
+        .get(HEADER_CONTENT_LENGTH)
+        .map(|value| {
+            value
+                .to_str()
+                .ok()
+                .and_then(|value| value.parse().ok())
+                .ok_or_else(|| format!("{HEADER_CONTENT_LENGTH} is not a number of bytes"))
+        })
+        .transpose()
+}
+
+/// The output that `spec` describes, for `rows` samples (CG-6: nothing else gets into a group).
+fn take_output(outputs: &mut Vec<Tensor>, spec: &TensorSpec, rows: usize) -> Result<Tensor, String> {
+    let position = outputs
+        .iter()
+        .position(|tensor| tensor.name == spec.name)
+        .ok_or_else(|| format!("no output {:?} in the answer", spec.name))?;
+    let tensor = outputs.swap_remove(position);
+    let expected = || std::iter::once(rows).chain(spec.shape.iter().copied());
+    if tensor.datatype != spec.datatype || !tensor.shape.iter().copied().eq(expected()) {
+        let (name, shape, datatype) = (&tensor.name, &tensor.shape, tensor.datatype);
+        let expected: Vec<usize> = expected().collect();
+        return Err(format!("output {name:?} is {datatype} {shape:?}, not {} {expected:?}", spec.datatype));
+    }
+    if tensor.has_non_finite() {
+        return Err(format!("output {:?} holds a NaN or an infinity", tensor.name));
+    }
+    Ok(tensor)
+}
+
+impl HttpTransport {
+    /// The names of a pool's instances, for metrics and logs.
+    pub fn names(&self, pool: usize) -> Vec<String> {
+        let instances = self.pools.get(pool).map(Vec::as_slice).unwrap_or_default();
+        instances.iter().map(|instance| instance.connections.name().to_owned()).collect()
+    }
+}
+
+/// Bounds a readiness check.
+pub(crate) async fn ready_within<T: Transport>(transport: &T, id: InstanceId, settings: &HealthSettings) -> bool {
+    tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or(false)
+}
