@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// Folder with the four IDX files of MNIST's layout, plain or .gz
     #[arg(long, value_name = "FOLDER")]
     data: PathBuf,
-    /// `lenet`, `lenet:WIDTH` or `mlp:INPUTS,HIDDEN,...`
+    /// `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL` or `mlp:INPUTS,HIDDEN,...`
     #[arg(long, default_value = "lenet")]
     network: NetworkSpec,
     /// Passes over the training samples
@@ -28,13 +28,14 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Peak learning rate of AdamW
-    #[arg(long, default_value_t = 2e-3)]
+    #[arg(long, default_value_t = 3e-3)]
     learning_rate: f64,
     /// Weight decay of AdamW
     #[arg(long, default_value_t = 1e-2)]
     weight_decay: f64,
-    /// Probability mass that targets give to all classes alike
-    #[arg(long, default_value_t = 0.0)]
+    /// Probability mass that targets give to all classes alike; it keeps outputs in bounds, which a parity model learns
+    /// more easily
+    #[arg(long, default_value_t = 0.1)]
     label_smoothing: f64,
     /// How images are varied [default: shift for images]
     #[arg(long)]

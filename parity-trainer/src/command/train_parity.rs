@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::report;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
-const POOL_SAMPLES: usize = 40_000;
+const POOL_SAMPLES: usize = 20_000;
 /// Shuffles of the test set into groups that the evaluation averages.
 const GROUPINGS: usize = 10;
 
@@ -41,17 +41,18 @@ pub(crate) struct Args {
     /// How the queries of a group become one
     #[arg(long, default_value = "concat", value_parser = encoder_kind)]
     encoder: EncoderKind,
-    /// `lenet`, `lenet:WIDTH` or `mlp:INPUTS,HIDDEN,...` [default: the deployed model's]
+    /// `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, `mlp:INPUTS,HIDDEN,...`, or `cells:ROWSxCOLUMNS:NETWORK` with the
+    /// grid of the concatenation: 1x2 for k = 2, 2x2 for k = 3 and 4 [default: the deployed model's]
     #[arg(long)]
     network: Option<NetworkSpec>,
     /// Optimiser steps
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Coding groups a step
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Peak learning rate of AdamW
-    #[arg(long, default_value_t = 2e-3)]
+    #[arg(long, default_value_t = 3e-3)]
     learning_rate: f64,
     /// Weight decay of AdamW
     #[arg(long, default_value_t = 1e-2)]
@@ -59,7 +60,7 @@ pub(crate) struct Args {
     /// How images are varied [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
-    /// Variants of each sample to learn from, besides itself [default: enough for 40,000 samples]
+    /// Variants of each sample to learn from, besides itself [default: enough for 20,000 samples]
     #[arg(long)]
     copies: Option<usize>,
     /// Seed of everything random
