@@ -10,11 +10,7 @@ fn codec(criterion: &mut Criterion) {
     let Ok(tensor) = Tensor::from_f32("input", [1, 1, 28, 28], &values) else {
         return;
     };
-    let request = InferRequest {
-        id: Some("42".to_owned()),
-        inputs: vec![tensor],
-        ..InferRequest::default()
-    };
+    let request = InferRequest { id: Some("42".to_owned()), inputs: vec![tensor], ..InferRequest::default() };
     for encoding in [Encoding::Binary, Encoding::Json] {
         let Ok(encoded) = encode_request(&request, encoding) else {
             return;

@@ -98,10 +98,7 @@ impl FromStr for Datatype {
     type Err = UnknownDatatype;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|datatype| datatype.name() == name)
-            .ok_or(UnknownDatatype)
+        Self::ALL.into_iter().find(|datatype| datatype.name() == name).ok_or(UnknownDatatype)
     }
 }
 

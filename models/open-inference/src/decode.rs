@@ -16,18 +16,8 @@ pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<Infer
     let (json, mut binary) = split(&body, header_length)?;
     let header: RequestHeader<'_> = serde_json::from_slice(&json).map_err(ProtocolError::Json)?;
     let inputs = binary.tensors(header.inputs)?;
-    let outputs = header
-        .outputs
-        .unwrap_or_default()
-        .into_iter()
-        .map(RequestedOutput::from)
-        .collect();
-    Ok(InferRequest {
-        id: header.id,
-        parameters: header.parameters.unwrap_or_default(),
-        inputs,
-        outputs,
-    })
+    let outputs = header.outputs.unwrap_or_default().into_iter().map(RequestedOutput::from).collect();
+    Ok(InferRequest { id: header.id, parameters: header.parameters.unwrap_or_default(), inputs, outputs })
 }
 
 /// Reads a response; `header_length` as for [`decode_request`].
@@ -46,17 +36,9 @@ pub fn decode_response(body: Bytes, header_length: Option<usize>) -> Result<Infe
 fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Binary), ProtocolError> {
     let header_length = header_length.unwrap_or(body.len());
     if header_length > body.len() {
-        return Err(ProtocolError::HeaderBeyondBody {
-            header_length,
-            body_length: body.len(),
-        });
+        return Err(ProtocolError::HeaderBeyondBody { header_length, body_length: body.len() });
     }
-    Ok((
-        body.slice(..header_length),
-        Binary {
-            rest: body.slice(header_length..),
-        },
-    ))
+    Ok((body.slice(..header_length), Binary { rest: body.slice(header_length..) }))
 }
 
 #[derive(Deserialize)]
@@ -122,10 +104,7 @@ struct Binary {
 
 impl Binary {
     fn tensors(&mut self, headers: Vec<TensorHeader<'_>>) -> Result<Vec<Tensor>, ProtocolError> {
-        let tensors = headers
-            .into_iter()
-            .map(|header| self.tensor(header))
-            .collect::<Result<_, _>>()?;
+        let tensors = headers.into_iter().map(|header| self.tensor(header)).collect::<Result<_, _>>()?;
         match self.rest.len() {
             0 => Ok(tensors),
             left => Err(ProtocolError::BinaryLeftOver { left }),
@@ -133,18 +112,9 @@ impl Binary {
     }
 
     fn tensor(&mut self, header: TensorHeader<'_>) -> Result<Tensor, ProtocolError> {
-        let TensorHeader {
-            name,
-            datatype,
-            shape,
-            parameters,
-            data,
-        } = header;
+        let TensorHeader { name, datatype, shape, parameters, data } = header;
         let Ok(datatype) = datatype.parse::<Datatype>() else {
-            return Err(ProtocolError::UnknownDatatype {
-                tensor: name,
-                datatype: datatype.into_owned(),
-            });
+            return Err(ProtocolError::UnknownDatatype { tensor: name, datatype: datatype.into_owned() });
         };
         let binary_data_size = parameters.and_then(|parameters| parameters.binary_data_size);
         match (binary_data_size, data) {
@@ -161,11 +131,7 @@ impl Binary {
     fn take(&mut self, tensor: &str, announced: usize) -> Result<Bytes, ProtocolError> {
         let available = self.rest.len();
         if announced > available {
-            return Err(ProtocolError::BinaryTooShort {
-                tensor: tensor.to_owned(),
-                announced,
-                available,
-            });
+            return Err(ProtocolError::BinaryTooShort { tensor: tensor.to_owned(), announced, available });
         }
         Ok(self.rest.split_to(announced))
     }

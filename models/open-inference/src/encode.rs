@@ -79,10 +79,7 @@ fn write(
         header_length = Some(json_length);
         body.extend_from_slice(&tensor.data);
     }
-    Ok(Encoded {
-        body: body.into(),
-        header_length,
-    })
+    Ok(Encoded { body: body.into(), header_length })
 }
 
 fn tensor_headers<'a>(
@@ -91,12 +88,7 @@ fn tensor_headers<'a>(
 ) -> Result<Vec<TensorHeader<'a>>, ProtocolError> {
     let header = |tensor: &'a Tensor| {
         let (parameters, data) = if binary(&tensor.name) {
-            (
-                Some(BinarySize {
-                    binary_data_size: tensor.data.len(),
-                }),
-                None,
-            )
+            (Some(BinarySize { binary_data_size: tensor.data.len() }), None)
         } else {
             (None, Some(JsonData::new(tensor)?))
         };
@@ -164,12 +156,7 @@ struct OutputParameters {
 
 impl<'a> From<&'a RequestedOutput> for OutputHeader<'a> {
     fn from(output: &'a RequestedOutput) -> Self {
-        let parameters = output
-            .binary_data
-            .map(|binary_data| OutputParameters { binary_data });
-        Self {
-            name: &output.name,
-            parameters,
-        }
+        let parameters = output.binary_data.map(|binary_data| OutputParameters { binary_data });
+        Self { name: &output.name, parameters }
     }
 }

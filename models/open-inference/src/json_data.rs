@@ -30,32 +30,14 @@ pub(crate) fn tensor(
     let expected = element_count(&name, &shape)?;
     // An element takes two characters at least, whatever the shape claims.
     let capacity = expected.min(json.len() / 2 + 1) * datatype.size().unwrap_or(4);
-    let mut sink = Sink {
-        datatype,
-        expected,
-        count: 0,
-        bytes: Vec::with_capacity(capacity),
-    };
+    let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    let read = Elements {
-        sink: &mut sink,
-        depth: 0,
-    }
-    .deserialize(&mut deserializer);
+    let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);
     if let Err(source) = read.and_then(|()| deserializer.end()) {
-        return Err(ProtocolError::Data {
-            tensor: name,
-            datatype,
-            source,
-        });
+        return Err(ProtocolError::Data { tensor: name, datatype, source });
     }
     if sink.count != expected {
-        return Err(ProtocolError::ElementCount {
-            tensor: name,
-            shape,
-            expected,
-            actual: sink.count,
-        });
+        return Err(ProtocolError::ElementCount { tensor: name, shape, expected, actual: sink.count });
     }
     Tensor::new(name, datatype, shape, sink.bytes.into())
 }
@@ -80,9 +62,7 @@ impl Sink {
     fn integer(&mut self, value: i128) -> bool {
         macro_rules! push {
             ($type:ty) => {
-                <$type>::try_from(value)
-                    .map(|value| self.push(value.to_le_bytes()))
-                    .is_ok()
+                <$type>::try_from(value).map(|value| self.push(value.to_le_bytes())).is_ok()
             };
         }
         match self.datatype {
@@ -150,9 +130,7 @@ impl Elements<'_> {
             return Ok(());
         }
         let (index, datatype) = (self.sink.count, self.sink.datatype);
-        Err(E::custom(format_args!(
-            "element {index} is {value}, not a {datatype} value"
-        )))
+        Err(E::custom(format_args!("element {index} is {value}, not a {datatype} value")))
     }
 }
 
@@ -174,24 +152,14 @@ impl<'de> Visitor<'de> for Elements<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { sink, depth } = self;
         if depth == MAX_DEPTH {
-            return Err(A::Error::custom(format_args!(
-                "arrays are nested deeper than {MAX_DEPTH}"
-            )));
+            return Err(A::Error::custom(format_args!("arrays are nested deeper than {MAX_DEPTH}")));
         }
-        while elements
-            .next_element_seed(Elements {
-                sink: &mut *sink,
-                depth: depth + 1,
-            })?
-            .is_some()
-        {}
+        while elements.next_element_seed(Elements { sink: &mut *sink, depth: depth + 1 })?.is_some() {}
         Ok(())
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        self.accept(value, |sink| {
-            sink.datatype == Datatype::Bool && sink.integer(i128::from(value))
-        })
+        self.accept(value, |sink| sink.datatype == Datatype::Bool && sink.integer(i128::from(value)))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
@@ -222,18 +190,13 @@ impl<'a> JsonData<'a> {
         } else if tensor.has_non_finite() {
             "JSON has no NaN and no infinity"
         } else if tensor.datatype == Datatype::Bytes
-            && tensor
-                .byte_strings()
-                .any(|element| std::str::from_utf8(element).is_err())
+            && tensor.byte_strings().any(|element| std::str::from_utf8(element).is_err())
         {
             "a byte string is not UTF-8"
         } else {
             return Ok(Self(tensor));
         };
-        Err(ProtocolError::NoJsonForm {
-            tensor: tensor.name.clone(),
-            reason,
-        })
+        Err(ProtocolError::NoJsonForm { tensor: tensor.name.clone(), reason })
     }
 }
 
@@ -242,12 +205,7 @@ impl Serialize for JsonData<'_> {
         let data = &self.0.data;
         macro_rules! numbers {
             ($type:ty) => {
-                serializer.collect_seq(
-                    data.as_chunks()
-                        .0
-                        .iter()
-                        .map(|bytes| <$type>::from_le_bytes(*bytes)),
-                )
+                serializer.collect_seq(data.as_chunks().0.iter().map(|bytes| <$type>::from_le_bytes(*bytes)))
             };
         }
         match self.0.datatype {

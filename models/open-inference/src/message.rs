@@ -48,8 +48,7 @@ impl InferRequest {
 
     /// Asks for every output in binary form (those that say otherwise themselves keep their say).
     pub fn ask_binary_outputs(&mut self) {
-        self.parameters
-            .insert(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
+        self.parameters.insert(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
     }
 }
 

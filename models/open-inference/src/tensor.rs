@@ -26,12 +26,7 @@ impl Tensor {
         shape: Vec<usize>,
         data: Bytes,
     ) -> Result<Self, ProtocolError> {
-        let tensor = Self {
-            name: name.into(),
-            datatype,
-            shape,
-            data,
-        };
+        let tensor = Self { name: name.into(), datatype, shape, data };
         tensor.check()?;
         Ok(tensor)
     }
@@ -65,11 +60,7 @@ impl Tensor {
     pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
         if self.datatype != Datatype::Fp32 {
             let (tensor, actual) = (self.name.clone(), self.datatype);
-            return Err(ProtocolError::DatatypeMismatch {
-                tensor,
-                expected: Datatype::Fp32,
-                actual,
-            });
+            return Err(ProtocolError::DatatypeMismatch { tensor, expected: Datatype::Fp32, actual });
         }
         if self.data.len() != out.len() * 4 {
             return Err(self.element_count_error(self.data.len() / 4, out.len()));
@@ -86,18 +77,13 @@ impl Tensor {
         // vectorise; a stretch at a time bounds what is read after a find.
         fn any<const N: usize>(data: &[u8], non_finite: impl Fn([u8; N]) -> bool) -> bool {
             let (elements, _) = data.as_chunks::<N>();
-            elements.chunks(1024).any(|some| {
-                some.iter()
-                    .fold(false, |found, &element| found | non_finite(element))
-            })
+            elements
+                .chunks(1024)
+                .any(|some| some.iter().fold(false, |found, &element| found | non_finite(element)))
         }
         match self.datatype {
-            Datatype::Fp16 => any(&self.data, |element| {
-                u16::from_le_bytes(element) & 0x7c00 == 0x7c00
-            }),
-            Datatype::Bf16 => any(&self.data, |element| {
-                u16::from_le_bytes(element) & 0x7f80 == 0x7f80
-            }),
+            Datatype::Fp16 => any(&self.data, |element| u16::from_le_bytes(element) & 0x7c00 == 0x7c00),
+            Datatype::Bf16 => any(&self.data, |element| u16::from_le_bytes(element) & 0x7f80 == 0x7f80),
             Datatype::Fp32 => any(&self.data, |element| !f32::from_le_bytes(element).is_finite()),
             Datatype::Fp64 => any(&self.data, |element| !f64::from_le_bytes(element).is_finite()),
             _ => false,
@@ -120,9 +106,7 @@ impl Tensor {
         let Some(size) = self.datatype.size() else {
             return self.check_byte_strings(elements);
         };
-        let expected = elements
-            .checked_mul(size)
-            .ok_or_else(|| overflow(&self.name, &self.shape))?;
+        let expected = elements.checked_mul(size).ok_or_else(|| overflow(&self.name, &self.shape))?;
         if self.data.len() == expected {
             return Ok(());
         }
@@ -142,10 +126,7 @@ impl Tensor {
             read += 4 + element.len();
         }
         if read != self.data.len() {
-            return Err(ProtocolError::BytesElement {
-                tensor: self.name.clone(),
-                element: count,
-            });
+            return Err(ProtocolError::BytesElement { tensor: self.name.clone(), element: count });
         }
         if count != expected {
             return Err(self.element_count_error(expected, count));
@@ -154,12 +135,7 @@ impl Tensor {
     }
 
     fn element_count_error(&self, expected: usize, actual: usize) -> ProtocolError {
-        ProtocolError::ElementCount {
-            tensor: self.name.clone(),
-            shape: self.shape.clone(),
-            expected,
-            actual,
-        }
+        ProtocolError::ElementCount { tensor: self.name.clone(), shape: self.shape.clone(), expected, actual }
     }
 }
 
@@ -172,10 +148,7 @@ pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, Prot
 }
 
 fn overflow(tensor: &str, shape: &[usize]) -> ProtocolError {
-    ProtocolError::ShapeOverflow {
-        tensor: tensor.to_owned(),
-        shape: shape.to_vec(),
-    }
+    ProtocolError::ShapeOverflow { tensor: tensor.to_owned(), shape: shape.to_vec() }
 }
 
 #[cfg(test)]
@@ -185,10 +158,7 @@ mod tests {
     #[test]
     fn contents_must_fit_the_shape() {
         assert!(Tensor::from_f32("x", [2, 2], &[1.0; 4]).is_ok());
-        assert!(matches!(
-            Tensor::from_f32("x", [2, 2], &[1.0; 3]),
-            Err(ProtocolError::ByteCount { .. })
-        ));
+        assert!(matches!(Tensor::from_f32("x", [2, 2], &[1.0; 3]), Err(ProtocolError::ByteCount { .. })));
         let huge = Tensor::new("x", Datatype::Fp32, vec![usize::MAX, 2], Bytes::new());
         assert!(matches!(huge, Err(ProtocolError::ShapeOverflow { .. })));
         let bytes_overflow = Tensor::new("x", Datatype::Fp32, vec![usize::MAX / 2], Bytes::new());
@@ -201,31 +171,15 @@ mod tests {
         let tensor = Tensor::new("x", Datatype::Bytes, vec![2], data.clone()).unwrap();
         assert_eq!(tensor.byte_strings().collect::<Vec<_>>(), [&b"hi"[..], b""]);
         let short = Tensor::new("x", Datatype::Bytes, vec![2], data.slice(..9));
-        assert!(matches!(
-            short,
-            Err(ProtocolError::BytesElement { element: 1, .. })
-        ));
+        assert!(matches!(short, Err(ProtocolError::BytesElement { element: 1, .. })));
         let count = Tensor::new("x", Datatype::Bytes, vec![3], data);
-        assert!(matches!(
-            count,
-            Err(ProtocolError::ElementCount {
-                expected: 3,
-                actual: 2,
-                ..
-            })
-        ));
+        assert!(matches!(count, Err(ProtocolError::ElementCount { expected: 3, actual: 2, .. })));
     }
 
     #[test]
     fn non_finite_values_are_found_in_every_float() {
         let tensor = |datatype, data: &[u8], size| {
-            Tensor::new(
-                "x",
-                datatype,
-                vec![data.len() / size],
-                Bytes::copy_from_slice(data),
-            )
-            .unwrap()
+            Tensor::new("x", datatype, vec![data.len() / size], Bytes::copy_from_slice(data)).unwrap()
         };
         assert!(!tensor(Datatype::Fp32, &f32::MAX.to_le_bytes(), 4).has_non_finite());
         assert!(tensor(Datatype::Fp32, &f32::NAN.to_le_bytes(), 4).has_non_finite());

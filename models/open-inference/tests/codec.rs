@@ -32,10 +32,7 @@ fn the_specifications_example_is_read() {
     .unwrap();
     assert_eq!(request.id.as_deref(), Some("42"));
     assert_eq!(request.parameters["priority"], 3);
-    assert_eq!(
-        &request.inputs[0].data[..],
-        [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]
-    );
+    assert_eq!(&request.inputs[0].data[..], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
     assert_eq!(&request.inputs[1].data[..], [1, 0, 1]);
     assert!(!request.wants_binary("output0"));
     assert!(request.wants_binary("output1"));
@@ -47,10 +44,7 @@ fn nested_and_flat_data_mean_the_same() {
     let nested = decode(&input("FP32", "[2,3]", "[[1, 2.5, -3e2],[0.1, -0, 7]]")).unwrap();
     let flat = decode(&input("FP32", "[2,3]", "[1, 2.5, -3e2, 0.1, -0, 7]")).unwrap();
     assert_eq!(nested, flat);
-    assert_eq!(
-        nested.inputs[0].f32s().unwrap(),
-        [1.0, 2.5, -300.0, 0.1, -0.0, 7.0]
-    );
+    assert_eq!(nested.inputs[0].f32s().unwrap(), [1.0, 2.5, -300.0, 0.1, -0.0, 7.0]);
 }
 
 #[test]
@@ -74,14 +68,8 @@ fn an_output_says_itself_how_it_comes() {
     let mut request = InferRequest::default();
     request.ask_binary_outputs();
     request.outputs = vec![
-        RequestedOutput {
-            name: "a".into(),
-            binary_data: None,
-        },
-        RequestedOutput {
-            name: "b".into(),
-            binary_data: Some(false),
-        },
+        RequestedOutput { name: "a".into(), binary_data: None },
+        RequestedOutput { name: "b".into(), binary_data: Some(false) },
     ];
     let encoded = encode_request(&request, Encoding::Json).unwrap();
     let request = decode_request(encoded.body, encoded.header_length).unwrap();
@@ -134,21 +122,9 @@ fn every_mistake_is_named() {
     assert!(error(&input("UINT8", "[1]", "[true]")).contains("UINT8"));
     assert!(error(&input("FP16", "[1]", "[1]")).contains("binary form"));
     assert!(
-        error(&input(
-            "FP32",
-            "[1]",
-            &format!("{}1{}", "[".repeat(17), "]".repeat(17))
-        ))
-        .contains("nested")
+        error(&input("FP32", "[1]", &format!("{}1{}", "[".repeat(17), "]".repeat(17)))).contains("nested")
     );
-    assert!(
-        decode(&input(
-            "FP32",
-            "[1]",
-            &format!("{}1{}", "[".repeat(16), "]".repeat(16))
-        ))
-        .is_ok()
-    );
+    assert!(decode(&input("FP32", "[1]", &format!("{}1{}", "[".repeat(16), "]".repeat(16)))).is_ok());
 }
 
 #[test]
@@ -161,33 +137,15 @@ fn the_binary_part_must_be_used_up_exactly() {
     let decode = |size: usize, binary: usize, header_length: Option<usize>| {
         let header = header(size);
         let length = header_length.unwrap_or(header.len());
-        decode_request(
-            [header.into_bytes(), vec![0; binary]].concat().into(),
-            Some(length),
-        )
+        decode_request([header.into_bytes(), vec![0; binary]].concat().into(), Some(length))
     };
     assert!(decode(4, 4, None).is_ok());
-    assert!(matches!(
-        decode(4, 3, None),
-        Err(ProtocolError::BinaryTooShort { .. })
-    ));
-    assert!(matches!(
-        decode(usize::MAX, 4, None),
-        Err(ProtocolError::BinaryTooShort { .. })
-    ));
-    assert!(matches!(
-        decode(4, 5, None),
-        Err(ProtocolError::BinaryLeftOver { left: 1 })
-    ));
+    assert!(matches!(decode(4, 3, None), Err(ProtocolError::BinaryTooShort { .. })));
+    assert!(matches!(decode(usize::MAX, 4, None), Err(ProtocolError::BinaryTooShort { .. })));
+    assert!(matches!(decode(4, 5, None), Err(ProtocolError::BinaryLeftOver { left: 1 })));
     assert!(matches!(decode(8, 8, None), Err(ProtocolError::ByteCount { .. })));
-    assert!(matches!(
-        decode(4, 4, Some(9999)),
-        Err(ProtocolError::HeaderBeyondBody { .. })
-    ));
+    assert!(matches!(decode(4, 4, Some(9999)), Err(ProtocolError::HeaderBeyondBody { .. })));
     assert!(matches!(decode(4, 4, Some(7)), Err(ProtocolError::Json(_))));
     let without_length = decode_request(Bytes::from(header(4)), None);
-    assert!(matches!(
-        without_length,
-        Err(ProtocolError::BinaryTooShort { .. })
-    ));
+    assert!(matches!(without_length, Err(ProtocolError::BinaryTooShort { .. })));
 }

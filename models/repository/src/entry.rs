@@ -32,10 +32,7 @@ impl ModelEntry {
         let path = folder.join(ModelToml::FILE_NAME);
         let model = ModelToml::read(&path)?;
         if model.name != name {
-            let (field, problem) = (
-                "name".to_owned(),
-                format!("{:?} is not the folder's name", model.name),
-            );
+            let (field, problem) = ("name".to_owned(), format!("{:?} is not the folder's name", model.name));
             return Err(RepositoryError::Field {
                 path,
                 field,
@@ -69,17 +66,10 @@ impl ModelEntry {
     /// The file of `version`.
     pub fn model_file(&self, version: u64) -> Result<PathBuf, RepositoryError> {
         if self.versions.contains(&version) {
-            return Ok(self
-                .folder
-                .join(version.to_string())
-                .join(self.platform.file_name()));
+            return Ok(self.folder.join(version.to_string()).join(self.platform.file_name()));
         }
         let (folder, available) = (self.folder.clone(), self.versions.clone());
-        Err(RepositoryError::NoVersion {
-            folder,
-            version,
-            available,
-        })
+        Err(RepositoryError::NoVersion { folder, version, available })
     }
 
     /// What the protocol says about the model.
@@ -101,9 +91,8 @@ fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, RepositoryErr
         let item = item.map_err(unreadable())?;
         let name = item.file_name();
         // Only the plain spelling: "01" would name version 1 a second time.
-        let version = name
-            .to_str()
-            .and_then(|name| name.parse::<u64>().ok().filter(|n| n.to_string() == name));
+        let version =
+            name.to_str().and_then(|name| name.parse::<u64>().ok().filter(|n| n.to_string() == name));
         let Some(version) = version.filter(|_| item.path().is_dir()) else {
             continue;
         };

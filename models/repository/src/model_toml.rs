@@ -110,39 +110,14 @@ fn one() -> usize {
 }
 
 impl From<CodeToml> for CodeMetadata {
-    fn from(
-        CodeToml {
-            deployed,
-            row,
-            encoder,
-            k,
-            r,
-            generator,
-        }: CodeToml,
-    ) -> Self {
-        Self {
-            deployed,
-            row,
-            spec: CodeSpec {
-                encoder,
-                k,
-                r,
-                generator,
-            },
-        }
+    fn from(CodeToml { deployed, row, encoder, k, r, generator }: CodeToml) -> Self {
+        Self { deployed, row, spec: CodeSpec { encoder, k, r, generator } }
     }
 }
 
 impl From<CodeMetadata> for CodeToml {
     fn from(CodeMetadata { deployed, row, spec }: CodeMetadata) -> Self {
-        Self {
-            deployed,
-            row,
-            encoder: spec.encoder,
-            k: spec.k,
-            r: spec.r,
-            generator: spec.generator,
-        }
+        Self { deployed, row, encoder: spec.encoder, k: spec.k, r: spec.r, generator: spec.generator }
     }
 }
 
@@ -155,15 +130,8 @@ impl ModelToml {
         let text = fs::read_to_string(path).map_err(RepositoryError::io("read", path))?;
         let model: Self = toml::from_str(&text).map_err(|source| {
             let start = source.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..start]
-                .iter()
-                .filter(|&&byte| byte == b'\n')
-                .count();
-            RepositoryError::Toml {
-                path: path.to_owned(),
-                line,
-                source: Box::new(source),
-            }
+            let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
+            RepositoryError::Toml { path: path.to_owned(), line, source: Box::new(source) }
         })?;
         model.validate(path)?;
         Ok(model)
@@ -174,10 +142,8 @@ impl ModelToml {
     pub fn save(&self, folder: &Path) -> Result<(), RepositoryError> {
         let path = folder.join(Self::FILE_NAME);
         self.validate(&path)?;
-        let text = toml::to_string(self).map_err(|source| RepositoryError::Unwritable {
-            path: path.clone(),
-            source: Box::new(source),
-        })?;
+        let text = toml::to_string(self)
+            .map_err(|source| RepositoryError::Unwritable { path: path.clone(), source: Box::new(source) })?;
         fs::create_dir_all(folder).map_err(RepositoryError::io("make the folder", folder))?;
         let partial = folder.join(format!(".{}.{}", Self::FILE_NAME, std::process::id()));
         let write = || {
@@ -186,20 +152,13 @@ impl ModelToml {
             file.sync_all()?;
             fs::rename(&partial, &path)
         };
-        write()
-            .inspect_err(|_| drop(fs::remove_file(&partial)))
-            .map_err(RepositoryError::io("write", &path))
+        write().inspect_err(|_| drop(fs::remove_file(&partial))).map_err(RepositoryError::io("write", &path))
     }
 
     fn validate(&self, path: &Path) -> Result<(), RepositoryError> {
         let wrong = |field: &str, problem: String, fix: &str| {
             let (path, field, fix) = (path.to_owned(), field.to_owned(), fix.to_owned());
-            Err(RepositoryError::Field {
-                path,
-                field,
-                problem,
-                fix,
-            })
+            Err(RepositoryError::Field { path, field, problem, fix })
         };
         check_name(&self.name)?;
         for (field, specs) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
@@ -212,10 +171,7 @@ impl ModelToml {
                     let problem = format!("name {:?} is empty or taken", spec.name);
                     return wrong(&field, problem, "give each tensor the name it has in the graph");
                 }
-                let len = spec
-                    .shape
-                    .iter()
-                    .try_fold(1_usize, |len, &axis| len.checked_mul(axis));
+                let len = spec.shape.iter().try_fold(1_usize, |len, &axis| len.checked_mul(axis));
                 if len.is_none_or(|len| len == 0) {
                     let problem = format!("shape {:?} has no or too many elements", spec.shape);
                     return wrong(&field, problem, "give one sample's shape, without the batch axis");
@@ -225,10 +181,7 @@ impl ModelToml {
         let Some(code) = &self.code else { return Ok(()) };
         check_name(&code.deployed)?;
         if let Err(source) = Code::try_from(&code.spec) {
-            return Err(RepositoryError::Code {
-                path: path.to_owned(),
-                source,
-            });
+            return Err(RepositoryError::Code { path: path.to_owned(), source });
         }
         if code.row >= code.spec.r {
             let problem = format!("{} is beyond the last of r = {} rows", code.row, code.spec.r);
@@ -241,14 +194,9 @@ impl ModelToml {
 /// A model's name becomes a folder's and a part of URLs: nothing that could lead out of the repository.
 pub(crate) fn check_name(name: &str) -> Result<(), RepositoryError> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    if begins_well
-        && name
-            .chars()
-            .all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'))
+    if begins_well && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'))
     {
         return Ok(());
     }
-    Err(RepositoryError::Name {
-        name: name.to_owned(),
-    })
+    Err(RepositoryError::Name { name: name.to_owned() })
 }

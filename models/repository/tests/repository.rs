@@ -63,31 +63,14 @@ fn an_entry_is_read_with_its_versions_and_code() {
     let entry = load(root.path()).unwrap();
     assert_eq!(entry.versions, [2, 10]);
     assert_eq!(entry.latest(), 10);
-    assert!(
-        entry
-            .model_file(2)
-            .unwrap()
-            .ends_with("fashion-parity/2/model.onnx")
-    );
-    assert!(
-        entry
-            .model_file(3)
-            .unwrap_err()
-            .to_string()
-            .contains("there is 2, 10")
-    );
+    assert!(entry.model_file(2).unwrap().ends_with("fashion-parity/2/model.onnx"));
+    assert!(entry.model_file(3).unwrap_err().to_string().contains("there is 2, 10"));
     assert_eq!(entry.inputs[0].sample_len(), 784);
     assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
     let code = entry.code.unwrap();
-    assert_eq!(
-        (code.deployed.as_str(), code.spec.encoder, code.spec.k),
-        ("fashion", EncoderKind::Concat, 2)
-    );
+    assert_eq!((code.deployed.as_str(), code.spec.encoder, code.spec.k), ("fashion", EncoderKind::Concat, 2));
     assert_eq!(entry.training["epochs"].as_integer(), Some(5));
-    assert_eq!(
-        ModelRepository::open(root.path()).unwrap().list().unwrap(),
-        ["fashion-parity"]
-    );
+    assert_eq!(ModelRepository::open(root.path()).unwrap().list().unwrap(), ["fashion-parity"]);
 }
 
 #[test]
@@ -108,12 +91,7 @@ fn what_is_saved_is_loaded() {
         code: Some(CodeMetadata {
             deployed: "fashion".to_owned(),
             row: 0,
-            spec: CodeSpec {
-                encoder: EncoderKind::Sum,
-                k: 2,
-                r: 1,
-                generator: Some(vec![vec![1.0, 0.1]]),
-            },
+            spec: CodeSpec { encoder: EncoderKind::Sum, k: 2, r: 1, generator: Some(vec![vec![1.0, 0.1]]) },
         }),
         training,
     };
@@ -144,40 +122,15 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
 fn missing_models_files_and_versions_are_named() {
     let root = repository(PARITY);
     let repository = ModelRepository::open(root.path()).unwrap();
-    assert!(
-        repository
-            .load("cifar")
-            .unwrap_err()
-            .to_string()
-            .contains("there is fashion-parity")
-    );
-    assert!(
-        repository
-            .load("../x")
-            .unwrap_err()
-            .to_string()
-            .contains("model name")
-    );
+    assert!(repository.load("cifar").unwrap_err().to_string().contains("there is fashion-parity"));
+    assert!(repository.load("../x").unwrap_err().to_string().contains("model name"));
     fs::remove_file(root.path().join("fashion-parity/2/model.onnx")).unwrap();
-    assert!(
-        load(root.path())
-            .unwrap_err()
-            .to_string()
-            .contains("2: model.onnx: missing")
-    );
+    assert!(load(root.path()).unwrap_err().to_string().contains("2: model.onnx: missing"));
     for version in ["2", "10"] {
         fs::remove_dir_all(root.path().join("fashion-parity").join(version)).unwrap();
     }
+    assert!(load(root.path()).unwrap_err().to_string().contains("put the model's file at 1/model.onnx"));
     assert!(
-        load(root.path())
-            .unwrap_err()
-            .to_string()
-            .contains("put the model's file at 1/model.onnx")
-    );
-    assert!(
-        ModelRepository::open(root.path().join("gone"))
-            .unwrap_err()
-            .to_string()
-            .contains("not a folder")
+        ModelRepository::open(root.path().join("gone")).unwrap_err().to_string().contains("not a folder")
     );
 }
