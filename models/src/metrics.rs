@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 
 const REQUESTS: &str = "parapet_instance_requests_total";
+const IN_FLIGHT: &str = "parapet_instance_requests_in_flight";
 const BATCH_ROWS: &str = "parapet_instance_batch_rows";
 const QUEUE_SECONDS: &str = "parapet_instance_queue_seconds";
 const COMPUTE_SECONDS: &str = "parapet_instance_compute_seconds";
@@ -39,6 +43,7 @@ pub struct Metrics {
 pub struct ModelMetrics {
     /// What its batcher observes.
     pub batch: BatchMetrics,
+    in_flight: Gauge,
     ok: Counter,
     rejected: Counter,
     overloaded: Counter,
@@ -63,6 +68,7 @@ impl Metrics {
             .build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe_counter!(REQUESTS, "Requests for inference, by model and outcome.");
+            describe_gauge!(IN_FLIGHT, "Requests for inference that wait or run, by model.");
             describe_histogram!(BATCH_ROWS, "Rows of the batches that were run.");
             describe_histogram!(
                 QUEUE_SECONDS,
@@ -83,6 +89,7 @@ impl Metrics {
                 queue_seconds: histogram!(QUEUE_SECONDS, "model" => model.to_owned()),
                 compute_seconds: histogram!(COMPUTE_SECONDS, "model" => model.to_owned()),
             },
+            in_flight: gauge!(IN_FLIGHT, "model" => model.to_owned()),
             ok: requests("ok"),
             rejected: requests("rejected"),
             overloaded: requests("overloaded"),
@@ -114,6 +121,21 @@ impl ModelMetrics {
         };
         counter.increment(1);
     }
+
+    /// Counts a request as in flight until the guard is dropped.
+    pub fn in_flight(&self) -> InFlight<'_> {
+        self.in_flight.increment(1);
+        InFlight(&self.in_flight)
+    }
+}
+
+/// A request in flight.
+pub struct InFlight<'a>(&'a Gauge);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
 }
 
 impl BatchMetrics {
@@ -138,11 +160,13 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         let model = metrics.model("m");
         model.request(Outcome::Ok);
+        let _in_flight = model.in_flight();
         model.batch.batch(3, Duration::from_millis(2));
         model.batch.queued(Duration::from_micros(50));
         let text = metrics.render();
         for line in [
             r#"parapet_instance_requests_total{model="m",outcome="ok"} 1"#,
+            r#"parapet_instance_requests_in_flight{model="m"} 1"#,
             r#"parapet_instance_batch_rows_bucket{model="m",le="4"} 1"#,
             r#"parapet_instance_queue_seconds_bucket{model="m",le="0.0001"} 1"#,
             r#"parapet_instance_compute_seconds_bucket{model="m",le="0.0025"} 1"#,

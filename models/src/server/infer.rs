@@ -53,6 +53,7 @@ async fn predict(
     let body = read_body(body, app.config.max_body_bytes, app.config.body_timeout).await?;
     let mut request = decode(body, header_length).await?;
     let Admitted { inputs, rows } = admit(&model.entry, &mut request, app.config.batch.max_rows)?;
+    let _in_flight = model.metrics.in_flight();
     let limit = app.config.request_timeout;
     let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows))
         .await
