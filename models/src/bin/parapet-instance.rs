@@ -25,7 +25,10 @@ fn run(flags: Settings) -> anyhow::Result<()> {
     start_log(config.log_format);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start tokio")?;
-    runtime.block_on(serve(config))
+    let served = runtime.block_on(serve(config));
+    // A signal during start-up must not wait for a model that is still being loaded.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {

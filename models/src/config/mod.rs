@@ -145,7 +145,8 @@ impl Config {
         if models.is_empty() {
             return Err(ConfigError::Missing("model"));
         }
-        let ms = |setting: Option<u64>, default| Duration::from_millis(setting.unwrap_or(default));
+        let duration = |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
+        let seconds = Duration::from_secs;
         let defaults = Limits::default();
         Ok(Self {
             repository: settings.repository.ok_or(ConfigError::Missing("repository"))?,
@@ -158,16 +159,15 @@ impl Config {
             },
             queue_capacity: settings.queue_capacity.unwrap_or(NonZeroUsize::MIN.saturating_add(127)),
             max_body_bytes: settings.max_body_bytes.unwrap_or(8 << 20),
-            body_timeout: ms(settings.body_timeout_ms, 10_000),
-            request_timeout: ms(settings.request_timeout_ms, 30_000),
+            body_timeout: duration(settings.body_timeout_ms, seconds(10)),
+            request_timeout: duration(settings.request_timeout_ms, seconds(30)),
             limits: Limits {
                 max_connections: settings.max_connections.map_or(defaults.max_connections, NonZeroUsize::get),
-                header_read_timeout: settings
-                    .header_read_timeout_ms
-                    .map_or(defaults.header_read_timeout, Duration::from_millis),
-                ..defaults
+                header_read_timeout: duration(settings.header_read_timeout_ms, defaults.header_read_timeout),
+                write_timeout: duration(settings.write_timeout_ms, defaults.write_timeout),
+                max_header_bytes: settings.max_header_bytes.unwrap_or(defaults.max_header_bytes),
             },
-            drain_grace: ms(settings.drain_grace_ms, 10_000),
+            drain_grace: duration(settings.drain_grace_ms, seconds(10)),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             onnxruntime: settings.onnxruntime,
             fault_profile: settings.fault_profile,

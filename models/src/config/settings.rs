@@ -55,6 +55,12 @@ pub struct Settings {
     /// Time for a request's header to arrive; idle connections close after it [default: 30000]
     #[arg(long, value_name = "MS")]
     pub header_read_timeout_ms: Option<u64>,
+    /// Time for which a client may take nothing of its response [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub write_timeout_ms: Option<u64>,
+    /// Bytes of a request's header at most [default: 16384]
+    #[arg(long, value_name = "BYTES")]
+    pub max_header_bytes: Option<usize>,
     /// Time for requests in flight on shutdown [default: 10000]
     #[arg(long, value_name = "MS")]
     pub drain_grace_ms: Option<u64>,
@@ -86,6 +92,6 @@ impl Settings {
     pub fn or(self, other: Self) -> Self {
         first_set!(self, other: config, repository, model, listen, threads, max_batch_size, max_batch_delay_us,
             queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
-            header_read_timeout_ms, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_seed)
+            header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_seed)
     }
 }

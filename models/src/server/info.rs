@@ -14,7 +14,7 @@ use super::error::ApiError;
 
 pub(super) async fn server() -> Response {
     json(&ServerMetadata {
-        name: env!("CARGO_PKG_NAME").to_owned(),
+        name: "parapet-instance".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         extensions: vec!["binary_tensor_data".to_owned()],
     })
