@@ -11,31 +11,18 @@ const CLASSES: usize = 1000;
 fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("decode 1000 classes");
     for (k, r) in [(2usize, 1usize), (3, 1), (4, 1), (10, 1), (4, 2)] {
-        let spec = CodeSpec {
-            encoder: EncoderKind::Sum,
-            k,
-            r,
-            generator: None,
-        };
+        let spec = CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None };
         let Ok(code) = Code::try_from(&spec) else { continue };
         let decoder = LinearDecoder::new(code);
-        let outputs: Vec<Vec<f32>> = (0..k + r)
-            .map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect())
-            .collect();
+        let outputs: Vec<Vec<f32>> =
+            (0..k + r).map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect()).collect();
         let predictions: Vec<Option<&[f32]>> =
             (0..k).map(|i| (i >= r).then(|| outputs[i].as_slice())).collect();
         let parity: Vec<Option<&[f32]>> = (0..r).map(|j| Some(outputs[k + j].as_slice())).collect();
         let mut out = vec![0.0; CLASSES];
         let name = format!("k={k} r={r}, {r} missing");
         group.bench_function(BenchmarkId::from_parameter(name), |b| {
-            b.iter(|| {
-                decoder.decode(
-                    black_box(&predictions),
-                    black_box(&parity),
-                    0,
-                    black_box(&mut out),
-                )
-            });
+            b.iter(|| decoder.decode(black_box(&predictions), black_box(&parity), 0, black_box(&mut out)));
         });
     }
     group.finish();

@@ -10,11 +10,7 @@ pub fn confidence(outputs: &[f32]) -> f32 {
         return 0.0;
     };
     let sum: f32 = outputs.iter().map(|y| (y - top).exp()).sum();
-    if sum.is_finite() && sum > 0.0 {
-        1.0 / sum
-    } else {
-        0.0
-    }
+    if sum.is_finite() && sum > 0.0 { 1.0 / sum } else { 0.0 }
 }
 
 /// Index of the largest output, the first among equals; `None` for no outputs.
@@ -37,9 +33,7 @@ pub fn agrees(a: &[f32], b: &[f32], rows: usize) -> bool {
         return false;
     }
     let classes = a.len() / rows;
-    a.chunks(classes)
-        .zip(b.chunks(classes))
-        .all(|(a, b)| top_class(a) == top_class(b))
+    a.chunks(classes).zip(b.chunks(classes)).all(|(a, b)| top_class(a) == top_class(b))
 }
 
 #[cfg(test)]

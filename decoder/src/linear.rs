@@ -93,13 +93,7 @@ impl LinearDecoder {
         let (k, r) = (self.code.k(), self.code.r());
         if predictions.len() != k || parity.len() != r || slot >= k {
             let (predictions, parity) = (predictions.len(), parity.len());
-            return Err(DecodeError::GroupShape {
-                k,
-                r,
-                predictions,
-                parity,
-                slot,
-            });
+            return Err(DecodeError::GroupShape { k, r, predictions, parity, slot });
         }
         if predictions.get(slot).is_some_and(Option::is_some) {
             return Err(DecodeError::NotMissing { slot });
@@ -107,10 +101,7 @@ impl LinearDecoder {
         let expected = out.len();
         for output in predictions.iter().chain(parity).flatten() {
             if output.len() != expected {
-                return Err(DecodeError::UnequalLength {
-                    expected,
-                    got: output.len(),
-                });
+                return Err(DecodeError::UnequalLength { expected, got: output.len() });
             }
         }
         let solution = self.solve(predictions, parity, slot)?;
@@ -123,12 +114,8 @@ impl LinearDecoder {
         }
         for (i, prediction) in predictions.iter().enumerate() {
             let Some(prediction) = prediction else { continue };
-            let weight: f32 = solution
-                .parity
-                .iter()
-                .enumerate()
-                .map(|(row, y)| y * self.code.coefficient(row, i))
-                .sum();
+            let weight: f32 =
+                solution.parity.iter().enumerate().map(|(row, y)| y * self.code.coefficient(row, i)).sum();
             add_scaled(-weight, prediction, out);
         }
         Ok(())
@@ -143,11 +130,7 @@ impl LinearDecoder {
     ) -> Result<Solution, DecodeError> {
         let mut missing = [0usize; K_MAX];
         let mut u = 0;
-        for (i, _) in predictions
-            .iter()
-            .enumerate()
-            .filter(|(_, prediction)| prediction.is_none())
-        {
+        for (i, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.is_none()) {
             missing[u] = i;
             u += 1;
         }
@@ -158,10 +141,7 @@ impl LinearDecoder {
             available += 1;
         }
         if u > available {
-            return Err(DecodeError::Unrecoverable {
-                missing: u,
-                available,
-            });
+            return Err(DecodeError::Unrecoverable { missing: u, available });
         }
         // A^T y = e_slot, augmented with the right-hand side in the last column.
         let mut system = [[0.0f64; R_MAX + 1]; R_MAX];
@@ -223,21 +203,14 @@ mod tests {
     use parapet_encoder::{CodeSpec, EncoderKind};
 
     fn decoder(k: usize, r: usize) -> LinearDecoder {
-        let spec = CodeSpec {
-            encoder: EncoderKind::Sum,
-            k,
-            r,
-            generator: None,
-        };
+        let spec = CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None };
         LinearDecoder::new(Code::try_from(&spec).unwrap())
     }
 
     #[test]
     fn r_1_is_a_difference() {
         let mut out = [0.0; 2];
-        decoder(2, 1)
-            .decode(&[None, Some(&[1.0, 2.0])], &[Some(&[5.0, 1.0])], 0, &mut out)
-            .unwrap();
+        decoder(2, 1).decode(&[None, Some(&[1.0, 2.0])], &[Some(&[5.0, 1.0])], 0, &mut out).unwrap();
         assert_eq!(out, [4.0, -1.0]);
     }
 
@@ -251,26 +224,14 @@ mod tests {
         };
         assert_eq!(
             decode(&[None, None], &[Some(one)], 0),
-            Err(DecodeError::Unrecoverable {
-                missing: 2,
-                available: 1
-            })
+            Err(DecodeError::Unrecoverable { missing: 2, available: 1 })
         );
         assert_eq!(
             decode(&[None, Some(one)], &[None], 0),
-            Err(DecodeError::Unrecoverable {
-                missing: 1,
-                available: 0
-            })
+            Err(DecodeError::Unrecoverable { missing: 1, available: 0 })
         );
-        assert_eq!(
-            decode(&[None, Some(one)], &[Some(one)], 1),
-            Err(DecodeError::NotMissing { slot: 1 })
-        );
-        assert!(matches!(
-            decode(&[None], &[Some(one)], 0),
-            Err(DecodeError::GroupShape { .. })
-        ));
+        assert_eq!(decode(&[None, Some(one)], &[Some(one)], 1), Err(DecodeError::NotMissing { slot: 1 }));
+        assert!(matches!(decode(&[None], &[Some(one)], 0), Err(DecodeError::GroupShape { .. })));
         assert!(matches!(
             decode(&[None, Some(&[1.0, 2.0])], &[Some(one)], 0),
             Err(DecodeError::UnequalLength { expected: 1, got: 2 })

@@ -82,9 +82,7 @@ impl Code {
 
     /// The k coefficients of parity row `row`; empty when there is no such row.
     pub fn row(&self, row: usize) -> &[f32] {
-        self.generator
-            .get(row * self.k..(row + 1) * self.k)
-            .unwrap_or_default()
+        self.generator.get(row * self.k..(row + 1) * self.k).unwrap_or_default()
     }
 
     /// The coefficient of query `slot` in parity row `row`.
@@ -127,12 +125,7 @@ impl TryFrom<&CodeSpec> for Code {
         if encoder == EncoderKind::Concat && (r != 1 || generator.iter().any(|&a| a != 1.0)) {
             return Err(CodeError::ConcatRows { r });
         }
-        let code = Self {
-            encoder,
-            k,
-            r,
-            generator,
-        };
+        let code = Self { encoder, k, r, generator };
         code.check_recoverable()?;
         Ok(code)
     }
@@ -146,12 +139,7 @@ impl Code {
                 for columns in subsets(self.k, size) {
                     let mut matrix = [[0.0f64; R_MAX]; R_MAX];
                     for (i, &row) in rows.iter().enumerate() {
-                        let norm = self
-                            .row(row)
-                            .iter()
-                            .map(|&a| f64::from(a).powi(2))
-                            .sum::<f64>()
-                            .sqrt();
+                        let norm = self.row(row).iter().map(|&a| f64::from(a).powi(2)).sum::<f64>().sqrt();
                         for (j, &column) in columns.iter().enumerate() {
                             matrix[i][j] = f64::from(self.coefficient(row, column)) / norm;
                         }
@@ -168,31 +156,17 @@ impl Code {
 
 /// Row j is `[1^j, 2^j, .. k^j]`: all minors of a Vandermonde matrix with positive increasing nodes are positive.
 fn vandermonde(k: usize, r: usize) -> Vec<f32> {
-    (0..r)
-        .flat_map(|row| (1..=k).map(move |node| (node as f32).powi(row as i32)))
-        .collect()
+    (0..r).flat_map(|row| (1..=k).map(move |node| (node as f32).powi(row as i32))).collect()
 }
 
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {
     if rows.len() != r {
         let columns = rows.first().map_or(0, Vec::len);
-        return Err(CodeError::GeneratorShape {
-            rows: rows.len(),
-            row: 0,
-            columns,
-            r,
-            k,
-        });
+        return Err(CodeError::GeneratorShape { rows: rows.len(), row: 0, columns, r, k });
     }
     for (row, values) in rows.iter().enumerate() {
         if values.len() != k {
-            return Err(CodeError::GeneratorShape {
-                rows: r,
-                row,
-                columns: values.len(),
-                r,
-                k,
-            });
+            return Err(CodeError::GeneratorShape { rows: r, row, columns: values.len(), r, k });
         }
         for (column, &value) in values.iter().enumerate() {
             if !value.is_finite() || value == 0.0 {
@@ -242,12 +216,7 @@ mod tests {
     use super::*;
 
     fn spec(encoder: EncoderKind, k: usize, r: usize) -> CodeSpec {
-        CodeSpec {
-            encoder,
-            k,
-            r,
-            generator: None,
-        }
+        CodeSpec { encoder, k, r, generator: None }
     }
 
     #[test]
@@ -264,18 +233,9 @@ mod tests {
             Code::try_from(&spec(EncoderKind::Sum, 1, 1)),
             Err(CodeError::GroupSize { k: 1, .. })
         ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 99, 1)),
-            Err(CodeError::GroupSize { .. })
-        ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 2, 3)),
-            Err(CodeError::ParityRows { .. })
-        ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 2, 0)),
-            Err(CodeError::ParityRows { .. })
-        ));
+        assert!(matches!(Code::try_from(&spec(EncoderKind::Sum, 99, 1)), Err(CodeError::GroupSize { .. })));
+        assert!(matches!(Code::try_from(&spec(EncoderKind::Sum, 2, 3)), Err(CodeError::ParityRows { .. })));
+        assert!(matches!(Code::try_from(&spec(EncoderKind::Sum, 2, 0)), Err(CodeError::ParityRows { .. })));
         assert!(matches!(
             Code::try_from(&spec(EncoderKind::Concat, 4, 2)),
             Err(CodeError::ConcatRows { r: 2 })
@@ -289,26 +249,17 @@ mod tests {
         assert!(matches!(Code::try_from(&twice), Err(CodeError::Singular { .. })));
         let mut zero = spec(EncoderKind::Sum, 2, 1);
         zero.generator = Some(vec![vec![1.0, 0.0]]);
-        assert!(matches!(
-            Code::try_from(&zero),
-            Err(CodeError::GeneratorValue { column: 1, .. })
-        ));
+        assert!(matches!(Code::try_from(&zero), Err(CodeError::GeneratorValue { column: 1, .. })));
         let mut short = spec(EncoderKind::Sum, 3, 1);
         short.generator = Some(vec![vec![1.0, 1.0]]);
-        assert!(matches!(
-            Code::try_from(&short),
-            Err(CodeError::GeneratorShape { columns: 2, .. })
-        ));
+        assert!(matches!(Code::try_from(&short), Err(CodeError::GeneratorShape { columns: 2, .. })));
     }
 
     #[test]
     fn every_default_code_up_to_k_4_is_valid() {
         for k in 2..=4 {
             for r in 1..=2 {
-                assert!(
-                    Code::try_from(&spec(EncoderKind::Sum, k, r)).is_ok(),
-                    "k = {k}, r = {r}"
-                );
+                assert!(Code::try_from(&spec(EncoderKind::Sum, k, r)).is_ok(), "k = {k}, r = {r}");
             }
         }
     }

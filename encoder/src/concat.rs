@@ -40,25 +40,11 @@ impl ConcatEncoder {
         };
         let (cell_height, cell_width) = (height / grid_rows, width / grid_columns);
         if channels == 0 || cell_height == 0 || cell_width == 0 {
-            return Err(CodeError::NotAnImage {
-                shape: sample_shape.to_vec(),
-                grid: grid_columns,
-                k,
-            });
+            return Err(CodeError::NotAnImage { shape: sample_shape.to_vec(), grid: grid_columns, k });
         }
         let rows = AxisPlan::new(height, cell_height);
         let columns = AxisPlan::new(width, cell_width);
-        Ok(Self {
-            code,
-            channels,
-            height,
-            width,
-            grid_columns,
-            cell_height,
-            cell_width,
-            rows,
-            columns,
-        })
+        Ok(Self { code, channels, height, width, grid_columns, cell_height, cell_width, rows, columns })
     }
 
     fn sample_len(&self) -> usize {
@@ -98,11 +84,7 @@ impl ConcatEncoder {
             for (cell_column, out) in out.iter_mut().enumerate() {
                 let (first, weights) = self.columns.cell(cell_column);
                 let pixels = source_row.get(first..first + weights.len()).unwrap_or_default();
-                let sum: f32 = pixels
-                    .iter()
-                    .zip(weights)
-                    .map(|(pixel, weight)| pixel * weight)
-                    .sum();
+                let sum: f32 = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
                 *out += row_weight * sum;
             }
         }
@@ -139,11 +121,7 @@ impl Encoder for ConcatEncoder {
 /// Rows and columns of cells for k images.
 fn grid(k: usize) -> (usize, usize) {
     let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
-    if k <= side * (side - 1) {
-        (side - 1, side)
-    } else {
-        (side, side)
-    }
+    if k <= side * (side - 1) { (side - 1, side) } else { (side, side) }
 }
 
 fn mean_of_pairs(source: &[f32], out: &mut [f32]) {
@@ -166,13 +144,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn encoder(k: usize, shape: &[usize]) -> ConcatEncoder {
-        let code = Code::try_from(&CodeSpec {
-            encoder: EncoderKind::Concat,
-            k,
-            r: 1,
-            generator: None,
-        })
-        .unwrap();
+        let code =
+            Code::try_from(&CodeSpec { encoder: EncoderKind::Concat, k, r: 1, generator: None }).unwrap();
         ConcatEncoder::new(code, shape).unwrap()
     }
 
@@ -197,27 +170,16 @@ mod tests {
 
     #[test]
     fn grids() {
-        assert_eq!(
-            [2, 3, 4, 5, 6, 7, 9].map(grid),
-            [(1, 2), (2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 3)]
-        );
+        assert_eq!([2, 3, 4, 5, 6, 7, 9].map(grid), [(1, 2), (2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 3)]);
     }
 
     #[test]
     fn shapes_that_are_no_images_are_refused() {
-        let code = Code::try_from(&CodeSpec {
-            encoder: EncoderKind::Concat,
-            k: 4,
-            r: 1,
-            generator: None,
-        })
-        .unwrap();
+        let code =
+            Code::try_from(&CodeSpec { encoder: EncoderKind::Concat, k: 4, r: 1, generator: None }).unwrap();
         for shape in [&[784][..], &[1, 1, 28], &[1, 2, 3, 4], &[]] {
             assert!(
-                matches!(
-                    ConcatEncoder::new(code.clone(), shape),
-                    Err(CodeError::NotAnImage { .. })
-                ),
+                matches!(ConcatEncoder::new(code.clone(), shape), Err(CodeError::NotAnImage { .. })),
                 "{shape:?}"
             );
         }

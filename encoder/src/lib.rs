@@ -59,24 +59,14 @@ fn check_group(
         return Err(EncodeError::NoSuchRow { row, r: code.r() });
     }
     if queries.len() != code.k() {
-        return Err(EncodeError::GroupSize {
-            expected: code.k(),
-            got: queries.len(),
-        });
+        return Err(EncodeError::GroupSize { expected: code.k(), got: queries.len() });
     }
     if parity.is_empty() || !parity.len().is_multiple_of(sample_len) {
-        return Err(EncodeError::PartialSample {
-            len: parity.len(),
-            sample_len,
-        });
+        return Err(EncodeError::PartialSample { len: parity.len(), sample_len });
     }
     for (slot, query) in queries.iter().enumerate() {
         if query.len() != parity.len() {
-            return Err(EncodeError::UnequalLength {
-                slot,
-                expected: parity.len(),
-                got: query.len(),
-            });
+            return Err(EncodeError::UnequalLength { slot, expected: parity.len(), got: query.len() });
         }
     }
     Ok(())

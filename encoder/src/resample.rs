@@ -30,12 +30,7 @@ impl AxisPlan {
             }
         }
         let integer_factor = source_len.is_multiple_of(cell_len).then(|| source_len / cell_len);
-        Self {
-            starts,
-            weights,
-            taps,
-            integer_factor,
-        }
+        Self { starts, weights, taps, integer_factor }
     }
 
     pub(crate) fn integer_factor(&self) -> Option<usize> {
@@ -44,10 +39,7 @@ impl AxisPlan {
 
     /// The first input pixel of output pixel `cell` and the weights of the pixels from there.
     pub(crate) fn cell(&self, cell: usize) -> (usize, &[f32]) {
-        let weights = self
-            .weights
-            .get(cell * self.taps..(cell + 1) * self.taps)
-            .unwrap_or_default();
+        let weights = self.weights.get(cell * self.taps..(cell + 1) * self.taps).unwrap_or_default();
         (self.starts.get(cell).copied().unwrap_or_default(), weights)
     }
 }

@@ -17,9 +17,7 @@ impl SumEncoder {
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         let sample_len = sample_shape.iter().product();
         if sample_len == 0 {
-            return Err(CodeError::EmptySample {
-                shape: sample_shape.to_vec(),
-            });
+            return Err(CodeError::EmptySample { shape: sample_shape.to_vec() });
         }
         Ok(Self { code, sample_len })
     }
@@ -81,13 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn encoder(k: usize, r: usize, sample_len: usize) -> SumEncoder {
-        let code = Code::try_from(&CodeSpec {
-            encoder: EncoderKind::Sum,
-            k,
-            r,
-            generator: None,
-        })
-        .unwrap();
+        let code = Code::try_from(&CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None }).unwrap();
         SumEncoder::new(code, &[sample_len]).unwrap()
     }
 
@@ -115,28 +107,18 @@ mod tests {
         let encoder = encoder(2, 1, 4);
         let (a, short) = ([0.0; 4], [0.0; 3]);
         let mut parity = [0.0; 4];
-        assert_eq!(
-            encoder.encode(1, &[&a, &a], &mut parity),
-            Err(EncodeError::NoSuchRow { row: 1, r: 1 })
-        );
+        assert_eq!(encoder.encode(1, &[&a, &a], &mut parity), Err(EncodeError::NoSuchRow { row: 1, r: 1 }));
         assert_eq!(
             encoder.encode(0, &[&a], &mut parity),
             Err(EncodeError::GroupSize { expected: 2, got: 1 })
         );
         assert_eq!(
             encoder.encode(0, &[&a, &short], &mut parity),
-            Err(EncodeError::UnequalLength {
-                slot: 1,
-                expected: 4,
-                got: 3
-            })
+            Err(EncodeError::UnequalLength { slot: 1, expected: 4, got: 3 })
         );
         assert_eq!(
             encoder.encode(0, &[&a, &a], &mut [0.0; 5]),
-            Err(EncodeError::PartialSample {
-                len: 5,
-                sample_len: 4
-            })
+            Err(EncodeError::PartialSample { len: 5, sample_len: 4 })
         );
     }
 }

@@ -1,1 +1,18 @@
-//! Parapet: trains deployed and parity models.
+//! Trains deployed models and their parity models, and writes them as entries of a model repository.
+//!
+//! The method is that of *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019): the deployed model F is frozen; a
+//! parity model F_P learns `F_P(P) ~ sum_i a_i F(X_i)` for parity queries P encoded from groups of k queries, by the mean
+//! squared error on raw outputs. Encoding and decoding are those of `parapet-encoder` and `parapet-decoder`, so that
+//! training and serving cannot disagree.
+
+pub mod data;
+mod entry;
+mod error;
+mod evaluation;
+pub mod network;
+mod training;
+
+pub use entry::{DeployedModel, code_metadata, write_entry};
+pub use error::TrainError;
+pub use evaluation::{Evaluation, accuracy, evaluate};
+pub use training::{DeployedRun, ParityRun, StepReport, train_deployed, train_parity};

@@ -27,16 +27,12 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let line = format!("cargo {}", args.join(" "));
     eprintln!("$ {line}");
-    let status = cargo(args)
-        .status()
-        .with_context(|| format!("cannot start `{line}`"))?;
+    let status = cargo(args).status().with_context(|| format!("cannot start `{line}`"))?;
     ensure!(status.success(), "`{line}` failed ({status})");
     Ok(())
 }
 
 /// Whether the cargo subcommand `name` is installed.
 pub(crate) fn has(name: &str) -> bool {
-    cargo(&[name, "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success())
+    cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success())
 }

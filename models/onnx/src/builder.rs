@@ -30,20 +30,10 @@ impl GraphBuilder {
     /// An empty graph whose input `name` has `shape` (without the batch axis), 32-bit floats.
     pub fn new(name: &str, shape: &[usize]) -> Self {
         let input = ValueInfoProto::batch_of(name.to_owned(), shape);
-        let graph = GraphProto {
-            name: Some("parapet".to_owned()),
-            input: vec![input],
-            ..GraphProto::default()
-        };
-        let current = Value {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-        };
-        Self {
-            graph,
-            current,
-            error: None,
-        }
+        let graph =
+            GraphProto { name: Some("parapet".to_owned()), input: vec![input], ..GraphProto::default() };
+        let current = Value { name: name.to_owned(), shape: shape.to_vec() };
+        Self { graph, current, error: None }
     }
 
     /// The shape of the current value, without the batch axis.
@@ -53,13 +43,7 @@ impl GraphBuilder {
 
     /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
     pub fn conv(self, conv: Conv<'_>) -> Self {
-        let Conv {
-            weights,
-            bias,
-            kernel,
-            stride,
-            padding,
-        } = conv;
+        let Conv { weights, bias, kernel, stride, padding } = conv;
         self.layer("Conv", |layer| {
             let [channels, height, width] = layer.image()?;
             let side = |length: usize| {
@@ -118,9 +102,7 @@ impl GraphBuilder {
 
     /// The mean of each channel: `[channels, height, width]` to `[channels, 1, 1]`.
     pub fn global_average_pool(self) -> Self {
-        self.layer("GlobalAveragePool", |layer| {
-            layer.image().map(|[channels, ..]| vec![channels, 1, 1])
-        })
+        self.layer("GlobalAveragePool", |layer| layer.image().map(|[channels, ..]| vec![channels, 1, 1]))
     }
 
     /// Any shape to `[elements]`.
@@ -152,6 +134,48 @@ impl GraphBuilder {
         })
     }
 
+    /// Cuts an image into `rows` x `columns` cells of equal size, row by row, and puts them into the batch axis: what
+    /// follows treats each cell as a sample of its own, until [`GraphBuilder::sum_cells`] brings them together.
+    pub fn split_cells(self, rows: usize, columns: usize) -> Self {
+        self.layer("Reshape", |layer| {
+            let [channels, height, width] = layer.image()?;
+            let divides = |side: usize, by: usize| by > 0 && side >= by && side.is_multiple_of(by);
+            if !divides(height, rows) || !divides(width, columns) {
+                return Err(layer.window(format!("a grid of {rows} x {columns} equal cells")));
+            }
+            let cells = [channels, rows, height / rows, columns, width / columns];
+            let dims: Vec<i64> = std::iter::once(0).chain(cells.map(|dim| dim as i64)).collect();
+            layer.integers("shape", &dims);
+            Ok(cells.to_vec())
+        })
+        .layer("Transpose", |layer| {
+            layer.attributes = vec![AttributeProto::ints("perm", &[0, 2, 4, 1, 3, 5])];
+            let [channels, rows, height, columns, width] = layer.dims();
+            Ok(vec![rows, columns, channels, height, width])
+        })
+        .layer("Reshape", |layer| {
+            let [_, _, channels, height, width] = layer.dims();
+            layer.integers("shape", &[-1, channels as i64, height as i64, width as i64]);
+            Ok(vec![channels, height, width])
+        })
+    }
+
+    /// Takes `count` cells of each sample out of the batch axis again and adds their vectors.
+    pub fn sum_cells(self, count: usize) -> Self {
+        self.layer("Reshape", |layer| {
+            let &[features] = layer.input.shape.as_slice() else {
+                return Err(layer.rank("[features]; put a flatten before it"));
+            };
+            layer.integers("shape", &[-1, count as i64, features as i64]);
+            Ok(vec![count, features])
+        })
+        .layer("ReduceSum", |layer| {
+            layer.integers("axes", &[1]);
+            layer.attributes = vec![AttributeProto::int("keepdims", 0)];
+            Ok(layer.input.shape.iter().skip(1).copied().collect())
+        })
+    }
+
     /// A residual block: the current value goes through `main` and through `shortcut` (`|graph| graph` for the
     /// identity), and their ends are added.
     pub fn residual(self, main: impl FnOnce(Self) -> Self, shortcut: impl FnOnce(Self) -> Self) -> Self {
@@ -161,11 +185,7 @@ impl GraphBuilder {
         shortcut(graph).layer("Add", |layer| {
             if layer.input.shape != main_end.shape {
                 let (main, shortcut) = (main_end.shape, layer.input.shape.clone());
-                return Err(BuildError::Branches {
-                    layer: layer.name.clone(),
-                    main,
-                    shortcut,
-                });
+                return Err(BuildError::Branches { layer: layer.name.clone(), main, shortcut });
             }
             layer.inputs.push(main_end.name);
             Ok(main_end.shape)
@@ -183,9 +203,7 @@ impl GraphBuilder {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let Self {
-            mut graph, current, ..
-        } = self;
+        let Self { mut graph, current, .. } = self;
         if let Some(last) = graph.node.last_mut() {
             last.output = vec![name.to_owned()];
         }
@@ -194,10 +212,7 @@ impl GraphBuilder {
             ir_version: Some(IR_VERSION),
             producer_name: Some("parapet".to_owned()),
             graph: Some(graph),
-            opset_import: vec![OperatorSetIdProto {
-                domain: Some(String::new()),
-                version: Some(OPSET),
-            }],
+            opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) }],
         };
         Ok(model.encode_to_vec())
     }
@@ -220,10 +235,7 @@ impl GraphBuilder {
         match define(&mut layer) {
             Ok(shape) => {
                 let output = format!("{}_output", layer.name);
-                self.current = Value {
-                    name: output.clone(),
-                    shape,
-                };
+                self.current = Value { name: output.clone(), shape };
                 self.graph.initializer.append(&mut layer.initialisers);
                 self.graph.node.push(NodeProto {
                     input: layer.inputs,
@@ -251,24 +263,14 @@ struct Layer {
 impl Layer {
     fn image(&self) -> Result<[usize; 3], BuildError> {
         let wanted = "[channels, height, width]";
-        self.input
-            .shape
-            .as_slice()
-            .try_into()
-            .map_err(|_| self.rank(wanted))
+        self.input.shape.as_slice().try_into().map_err(|_| self.rank(wanted))
     }
 
     fn weights(&mut self, what: &'static str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
         let wanted = dims.iter().product();
         if values.len() != wanted {
             let (layer, shape) = (self.name.clone(), self.input.shape.clone());
-            return Err(BuildError::Weights {
-                layer,
-                what,
-                found: values.len(),
-                wanted,
-                shape,
-            });
+            return Err(BuildError::Weights { layer, what, found: values.len(), wanted, shape });
         }
         let name = format!("{}_{what}", self.name);
         self.inputs.push(name.clone());
@@ -276,20 +278,23 @@ impl Layer {
         Ok(())
     }
 
+    fn integers(&mut self, what: &str, values: &[i64]) {
+        let name = format!("{}_{what}", self.name);
+        self.inputs.push(name.clone());
+        self.initialisers.push(TensorProto::integers(name, values));
+    }
+
+    /// The five dimensions of cells; zeros if there are not five.
+    fn dims(&self) -> [usize; 5] {
+        self.input.shape.as_slice().try_into().unwrap_or_default()
+    }
+
     fn rank(&self, wanted: &'static str) -> BuildError {
-        BuildError::Rank {
-            layer: self.name.clone(),
-            wanted,
-            shape: self.input.shape.clone(),
-        }
+        BuildError::Rank { layer: self.name.clone(), wanted, shape: self.input.shape.clone() }
     }
 
     fn window(&self, what: String) -> BuildError {
-        BuildError::Window {
-            layer: self.name.clone(),
-            what,
-            shape: self.input.shape.clone(),
-        }
+        BuildError::Window { layer: self.name.clone(), what, shape: self.input.shape.clone() }
     }
 }
 
@@ -301,8 +306,5 @@ impl Layer {
 /// # Errors
 /// If `weights` has not `bias.len()` times the input's elements.
 pub fn linear_model(input_shape: &[usize], weights: &[f32], bias: &[f32]) -> Result<Vec<u8>, BuildError> {
-    GraphBuilder::new("input", input_shape)
-        .flatten()
-        .gemm(weights, bias)
-        .finish("output")
+    GraphBuilder::new("input", input_shape).flatten().gemm(weights, bias).finish("output")
 }

@@ -8,6 +8,8 @@ pub(crate) const IR_VERSION: i64 = 8;
 pub(crate) const OPSET: i64 = 17;
 /// `TensorProto.DataType.FLOAT`.
 pub(crate) const FLOAT: i32 = 1;
+/// `TensorProto.DataType.INT64`.
+pub(crate) const INT64: i32 = 7;
 
 /// `AttributeProto.AttributeType`.
 pub(crate) mod attribute_type {
@@ -134,33 +136,20 @@ pub(crate) enum Dimension {
 
 impl AttributeProto {
     pub(crate) fn float(name: &str, value: f32) -> Self {
-        Self {
-            f: Some(value),
-            ..Self::empty(name, attribute_type::FLOAT)
-        }
+        Self { f: Some(value), ..Self::empty(name, attribute_type::FLOAT) }
     }
 
     pub(crate) fn int(name: &str, value: i64) -> Self {
-        Self {
-            i: Some(value),
-            ..Self::empty(name, attribute_type::INT)
-        }
+        Self { i: Some(value), ..Self::empty(name, attribute_type::INT) }
     }
 
     pub(crate) fn ints(name: &str, values: &[usize]) -> Self {
         let ints = values.iter().map(|&value| value as i64).collect();
-        Self {
-            ints,
-            ..Self::empty(name, attribute_type::INTS)
-        }
+        Self { ints, ..Self::empty(name, attribute_type::INTS) }
     }
 
     fn empty(name: &str, r#type: i32) -> Self {
-        Self {
-            name: Some(name.to_owned()),
-            r#type: Some(r#type),
-            ..Self::default()
-        }
+        Self { name: Some(name.to_owned()), r#type: Some(r#type), ..Self::default() }
     }
 }
 
@@ -176,24 +165,26 @@ impl TensorProto {
     }
 }
 
+impl TensorProto {
+    /// A vector of 64-bit integers.
+    pub(crate) fn integers(name: String, values: &[i64]) -> Self {
+        Self {
+            dims: vec![values.len() as i64],
+            data_type: Some(INT64),
+            name: Some(name),
+            raw_data: Some(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+        }
+    }
+}
+
 impl ValueInfoProto {
     /// A float tensor of `shape` behind a batch axis of any length.
     pub(crate) fn batch_of(name: String, shape: &[usize]) -> Self {
         let batch = Dimension::Param("batch".to_owned());
         let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
-        let dim = std::iter::once(batch)
-            .chain(fixed)
-            .map(|value| DimensionProto { value: Some(value) })
-            .collect();
-        let tensor = TensorTypeProto {
-            elem_type: Some(FLOAT),
-            shape: Some(TensorShapeProto { dim }),
-        };
-        Self {
-            name: Some(name),
-            r#type: Some(TypeProto {
-                tensor_type: Some(tensor),
-            }),
-        }
+        let dim =
+            std::iter::once(batch).chain(fixed).map(|value| DimensionProto { value: Some(value) }).collect();
+        let tensor = TensorTypeProto { elem_type: Some(FLOAT), shape: Some(TensorShapeProto { dim }) };
+        Self { name: Some(name), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
     }
 }

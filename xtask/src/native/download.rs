@@ -63,31 +63,13 @@ fn pip(requirements: &Path, wheels: &Path) -> Command {
             "--require-hashes",
             "--no-cache-dir",
         ])
-        .args([
-            "--disable-pip-version-check",
-            "--no-input",
-            "--progress-bar=off",
-            "--quiet",
-            "--retries=2",
-        ])
-        .args([
-            "--implementation=cp",
-            "--python-version=3.11",
-            "--abi=cp311",
-            "--abi=none",
-        ]);
+        .args(["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--quiet", "--retries=2"])
+        .args(["--implementation=cp", "--python-version=3.11", "--abi=cp311", "--abi=none"]);
     for glibc_minor in (5..=28).rev() {
         command.arg(format!("--platform=manylinux_2_{glibc_minor}_x86_64"));
     }
-    command
-        .arg("--dest")
-        .arg(wheels)
-        .arg("--requirement")
-        .arg(requirements);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.arg("--dest").arg(wheels).arg("--requirement").arg(requirements);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
@@ -118,25 +100,15 @@ fn explain(component: &Component, complaints: &str) -> String {
     if said("No space left on device") {
         return format!("the disk is full: {title} needs about twice its download, see `df -h .`");
     }
-    let offline = [
-        "Connection",
-        "name resolution",
-        "timed out",
-        "ProxyError",
-        "SSLError",
-        "Network is unreachable",
-    ];
+    let offline =
+        ["Connection", "name resolution", "timed out", "ProxyError", "SSLError", "Network is unreachable"];
     if offline.into_iter().any(said) {
         return format!(
             "cannot reach the Python package index to download {title}: go online, or point pip at a mirror with \
              PIP_INDEX_URL, then run `cargo xtask setup` again"
         );
     }
-    let last = complaints
-        .lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or("it says nothing");
+    let last = complaints.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
     format!("pip could not download {title}: {last}")
 }
 
@@ -169,16 +141,9 @@ fn folder_bytes(folder: &Path) -> u64 {
 
 /// Fails unless `wheels` holds as many wheels as `component` pins.
 pub(super) fn require_all(component: &Component, found: usize) -> Result<()> {
-    let pinned = component
-        .requirements
-        .lines()
-        .filter(|line| line.contains("=="))
-        .count();
+    let pinned = component.requirements.lines().filter(|line| line.contains("==")).count();
     if found != pinned {
-        bail!(
-            "pip left {found} wheels of {}, {pinned} are pinned",
-            component.title
-        );
+        bail!("pip left {found} wheels of {}, {pinned} are pinned", component.title);
     }
     Ok(())
 }

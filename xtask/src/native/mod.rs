@@ -50,10 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     if let Some(named) = users_libtorch() {
-        eprintln!(
-            "libtorch: LIBTORCH is set to {}, so that one is used",
-            named.display()
-        );
+        eprintln!("libtorch: LIBTORCH is set to {}, so that one is used", named.display());
         return Ok(());
     }
     install(&LIBTORCH, &native)?;
@@ -74,8 +71,7 @@ fn install(component: &Component, native: &Path) -> Result<()> {
     // One set-up at a time: a second one waits, then finds the work done.
     let lock_path = native.join(".lock");
     let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
-    lock.lock()
-        .with_context(|| format!("cannot lock {}", lock_path.display()))?;
+    lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
     if is_current(component, &place) {
         return Ok(());
     }

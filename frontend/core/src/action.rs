@@ -1,0 +1,156 @@
+//! What the core tells the driver to do, and how upstream requests end.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{GroupId, InstanceId, JobId, QueryId, Row, Slot, Time};
+
+/// What the driver is to do. In order, except that it may start sends first.
+#[derive(Debug, Clone)]
+pub enum Action<I, O> {
+    /// Send `input` to `instance`; report with [`Engine::finished`](crate::Engine::finished).
+    Send {
+        /// The request's id.
+        job: JobId,
+        /// Where to.
+        instance: InstanceId,
+        /// What.
+        input: Arc<I>,
+    },
+    /// Stop waiting for this request; its end need not be reported.
+    Abort {
+        /// The request.
+        job: JobId,
+    },
+    /// Find out whether this instance is well; report with [`Engine::instance_up`](crate::Engine::instance_up).
+    Probe {
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// Compute the parity query of `row`; report with [`Engine::encoded`](crate::Engine::encoded).
+    Encode {
+        /// The group.
+        group: GroupId,
+        /// The parity row.
+        row: Row,
+        /// The k inputs in slot order.
+        inputs: Vec<Arc<I>>,
+    },
+    /// Decode `slot`; report with [`Engine::reconstructed`](crate::Engine::reconstructed).
+    Reconstruct {
+        /// The query in that slot.
+        query: QueryId,
+        /// The slot.
+        slot: Slot,
+        /// The k predictions; `None` where missing, `slot` among them.
+        predictions: Vec<Option<Arc<O>>>,
+        /// The r parity outputs; `None` where missing.
+        parity: Vec<Option<Arc<O>>>,
+    },
+    /// Give the client its answer. Exactly one for each accepted query that is not abandoned (CG-1).
+    Answer {
+        /// The query.
+        query: QueryId,
+        /// Its answer.
+        answer: Answer<O>,
+    },
+    /// Measure a reconstruction against the truth; nothing is reported back.
+    Compare(Comparison<O>),
+}
+
+/// A terminal answer.
+#[derive(Debug, Clone)]
+pub enum Answer<O> {
+    /// The deployed model's own prediction.
+    Exact(Arc<O>),
+    /// Decoded from the group.
+    Reconstructed(Arc<O>),
+    /// None could be had.
+    Failed(Failure),
+}
+
+/// A reconstruction beside the deployed model's own prediction.
+#[derive(Debug, Clone)]
+pub enum Comparison<O> {
+    /// The exact prediction came after its reconstruction had been sent.
+    LateTruth {
+        /// What was sent.
+        reconstruction: Arc<O>,
+        /// What the deployed model said.
+        truth: Arc<O>,
+    },
+    /// A sampled group in which nothing straggled: decode `slot` as though it had, and compare.
+    Audit {
+        /// The slot.
+        slot: Slot,
+        /// All k predictions.
+        predictions: Vec<Arc<O>>,
+        /// The r parity outputs; `None` where missing.
+        parity: Vec<Option<Arc<O>>>,
+    },
+}
+
+/// How an upstream request ended.
+pub type Outcome<O> = Result<O, Failure>;
+
+/// Why a query, or one request for it, failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{kind}: {detail}")]
+pub struct Failure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// For people: which instance, what it said.
+    pub detail: Arc<str>,
+    /// When it was seen, if the core knows.
+    pub at: Option<Time>,
+}
+
+impl Failure {
+    /// A failure of `kind`.
+    pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
+        Self { kind, detail: detail.into(), at: None }
+    }
+}
+
+/// Kinds of failure, with what they say about the instance and about trying again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+pub enum FailureKind {
+    /// No connection to the instance. The query did not reach it.
+    #[error("instance unreachable")]
+    Unreachable,
+    /// The connection broke while the instance had the query. Inference has no side effects, so it may be sent again.
+    #[error("instance connection lost")]
+    ConnectionLost,
+    /// The instance said it is overloaded or not ready.
+    #[error("instance overloaded")]
+    InstanceBusy,
+    /// The instance answered with an error of its own.
+    #[error("instance error")]
+    InstanceError,
+    /// The instance refused the query as malformed; another replica would, too.
+    #[error("query refused by the instance")]
+    Refused,
+    /// The instance's answer is no valid prediction: not finite, wrong shape, not the protocol.
+    #[error("invalid prediction")]
+    InvalidOutput,
+    /// The deadline came first.
+    #[error("deadline exceeded")]
+    DeadlineExceeded,
+}
+
+impl FailureKind {
+    /// Whether another instance may do better.
+    pub fn is_retryable(self) -> bool {
+        match self {
+            Self::Unreachable | Self::ConnectionLost | Self::InstanceBusy | Self::InstanceError => true,
+            Self::InvalidOutput => true,
+            Self::Refused | Self::DeadlineExceeded => false,
+        }
+    }
+
+    /// Whether the instance should get no more queries until it has shown that it is well.
+    pub fn suspects_instance(self) -> bool {
+        matches!(self, Self::Unreachable | Self::ConnectionLost)
+    }
+}

@@ -1,0 +1,56 @@
+//! Budgets for work beyond one request per query (CG-7).
+
+/// A token bucket that is filled by accepted queries instead of time, so that it needs no clock: extra work stays below
+/// `share` of the requests, plus a burst.
+#[derive(Debug, Clone)]
+pub struct TokenBucket {
+    share: f64,
+    burst: f64,
+    tokens: f64,
+}
+
+impl TokenBucket {
+    /// Extra work of at most `share` for each query over time, and at most `burst` at once; starts full.
+    pub fn new(share: f64, burst: f64) -> Self {
+        let burst = burst.max(1.0);
+        Self { share: share.max(0.0), burst, tokens: if share > 0.0 { burst } else { 0.0 } }
+    }
+
+    /// A query was accepted.
+    pub fn earn(&mut self) {
+        self.tokens = (self.tokens + self.share).min(self.burst);
+    }
+
+    /// Takes one token for one extra request; false when there is none.
+    pub fn spend(&mut self) -> bool {
+        let allowed = self.tokens >= 1.0;
+        if allowed {
+            self.tokens -= 1.0;
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn extra_work_stays_within_share_and_burst(
+            share in 0.0f64..1.5, burst in 1.0f64..20.0, wants in proptest::collection::vec(0u8..4, 1..400),
+        ) {
+            let mut bucket = TokenBucket::new(share, burst);
+            let (mut earned, mut spent) = (0u32, 0u32);
+            for want in wants {
+                bucket.earn();
+                earned += 1;
+                for _ in 0..want {
+                    spent += u32::from(bucket.spend());
+                }
+                prop_assert!(f64::from(spent) <= f64::from(earned) * share + burst + 1e-9);
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The engine: events in, actions out.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::pool::Avoid;
+use crate::query::{Phase, Purpose, Query};
+use crate::timers::Timer;
+use crate::{
+    Action, Answer, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId, Outcome,
+    PoolId, QueryId, Row, Stats, Strategy, Time, Verdict,
+};
+
+/// A query as the driver hands it in.
+#[derive(Debug, Clone)]
+pub struct Arrival<I> {
+    /// Its input.
+    pub input: Arc<I>,
+    /// What it may share a group with.
+    pub key: GroupKey,
+    /// When it must be answered.
+    pub deadline: Time,
+    /// Whether its client takes a reconstruction.
+    pub allow_approximate: bool,
+}
+
+/// Why a query was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Rejected {
+    /// A bound is reached; try again later.
+    #[error("too many queries in flight")]
+    Overloaded,
+    /// Its deadline has passed.
+    #[error("the deadline has already passed")]
+    DeadlinePassed,
+}
+
+/// A served model's state machine: [`Core`] and a [`Strategy`].
+///
+/// Each method takes the time and appends what to do to `actions`. Time must not go backwards.
+#[derive(Debug)]
+pub struct Engine<I, O> {
+    core: Core<I, O>,
+    strategy: Box<dyn Strategy<I, O>>,
+}
+
+impl<I, O> Engine<I, O> {
+    /// An engine with all instances taken to be up.
+    pub fn new(config: &CoreConfig, strategy: Box<dyn Strategy<I, O>>) -> Self {
+        Self { core: Core::new(config), strategy }
+    }
+
+    /// Takes a query. Its own request is the first thing appended (CG-3).
+    ///
+    /// # Errors
+    /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done for it then.
+    pub fn arrive(
+        &mut self,
+        now: Time,
+        arrival: Arrival<I>,
+        actions: &mut Vec<Action<I, O>>,
+    ) -> Result<QueryId, Rejected> {
+        self.core.now = now;
+        if arrival.deadline <= now {
+            return Err(Rejected::DeadlinePassed);
+        }
+        if !self.core.has_room() {
+            self.core.stats.rejected += 1;
+            return Err(Rejected::Overloaded);
+        }
+        let avoid = self.strategy.avoid(&self.core, arrival.key);
+        let query = self.core.accept(Query {
+            key: arrival.key,
+            input: arrival.input,
+            arrived: now,
+            deadline: arrival.deadline,
+            allow_approximate: arrival.allow_approximate,
+            phase: Phase::Waiting,
+            jobs: SmallVec::new(),
+            attempts: 0,
+            tried: Avoid::new(),
+            lost: None,
+            late_timer: None,
+            give_up_timer: None,
+        });
+        self.core.dispatch(query, avoid);
+        self.strategy.on_accepted(&mut self.core, query);
+        self.flush_actions(actions);
+        Ok(query)
+    }
+
+    /// An upstream request ended. Unknown and withdrawn requests are ignored.
+    pub fn finished(&mut self, now: Time, job: JobId, outcome: Outcome<O>, actions: &mut Vec<Action<I, O>>) {
+        self.core.now = now;
+        let failure = outcome.as_ref().err().map(|failure| failure.kind);
+        if let Some(finished) = self.core.finish_job(job, failure) {
+            match finished.purpose {
+                Purpose::Query(query) => self.attempt_ended(query, outcome),
+                Purpose::Parity(group, row) => {
+                    self.strategy.on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
+                }
+            }
+        }
+        self.flush_actions(actions);
+    }
+
+    /// A parity query was computed; `None` when it could not be.
+    pub fn encoded(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        row: Row,
+        parity: Option<Arc<I>>,
+        actions: &mut Vec<Action<I, O>>,
+    ) {
+        self.core.now = now;
+        self.strategy.on_encoded(&mut self.core, group, row, parity);
+        self.flush_actions(actions);
+    }
+
+    /// A reconstruction was computed; `None` when it could not be, or is not finite.
+    pub fn reconstructed(
+        &mut self,
+        now: Time,
+        query: QueryId,
+        output: Option<O>,
+        actions: &mut Vec<Action<I, O>>,
+    ) {
+        self.core.now = now;
+        let answered = match output.map(Arc::new) {
+            // CG-2: if the exact prediction came while this was computed, the query no longer waits.
+            Some(output) if self.core.is_waiting(query) => {
+                self.core.answer(query, Answer::Reconstructed(Arc::clone(&output)));
+                self.core.stats.redundant_won += 1;
+                Some(output)
+            }
+            _ => {
+                self.core.stats.reconstructions_dropped += 1;
+                None
+            }
+        };
+        self.strategy.on_reconstructed(&mut self.core, query, answered);
+        self.settle(query);
+        self.fail_if_hopeless(query);
+        self.flush_actions(actions);
+    }
+
+    /// The client went away. Ignored when it has been answered.
+    pub fn abandoned(&mut self, now: Time, query: QueryId, actions: &mut Vec<Action<I, O>>) {
+        self.core.now = now;
+        if self.core.abandon(query) {
+            self.close(query);
+        }
+        self.flush_actions(actions);
+    }
+
+    /// A health check, or a probe asked for, found the instance up or down.
+    pub fn instance_up(
+        &mut self,
+        now: Time,
+        instance: InstanceId,
+        up: bool,
+        actions: &mut Vec<Action<I, O>>,
+    ) {
+        self.core.now = now;
+        self.core.set_instance_up(instance, up);
+        self.flush_actions(actions);
+    }
+
+    /// Handles the timers that are due.
+    pub fn tick(&mut self, now: Time, actions: &mut Vec<Action<I, O>>) {
+        self.core.now = now;
+        while let Some(timer) = self.core.timers.pop_due(now) {
+            match timer {
+                Timer::Deadline(query) => self.deadline(query),
+                Timer::Late(query) => {
+                    self.core.late_timer_fired(query);
+                    self.strategy.on_late(&mut self.core, query);
+                }
+                Timer::Flush(group) => self.strategy.on_flush(&mut self.core, group),
+                Timer::GiveUp(query) => {
+                    self.core.forget(query, true);
+                    self.strategy.on_closed(&mut self.core, query);
+                }
+                Timer::Job(job) => self.job_expired(job),
+            }
+        }
+        self.flush_actions(actions);
+    }
+
+    /// When [`tick`](Self::tick) is to be called next.
+    pub fn next_timer(&self) -> Option<Time> {
+        self.core.timers.next()
+    }
+
+    /// Running totals and gauges.
+    pub fn stats(&mut self) -> Stats {
+        self.core.stats.queries_tracked = self.core.tracked() as u64;
+        self.strategy.report(&mut self.core);
+        self.core.stats
+    }
+
+    /// The shared state, to look at.
+    pub fn core(&self) -> &Core<I, O> {
+        &self.core
+    }
+
+    fn attempt_ended(&mut self, query: QueryId, outcome: Outcome<O>) {
+        match outcome {
+            Ok(output) => {
+                let output = Arc::new(output);
+                if self.core.is_waiting(query) {
+                    self.core.answer(query, Answer::Exact(Arc::clone(&output)));
+                }
+                self.strategy.on_exact(&mut self.core, query, &output);
+                self.core.forget(query, false);
+            }
+            Err(failure) => self.attempt_failed(query, failure),
+        }
+    }
+
+    fn attempt_failed(&mut self, id: QueryId, failure: Failure) {
+        let Some(query) = self.core.query(id) else { return };
+        let (waiting, in_flight) = (query.is_waiting(), !query.jobs.is_empty());
+        if in_flight {
+            return; // another attempt is under way, and may still do it
+        }
+        let wanted = waiting || self.strategy.keep_until(&self.core, id).is_some();
+        if wanted && self.core.may_retry(id, failure.kind) {
+            let tried = self.core.query(id).map(|query| query.tried.clone()).unwrap_or_default();
+            if self.core.dispatch(id, tried) {
+                return;
+            }
+        }
+        if !waiting {
+            self.core.forget(id, false);
+            self.strategy.on_closed(&mut self.core, id);
+            return;
+        }
+        self.core.mark_lost(id, failure);
+        self.fail_if_hopeless(id);
+    }
+
+    /// Answers a lost query with its failure unless the strategy can still do better.
+    fn fail_if_hopeless(&mut self, id: QueryId) {
+        let Some(failure) =
+            self.core.query(id).filter(|query| query.is_waiting()).and_then(|query| query.lost.clone())
+        else {
+            return;
+        };
+        if self.strategy.on_lost(&mut self.core, id) == Verdict::Fail && self.core.is_waiting(id) {
+            self.core.answer(id, Answer::Failed(failure));
+            self.close(id);
+        }
+    }
+
+    fn deadline(&mut self, id: QueryId) {
+        let Some(query) = self.core.query(id).filter(|query| query.is_waiting()) else {
+            return;
+        };
+        let mut failure = match &query.lost {
+            Some(lost) => lost.clone(),
+            None if self.core.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_any_up()) => {
+                Failure::new(FailureKind::Unreachable, "no instance of the deployed model is up")
+            }
+            None => Failure::new(FailureKind::DeadlineExceeded, "no prediction arrived in time"),
+        };
+        failure.at = Some(self.core.now);
+        self.core.answer(id, Answer::Failed(failure));
+        if self.strategy.keep_until(&self.core, id).is_some() {
+            self.close(id);
+        } else {
+            // A request that outlives its query's deadline says something about its instance.
+            self.core.forget(id, true);
+            self.strategy.on_closed(&mut self.core, id);
+        }
+    }
+
+    /// A query was closed without its prediction.
+    fn close(&mut self, query: QueryId) {
+        self.strategy.on_closed(&mut self.core, query);
+        self.settle(query);
+    }
+
+    fn settle(&mut self, query: QueryId) {
+        let keep_until = self.strategy.keep_until(&self.core, query);
+        self.core.settle(query, keep_until);
+    }
+
+    fn job_expired(&mut self, job: JobId) {
+        let Some(Purpose::Parity(group, row)) = self.core.job_purpose(job) else {
+            return;
+        };
+        self.core.withdraw_job(job, true);
+        let failure = Failure::new(FailureKind::DeadlineExceeded, "the parity query took too long");
+        self.strategy.on_parity(&mut self.core, group, row, job, Err(failure));
+    }
+
+    fn flush_actions(&mut self, actions: &mut Vec<Action<I, O>>) {
+        actions.append(&mut self.core.actions);
+    }
+}

@@ -1,0 +1,170 @@
+//! When a query counts as late (CG-4).
+//!
+//! ParM answers with whichever comes first, exact or reconstructed. Wherever service times vary at all, that turns a
+//! large share of answers into approximations for no gain at the tail. Here a reconstruction may answer only once the
+//! query has waited longer than nearly all exact predictions take: a percentile of their recent latency, or a fixed time.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::Time;
+
+/// How long a reconstruction is held back after the query's arrival.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HoldBackPolicy {
+    /// Always this long. Zero is ParM's own behaviour.
+    Fixed(Duration),
+    /// The `percentile` (0 to 1) of the latency, arrival to exact prediction, of recent queries. Late ones count with
+    /// the time that they took in the end, else the estimate would learn from survivors only and creep down.
+    Learned {
+        /// The quantile, as 0.97.
+        percentile: f64,
+        /// Never less than this.
+        min: Duration,
+        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions have been seen.
+        max: Duration,
+    },
+}
+
+/// Learns how long to hold reconstructions back.
+#[derive(Debug)]
+pub struct HoldBack {
+    policy: HoldBackPolicy,
+    /// Two half windows: `current` fills while `previous` still counts.
+    current: Histogram<u32>,
+    previous: Histogram<u32>,
+    seen: u64,
+    delay: Duration,
+}
+
+impl HoldBack {
+    /// Exact predictions seen before a learned percentile is used.
+    pub const WARM_UP: u64 = 100;
+    /// Predictions in a half window.
+    const HALF_WINDOW: u64 = 2_000;
+    /// Predictions between two looks at the histograms.
+    const REFRESH: u64 = 32;
+    /// Longest latency told apart, in microseconds.
+    const CEILING_US: u64 = 60_000_000;
+
+    /// A hold-back under `policy`.
+    pub fn new(policy: HoldBackPolicy) -> Self {
+        let delay = match policy {
+            HoldBackPolicy::Fixed(delay) => delay,
+            HoldBackPolicy::Learned { max, .. } => max,
+        };
+        Self { policy, current: empty(), previous: empty(), seen: 0, delay }
+    }
+
+    /// How long after its arrival a query counts as late, as things stand.
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    /// When a query that arrived at `arrived` counts as late.
+    pub fn late_at(&self, arrived: Time) -> Time {
+        arrived + self.delay
+    }
+
+    /// An exact prediction came `latency` after its query's arrival.
+    pub fn observe(&mut self, latency: Duration) {
+        let HoldBackPolicy::Learned { percentile, min, max } = self.policy else {
+            return;
+        };
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).clamp(1, Self::CEILING_US);
+        self.current.saturating_record(micros);
+        self.seen += 1;
+        if self.seen >= Self::WARM_UP && self.seen.is_multiple_of(Self::REFRESH) {
+            let merged = self.quantile(percentile);
+            self.delay = Duration::from_micros(merged).clamp(min, max.max(min));
+        }
+        if self.seen.is_multiple_of(Self::HALF_WINDOW) {
+            std::mem::swap(&mut self.current, &mut self.previous);
+            self.current.reset();
+        }
+    }
+
+    /// The quantile over both half windows.
+    fn quantile(&self, quantile: f64) -> u64 {
+        if self.previous.is_empty() {
+            return self.current.value_at_quantile(quantile);
+        }
+        let mut merged = self.previous.clone();
+        if merged.add(&self.current).is_err() {
+            return self.current.value_at_quantile(quantile);
+        }
+        merged.value_at_quantile(quantile)
+    }
+}
+
+/// Two significant digits: a hold-back needs no more, and the histogram stays at 22 KiB.
+#[expect(
+    clippy::expect_used,
+    reason = "the bounds are constants, and every test makes one; never on a request path"
+)]
+fn empty() -> Histogram<u32> {
+    Histogram::new_with_bounds(1, HoldBack::CEILING_US, 2).expect("1 us to 60 s at 2 digits are valid bounds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned(percentile: f64) -> HoldBack {
+        HoldBack::new(HoldBackPolicy::Learned {
+            percentile,
+            min: Duration::from_micros(500),
+            max: Duration::from_millis(200),
+        })
+    }
+
+    #[test]
+    fn waits_the_maximum_until_it_has_learned() {
+        let mut hold_back = learned(0.95);
+        for _ in 0..HoldBack::WARM_UP - 1 {
+            hold_back.observe(Duration::from_millis(5));
+        }
+        assert_eq!(hold_back.delay(), Duration::from_millis(200));
+        for _ in 0..HoldBack::REFRESH {
+            hold_back.observe(Duration::from_millis(5));
+        }
+        let learned = hold_back.delay().as_micros();
+        assert!((4_900..=5_200).contains(&learned), "{learned}");
+    }
+
+    #[test]
+    fn follows_a_change_of_latency_within_a_window() {
+        let mut hold_back = learned(0.9);
+        for _ in 0..10_000 {
+            hold_back.observe(Duration::from_millis(5));
+        }
+        for _ in 0..5_000 {
+            hold_back.observe(Duration::from_millis(20));
+        }
+        let learned = hold_back.delay().as_micros();
+        assert!((19_500..=20_500).contains(&learned), "{learned}");
+    }
+
+    #[test]
+    fn stays_within_its_bounds() {
+        let mut hold_back = learned(0.99);
+        for _ in 0..200 {
+            hold_back.observe(Duration::from_secs(90));
+        }
+        assert_eq!(hold_back.delay(), Duration::from_millis(200));
+        for _ in 0..10_000 {
+            hold_back.observe(Duration::from_nanos(10));
+        }
+        assert_eq!(hold_back.delay(), Duration::from_micros(500));
+    }
+
+    #[test]
+    fn fixed_does_not_learn() {
+        let mut hold_back = HoldBack::new(HoldBackPolicy::Fixed(Duration::from_millis(22)));
+        for _ in 0..500 {
+            hold_back.observe(Duration::from_secs(1));
+        }
+        assert_eq!(hold_back.late_at(Time::ZERO), Time::ZERO + Duration::from_millis(22));
+    }
+}

@@ -1,0 +1,326 @@
+//! Dispatch within one pool: a single FIFO at the frontend, and instances that take the next request when they have a
+//! free slot (join-idle-queue). A slow or frozen instance keeps its slots busy and so takes less, with no tuning.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use crate::{InstanceId, JobId, PoolId};
+
+/// Instances to avoid when there is a choice.
+pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
+
+/// What became of a submitted job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    /// Start it on this instance now.
+    Start(InstanceId),
+    /// It waits its turn.
+    Queued,
+    /// The queue is full; the job was not taken.
+    Full,
+}
+
+/// How many queued jobs a freed slot may look past for one that does not avoid its instance.
+const LOOK_PAST: usize = 4;
+
+#[derive(Debug)]
+struct Instance {
+    slots: u32,
+    in_flight: u32,
+    up: bool,
+    /// Grows with each release: among equally loaded instances the longest idle goes first.
+    idle_since: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    job: JobId,
+    avoid: Avoid,
+}
+
+/// One pool's queue and slots. Pure bookkeeping: the caller starts what it is told to.
+#[derive(Debug)]
+pub struct Pool {
+    id: PoolId,
+    instances: Vec<Instance>,
+    /// Instances that are up and have a free slot: (in flight, idle since, index), best first.
+    available: BTreeSet<(u32, u64, u32)>,
+    queue: VecDeque<Waiting>,
+    /// Jobs in `queue` that were withdrawn; they leave when they reach its head, or by compaction.
+    withdrawn: FxHashSet<JobId>,
+    capacity: usize,
+    releases: u64,
+}
+
+impl Pool {
+    /// A pool of `instances` instances with `slots` concurrent requests each and at most `capacity` waiting jobs.
+    pub fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
+        let slots = slots.max(1);
+        let all = 0..u32::try_from(instances).unwrap_or(u32::MAX);
+        Self {
+            id,
+            instances: all
+                .clone()
+                .map(|index| Instance { slots, in_flight: 0, up: true, idle_since: u64::from(index) })
+                .collect(),
+            available: all.map(|index| (0, u64::from(index), index)).collect(),
+            queue: VecDeque::new(),
+            withdrawn: FxHashSet::default(),
+            capacity,
+            releases: instances as u64,
+        }
+    }
+
+    /// Jobs that wait for a slot.
+    pub fn queued(&self) -> usize {
+        self.queue.len() - self.withdrawn.len()
+    }
+
+    /// Whether another job would be refused.
+    pub fn is_full(&self) -> bool {
+        self.available.is_empty() && self.queued() >= self.capacity
+    }
+
+    /// Whether any instance is up.
+    pub fn is_any_up(&self) -> bool {
+        self.instances.iter().any(|instance| instance.up)
+    }
+
+    /// Whether a job would start at once.
+    pub fn has_free_slot(&self) -> bool {
+        !self.available.is_empty()
+    }
+
+    /// Requests in flight at `instance`.
+    pub fn in_flight(&self, instance: InstanceId) -> u32 {
+        self.instances.get(instance.index as usize).map_or(0, |instance| instance.in_flight)
+    }
+
+    /// Takes a job. Of the instances with a free slot it goes to the least loaded, longest idle one that is not in
+    /// `avoid`; if there is none such, to any free one: avoiding never makes a job wait (CG-3).
+    pub(crate) fn submit(&mut self, job: JobId, avoid: Avoid) -> Submitted {
+        let best = self
+            .available
+            .iter()
+            .map(|&(_, _, index)| InstanceId { pool: self.id, index })
+            .take(avoid.len() + 1)
+            .find(|instance| !avoid.contains(instance))
+            .or_else(|| self.available.first().map(|&(_, _, index)| InstanceId { pool: self.id, index }));
+        match best {
+            Some(instance) => {
+                self.occupy(instance.index);
+                Submitted::Start(instance)
+            }
+            None if self.queued() < self.capacity => {
+                self.queue.push_back(Waiting { job, avoid });
+                Submitted::Queued
+            }
+            None => Submitted::Full,
+        }
+    }
+
+    /// Takes a queued job back. The caller knows that it is queued.
+    pub(crate) fn withdraw(&mut self, job: JobId) {
+        self.withdrawn.insert(job);
+        if self.withdrawn.len() > 32 && self.withdrawn.len() * 2 > self.queue.len() {
+            let withdrawn = std::mem::take(&mut self.withdrawn);
+            self.queue.retain(|waiting| !withdrawn.contains(&waiting.job));
+        }
+    }
+
+    /// A request at `instance` ended: its slot is free again. Returns what to start in it.
+    pub(crate) fn release(&mut self, instance: InstanceId) -> Option<(JobId, InstanceId)> {
+        let state = self.instances.get_mut(instance.index as usize)?;
+        let was_available = (state.in_flight, state.idle_since, instance.index);
+        self.available.remove(&was_available);
+        state.in_flight = state.in_flight.saturating_sub(1);
+        self.releases += 1;
+        state.idle_since = self.releases;
+        self.offer(instance.index);
+        self.start_next()
+    }
+
+    /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end.
+    /// Returns whether that was a change. Call [`start_next`](Self::start_next) until it returns `None` afterwards.
+    pub(crate) fn set_up(&mut self, instance: InstanceId, up: bool) -> bool {
+        let Some(state) = self.instances.get_mut(instance.index as usize) else {
+            return false;
+        };
+        if state.up == up {
+            return false;
+        }
+        state.up = up;
+        if up {
+            self.offer(instance.index);
+        } else {
+            let entry = (state.in_flight, state.idle_since, instance.index);
+            self.available.remove(&entry);
+        }
+        true
+    }
+
+    /// The next queued job and the instance to start it on, if there are both.
+    pub(crate) fn start_next(&mut self) -> Option<(JobId, InstanceId)> {
+        let &(_, _, index) = self.available.first()?;
+        let instance = InstanceId { pool: self.id, index };
+        while let Some(head) = self.queue.front() {
+            if !self.withdrawn.remove(&head.job) {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        let willing = self
+            .queue
+            .iter()
+            .take(LOOK_PAST)
+            .position(|waiting| !waiting.avoid.contains(&instance) && !self.withdrawn.contains(&waiting.job))
+            .unwrap_or(0);
+        let waiting = self.queue.remove(willing)?;
+        self.occupy(index);
+        Some((waiting.job, instance))
+    }
+
+    fn occupy(&mut self, index: u32) {
+        let Some(state) = self.instances.get_mut(index as usize) else {
+            return;
+        };
+        self.available.remove(&(state.in_flight, state.idle_since, index));
+        state.in_flight += 1;
+        self.offer(index);
+    }
+
+    /// Lists an instance as available if it is.
+    fn offer(&mut self, index: u32) {
+        let Some(state) = self.instances.get(index as usize) else {
+            return;
+        };
+        if state.up && state.in_flight < state.slots {
+            self.available.insert((state.in_flight, state.idle_since, index));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque as Fifo;
+
+    const POOL: PoolId = PoolId::DEPLOYED;
+
+    fn at(index: u32) -> InstanceId {
+        InstanceId { pool: POOL, index }
+    }
+
+    #[test]
+    fn spreads_over_idle_instances_then_queues_then_refuses() {
+        let mut pool = Pool::new(POOL, 2, 1, 1);
+        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
+        assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
+        assert_eq!(pool.submit(JobId(3), Avoid::new()), Submitted::Queued);
+        assert!(pool.is_full());
+        assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Full);
+        assert_eq!(pool.release(at(1)), Some((JobId(3), at(1))));
+        assert_eq!(pool.release(at(0)), None);
+        assert_eq!(pool.release(at(1)), None);
+        assert_eq!(
+            pool.submit(JobId(5), Avoid::new()),
+            Submitted::Start(at(0)),
+            "the longest idle goes first"
+        );
+    }
+
+    #[test]
+    fn avoids_when_there_is_a_choice_and_never_waits_for_it() {
+        let mut pool = Pool::new(POOL, 2, 2, 4);
+        let avoid = Avoid::from_slice(&[at(0)]);
+        assert_eq!(pool.submit(JobId(1), avoid.clone()), Submitted::Start(at(1)));
+        assert_eq!(pool.submit(JobId(2), avoid.clone()), Submitted::Start(at(1)));
+        assert_eq!(pool.submit(JobId(3), avoid.clone()), Submitted::Start(at(0)));
+        assert_eq!(pool.submit(JobId(4), avoid.clone()), Submitted::Start(at(0)));
+        assert_eq!(pool.submit(JobId(5), avoid), Submitted::Queued);
+        assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
+        assert_eq!(
+            pool.release(at(0)),
+            Some((JobId(6), at(0))),
+            "the freed slot looks past one that avoids it"
+        );
+        assert_eq!(pool.release(at(0)), Some((JobId(5), at(0))), "and takes it when there is nothing else");
+    }
+
+    #[test]
+    fn a_down_instance_gets_nothing_and_comes_back() {
+        let mut pool = Pool::new(POOL, 2, 1, 4);
+        assert!(pool.set_up(at(0), false));
+        assert!(!pool.set_up(at(0), false));
+        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(1)));
+        assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Queued);
+        assert!(pool.set_up(at(0), true));
+        assert_eq!(pool.start_next(), Some((JobId(2), at(0))));
+        assert_eq!(pool.start_next(), None);
+    }
+
+    proptest! {
+        /// Against a plain model: nothing starts without a free slot, nothing is lost, started twice or started after
+        /// it was withdrawn, and no job waits while an instance that is up has a free slot.
+        #[test]
+        fn keeps_its_books(ops in proptest::collection::vec((0u8..5, 0u32..3), 1..300)) {
+            let (slots, capacity) = (2u32, 5usize);
+            let mut pool = Pool::new(POOL, 3, slots, capacity);
+            let mut running: Vec<(JobId, InstanceId)> = Vec::new();
+            let mut queued: Fifo<JobId> = Fifo::new();
+            let mut up = [true; 3];
+            let mut next = 0;
+            for (op, index) in ops {
+                let mut started = Vec::new();
+                match op {
+                    0 | 1 => {
+                        next += 1;
+                        let job = JobId(next);
+                        match pool.submit(job, Avoid::from_slice(&[at(index)])) {
+                            Submitted::Start(instance) => started.push((job, instance)),
+                            Submitted::Queued => queued.push_back(job),
+                            Submitted::Full => prop_assert!(queued.len() >= capacity),
+                        }
+                    }
+                    2 => {
+                        if !running.is_empty() {
+                            let (_, instance) = running.swap_remove(index as usize % running.len());
+                            started.extend(pool.release(instance));
+                        }
+                    }
+                    3 => {
+                        if !queued.is_empty() {
+                            let job = queued.remove(index as usize % queued.len()).unwrap();
+                            pool.withdraw(job);
+                        }
+                    }
+                    _ => {
+                        up[index as usize] = !up[index as usize];
+                        pool.set_up(at(index), up[index as usize]);
+                        while let Some(start) = pool.start_next() {
+                            started.push(start);
+                        }
+                    }
+                }
+                for (job, instance) in started {
+                    prop_assert!(up[instance.index as usize], "started on a down instance");
+                    queued.retain(|&waiting| waiting != job);
+                    running.push((job, instance));
+                }
+                for index in 0..3 {
+                    let load = running.iter().filter(|(_, instance)| instance.index == index).count();
+                    prop_assert!(load <= slots as usize);
+                    prop_assert_eq!(load, pool.in_flight(at(index)) as usize);
+                }
+                prop_assert_eq!(pool.queued(), queued.len());
+                if pool.has_free_slot() {
+                    prop_assert!(queued.is_empty(), "a job waits beside a free slot");
+                }
+                prop_assert_eq!(pool.is_any_up(), up.contains(&true));
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! One coding group's state.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{GroupKey, JobId, QueryId, Time};
+
+/// Where a member stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// Its client waits for an answer.
+    Waiting,
+    /// Answered with a reconstruction; its own prediction is awaited, to compare.
+    AwaitingTruth,
+    /// Its client got an error or went away, but another member needs its prediction (CG-8).
+    Kept,
+    /// Nothing more will happen.
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Member<I, O> {
+    /// `None` for a filler that was answered before (CG-5).
+    pub(super) query: Option<QueryId>,
+    pub(super) input: Arc<I>,
+    pub(super) prediction: Option<Arc<O>>,
+    pub(super) reconstruction: Option<Arc<O>>,
+    pub(super) status: Status,
+    pub(super) allow_approximate: bool,
+    /// The hold-back is over.
+    pub(super) late: bool,
+    /// All its attempts failed.
+    pub(super) lost: bool,
+    /// A reconstruction is being computed.
+    pub(super) reconstructing: bool,
+    /// A reconstruction was refused (not finite); do not try again.
+    pub(super) refused: bool,
+}
+
+impl<I, O> Member<I, O> {
+    pub(super) fn waiting(query: QueryId, input: Arc<I>, allow_approximate: bool) -> Self {
+        Self {
+            query: Some(query),
+            input,
+            prediction: None,
+            reconstruction: None,
+            status: Status::Waiting,
+            allow_approximate,
+            late: false,
+            lost: false,
+            reconstructing: false,
+            refused: false,
+        }
+    }
+
+    pub(super) fn filler(input: Arc<I>, prediction: Arc<O>) -> Self {
+        Self {
+            query: None,
+            input,
+            prediction: Some(prediction),
+            reconstruction: None,
+            status: Status::Done,
+            allow_approximate: false,
+            late: false,
+            lost: false,
+            reconstructing: false,
+            refused: false,
+        }
+    }
+
+    /// Whether a reconstruction may answer it now, if there is one (CG-4).
+    pub(super) fn may_be_reconstructed(&self) -> bool {
+        self.status == Status::Waiting
+            && self.prediction.is_none()
+            && self.allow_approximate
+            && (self.late || self.lost)
+            && !self.reconstructing
+            && !self.refused
+    }
+}
+
+/// Where a parity row stands.
+#[derive(Debug)]
+pub(super) enum Parity<I, O> {
+    /// The group is still open.
+    Open,
+    /// The parity query is being computed.
+    Encoding,
+    /// It is queued or in flight; `input` allows one retry.
+    InFlight { job: JobId, input: Arc<I>, retried: bool },
+    /// It answered.
+    Output(Arc<O>),
+    /// Shed, failed, or no longer needed.
+    Dead,
+}
+
+impl<I, O> Parity<I, O> {
+    pub(super) fn is_alive(&self) -> bool {
+        !matches!(self, Self::Dead)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Group<I, O> {
+    pub(super) key: GroupKey,
+    /// In slot order; fewer than k while the group is open.
+    pub(super) members: SmallVec<[Member<I, O>; 4]>,
+    pub(super) rows: SmallVec<[Parity<I, O>; 1]>,
+    pub(super) sealed: bool,
+    pub(super) flush_at: Option<Time>,
+    /// Compare a reconstruction with the truth even if nothing straggles.
+    pub(super) audit: bool,
+    /// Parity requests issued.
+    pub(super) issued: u32,
+    /// Reconstructions that answered.
+    pub(super) won: u32,
+}
+
+impl<I, O> Group<I, O> {
+    pub(super) fn open(key: GroupKey, r: usize) -> Self {
+        Self {
+            key,
+            members: SmallVec::new(),
+            rows: (0..r).map(|_| Parity::Open).collect(),
+            sealed: false,
+            flush_at: None,
+            audit: false,
+            issued: 0,
+            won: 0,
+        }
+    }
+
+    pub(super) fn is_any_waiting(&self) -> bool {
+        self.members.iter().any(|member| member.status == Status::Waiting)
+    }
+
+    /// Whether somebody other than the member in `slot` waits who could be reconstructed with its prediction.
+    pub(super) fn is_needed_by_others(&self, slot: usize) -> bool {
+        let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
+        self.sealed
+            && self.rows.iter().any(Parity::is_alive)
+            && others.any(|(_, member)| member.status == Status::Waiting && member.allow_approximate)
+    }
+
+    pub(super) fn missing(&self) -> usize {
+        self.members.iter().filter(|member| member.prediction.is_none()).count()
+    }
+
+    /// Any u <= r missing predictions from any u parity outputs: the code is MDS.
+    pub(super) fn is_recoverable(&self) -> bool {
+        let outputs = self.rows.iter().filter(|row| matches!(row, Parity::Output(_))).count();
+        self.sealed && self.missing() <= outputs
+    }
+
+    /// Whether lost members can still be had back: as many parity rows may answer as predictions will never come.
+    pub(super) fn may_become_recoverable(&self) -> bool {
+        let gone = self
+            .members
+            .iter()
+            .filter(|member| member.prediction.is_none() && (member.lost || member.status == Status::Done))
+            .count();
+        gone <= self.rows.iter().filter(|row| row.is_alive()).count()
+    }
+
+    /// Whether every member has its exact prediction.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing() == 0
+    }
+
+    pub(super) fn is_parity_pending(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row, Parity::Encoding | Parity::InFlight { .. }))
+    }
+
+    pub(super) fn predictions(&self) -> Vec<Option<Arc<O>>> {
+        self.members.iter().map(|member| member.prediction.clone()).collect()
+    }
+
+    pub(super) fn parity_outputs(&self) -> Vec<Option<Arc<O>>> {
+        self.rows
+            .iter()
+            .map(|row| match row {
+                Parity::Output(output) => Some(Arc::clone(output)),
+                _ => None,
+            })
+            .collect()
+    }
+}

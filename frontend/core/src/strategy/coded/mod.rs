@@ -1,0 +1,501 @@
+//! Coded redundancy: groups of k queries, r parity queries, reconstructions for queries that are late (ParM, SOSP 2019).
+//!
+//! A query joins its key's open group after its own dispatch (CG-3). With its k-th member, or on the flush timer with
+//! recently answered queries as fillers (CG-5), the group is sealed: its r parity queries are encoded and sent, within
+//! the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
+//! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
+
+mod group;
+mod key;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use self::group::{Group, Member, Parity, Status};
+use self::key::{Answered, Keys};
+use crate::core::DECODE_MARGIN;
+use crate::pool::Avoid;
+use crate::timers::Timer;
+use crate::{
+    Action, Comparison, Core, GroupId, GroupKey, HoldBack, HoldBackPolicy, JobId, Outcome, PoolId, QueryId,
+    Row, Slot, Strategy, Time, TokenBucket, Verdict,
+};
+
+/// Settings of coded redundancy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CodedConfig {
+    /// Queries in a group.
+    pub k: usize,
+    /// Parity rows, each with its own pool.
+    pub r: usize,
+    /// When a query counts as late.
+    pub hold_back: HoldBackPolicy,
+    /// How long a group may stay open while somebody in it waits.
+    pub flush_after: Duration,
+    /// How long the own prediction of a reconstructed query is awaited, to compare.
+    pub late_truth_wait: Duration,
+    /// How long a parity query may take.
+    pub parity_timeout: Duration,
+    /// Parity queries allowed for each accepted query over time. A full group costs r / k; a flushed one more.
+    pub redundant_share: f64,
+    /// Parity queries allowed at once beyond that.
+    pub redundant_burst: f64,
+    /// Issue no parity queries while more queries than this wait for a slot of the deployed model.
+    pub shed_above: usize,
+    /// Audit one in so many groups in which nothing straggled; 0 for none.
+    pub audit_every: u64,
+    /// Kinds of query with a group or fillers of their own.
+    pub max_keys: usize,
+}
+
+/// The coded strategy.
+#[derive(Debug)]
+pub struct Coded<I, O> {
+    config: CodedConfig,
+    hold_back: HoldBack,
+    budget: TokenBucket,
+    keys: Keys<I, O>,
+    groups: FxHashMap<GroupId, Group<I, O>>,
+    membership: FxHashMap<QueryId, (GroupId, usize)>,
+    sealed: u64,
+}
+
+impl<I, O> Coded<I, O> {
+    /// A strategy with these settings.
+    pub fn new(config: CodedConfig) -> Self {
+        Self {
+            hold_back: HoldBack::new(config.hold_back.clone()),
+            budget: TokenBucket::new(config.redundant_share, config.redundant_burst),
+            // Up to k - 1 of the recent queries may sit in the open group themselves.
+            keys: Keys::new(config.max_keys, 2 * (config.k - 1)),
+            groups: FxHashMap::default(),
+            membership: FxHashMap::default(),
+            sealed: 0,
+            config,
+        }
+    }
+
+    fn group_of(&mut self, query: QueryId) -> Option<(GroupId, usize, &mut Group<I, O>)> {
+        let &(id, slot) = self.membership.get(&query)?;
+        Some((id, slot, self.groups.get_mut(&id)?))
+    }
+
+    /// The group of this key that takes members, a fresh one if need be.
+    fn open_group(&mut self, core: &mut Core<I, O>, key: GroupKey) -> Option<GroupId> {
+        let state = self.keys.get_or_insert(key)?;
+        if let Some(open) = state.open {
+            return Some(open);
+        }
+        let id = GroupId(core.fresh_id());
+        state.open = Some(id);
+        self.groups.insert(id, Group::open(key, self.config.r));
+        Some(id)
+    }
+
+    /// Completes an open group with recently answered queries and seals it. False when there are too few.
+    fn complete_with_fillers(&mut self, core: &mut Core<I, O>, id: GroupId) -> bool {
+        let Some(group) = self.groups.get_mut(&id).filter(|group| !group.sealed) else {
+            return false;
+        };
+        let wanted = self.config.k - group.members.len();
+        let Some(state) = self.keys.get(group.key) else {
+            return false;
+        };
+        let is_member = |query| group.members.iter().any(|member| member.query == Some(query));
+        let fillers: Vec<Member<I, O>> = state
+            .recent
+            .iter()
+            .filter(|answered| !is_member(answered.query))
+            .take(wanted)
+            .map(|answered| Member::filler(Arc::clone(&answered.input), Arc::clone(&answered.prediction)))
+            .collect();
+        if fillers.len() < wanted {
+            return false;
+        }
+        group.members.extend(fillers);
+        core.stats.groups_completed_with_fillers += 1;
+        self.seal(core, id);
+        true
+    }
+
+    /// The group has k members: encode it.
+    fn seal(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.sealed = true;
+        self.sealed += 1;
+        group.audit = self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
+        if let Some(at) = group.flush_at.take() {
+            core.timers.cancel(at, Timer::Flush(id));
+        }
+        if let Some(state) = self.keys.get_mut(group.key) {
+            state.open = None;
+        }
+        let congested =
+            core.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.queued() > self.config.shed_above);
+        let mut encoded = false;
+        for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
+            let servable =
+                core.pool(PoolId::parity(row)).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
+            if !congested && servable && self.budget.spend() {
+                let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
+                core.push(Action::Encode { group: id, row, inputs });
+                *row_state = Parity::Encoding;
+                encoded = true;
+            } else {
+                core.stats.redundant_shed += 1;
+                *row_state = Parity::Dead;
+            }
+        }
+        core.stats.groups_encoded += u64::from(encoded);
+        self.advance(core, id);
+    }
+
+    /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group when it is done.
+    fn advance(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id).filter(|group| group.sealed) else {
+            return;
+        };
+        if group.is_recoverable() {
+            for slot in 0..group.members.len() {
+                Self::try_reconstruct(core, group, slot);
+            }
+        }
+        if !group.may_become_recoverable() {
+            for member in &mut group.members {
+                if let (Status::Waiting, true, Some(query)) = (member.status, member.lost, member.query) {
+                    member.status = Status::Done;
+                    core.fail_lost(query);
+                }
+            }
+        }
+        self.finish_if_done(core, id);
+    }
+
+    fn try_reconstruct(core: &mut Core<I, O>, group: &mut Group<I, O>, slot: usize) {
+        if !group.is_recoverable() {
+            return;
+        }
+        let (predictions, parity) = (group.predictions(), group.parity_outputs());
+        let Some(member) = group.members.get_mut(slot).filter(|member| member.may_be_reconstructed()) else {
+            return;
+        };
+        let (Some(query), Ok(slot)) = (member.query, u8::try_from(slot)) else {
+            return;
+        };
+        member.reconstructing = true;
+        core.push(Action::Reconstruct { query, slot: Slot(slot), predictions, parity });
+    }
+
+    /// Frees what a sealed group in which nobody waits no longer needs, and the group itself once nothing is pending.
+    fn finish_if_done(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        if group.is_any_waiting() {
+            return;
+        }
+        for member in &mut group.members {
+            if member.status == Status::Kept {
+                member.status = Status::Done;
+                if let Some(query) = member.query {
+                    core.forget(query, false);
+                }
+            }
+        }
+        let audit_pending = group.audit && group.is_complete() && group.is_parity_pending();
+        if !audit_pending {
+            for row in &mut group.rows {
+                if let Parity::InFlight { job, .. } = *row
+                    && core.is_queued(job)
+                {
+                    core.withdraw_job(job, false);
+                    *row = Parity::Dead;
+                }
+            }
+        }
+        let truth_pending = group.members.iter().any(|member| member.status == Status::AwaitingTruth);
+        if truth_pending || audit_pending {
+            return;
+        }
+        if let Some(group) = self.groups.remove(&id) {
+            self.close_books(core, &group);
+        }
+    }
+
+    fn close_books(&mut self, core: &mut Core<I, O>, group: &Group<I, O>) {
+        if group.won == 0 {
+            core.stats.redundant_wasted += u64::from(group.issued);
+        }
+        for query in group.members.iter().filter_map(|member| member.query) {
+            self.membership.remove(&query);
+        }
+        let predictions: Option<Vec<Arc<O>>> = group.predictions().into_iter().collect();
+        let parity = group.parity_outputs();
+        if let (true, 0, Some(predictions)) = (group.audit, group.won, predictions)
+            && parity.iter().any(Option::is_some)
+        {
+            let slot = u8::try_from(self.sealed % self.config.k as u64).unwrap_or_default();
+            core.push(Action::Compare(Comparison::Audit { slot: Slot(slot), predictions, parity }));
+        }
+    }
+
+    /// Takes a member that will never have a prediction out of an open group, so that it takes nobody's slot.
+    fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
+        self.membership.remove(&query);
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.members.remove(slot);
+        for (slot, member) in group.members.iter().enumerate().skip(slot) {
+            if let Some(query) = member.query {
+                self.membership.insert(query, (id, slot));
+            }
+        }
+    }
+
+    fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
+        if group.flush_at.is_none() {
+            let at = core.now() + after;
+            group.flush_at = Some(at);
+            core.timers.set(at, Timer::Flush(id));
+        }
+    }
+}
+
+impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for Coded<I, O> {
+    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
+        let open = self.keys.get(key).and_then(|state| state.open).and_then(|id| self.groups.get(&id));
+        let members = open.map(|group| group.members.as_slice()).unwrap_or_default();
+        members.iter().filter_map(|member| member.query).flat_map(|query| core.instances_of(query)).collect()
+    }
+
+    fn on_accepted(&mut self, core: &mut Core<I, O>, id: QueryId) {
+        self.budget.earn();
+        let Some(query) = core.query(id) else { return };
+        let (key, allow_approximate) = (query.key, query.allow_approximate);
+        let last_call =
+            Time::from_nanos(query.deadline.as_nanos().saturating_sub(DECODE_MARGIN.as_nanos() as u64));
+        let late_at = self.hold_back.late_at(query.arrived).min(last_call);
+        let member = Member::waiting(id, Arc::clone(&query.input), allow_approximate);
+        let Some(group_id) = self.open_group(core, key) else {
+            core.stats.uncoded += 1;
+            return;
+        };
+        if allow_approximate {
+            core.set_late_timer(id, late_at);
+        }
+        let Some(group) = self.groups.get_mut(&group_id) else {
+            return;
+        };
+        self.membership.insert(id, (group_id, group.members.len()));
+        group.members.push(member);
+        if group.members.len() == self.config.k {
+            self.seal(core, group_id);
+        } else {
+            Self::arm_flush(core, group_id, group, self.config.flush_after);
+        }
+    }
+
+    fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
+        if let Some(arrived) = core.query(query).map(|query| query.arrived) {
+            self.hold_back.observe(core.now().since(arrived));
+        }
+        let Some((id, slot, group)) = self.group_of(query) else {
+            return;
+        };
+        let key = group.key;
+        let Some(member) = group.members.get_mut(slot) else {
+            return;
+        };
+        member.prediction = Some(Arc::clone(output));
+        member.status = Status::Done;
+        let answered = Answered { query, input: Arc::clone(&member.input), prediction: Arc::clone(output) };
+        if let Some(reconstruction) = member.reconstruction.take() {
+            let truth = Arc::clone(output);
+            core.push(Action::Compare(Comparison::LateTruth { reconstruction, truth }));
+        }
+        self.keys.remember(key, answered);
+        self.advance(core, id);
+    }
+
+    fn on_lost(&mut self, core: &mut Core<I, O>, query: QueryId) -> Verdict {
+        let Some((id, slot, group)) = self.group_of(query) else {
+            return Verdict::Fail;
+        };
+        let Some(member) = group.members.get_mut(slot) else {
+            return Verdict::Fail;
+        };
+        member.lost = true;
+        if !member.allow_approximate || member.refused {
+            return Verdict::Fail;
+        }
+        if !group.sealed {
+            self.complete_with_fillers(core, id);
+        }
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Verdict::Fail;
+        };
+        if !group.may_become_recoverable() {
+            return Verdict::Fail;
+        }
+        Self::try_reconstruct(core, group, slot);
+        Verdict::Wait
+    }
+
+    fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        let has_jobs = core.query(query).is_some_and(|query| !query.jobs.is_empty());
+        let Some((id, slot, group)) = self.group_of(query) else {
+            return;
+        };
+        if !group.sealed {
+            self.leave_open_group(query, id, slot);
+            return;
+        }
+        let needed = has_jobs && group.is_needed_by_others(slot);
+        if let Some(member) = group.members.get_mut(slot) {
+            member.status =
+                if needed && member.status == Status::Waiting { Status::Kept } else { Status::Done };
+        }
+        self.advance(core, id);
+    }
+
+    fn keep_until(&self, core: &Core<I, O>, query: QueryId) -> Option<Time> {
+        let &(id, slot) = self.membership.get(&query)?;
+        let group = self.groups.get(&id)?;
+        let keep = match group.members.get(slot)?.status {
+            Status::AwaitingTruth => true,
+            Status::Waiting | Status::Kept => group.is_needed_by_others(slot),
+            Status::Done => false,
+        };
+        keep.then(|| core.now() + self.config.late_truth_wait)
+    }
+
+    fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        let Some((id, slot, group)) = self.group_of(query) else {
+            return;
+        };
+        if let Some(member) = group.members.get_mut(slot) {
+            member.late = true;
+        }
+        if !group.sealed {
+            self.complete_with_fillers(core, id);
+        }
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let alive = group.rows.iter().filter(|row| row.is_alive()).count();
+        core.stats.late_unrecoverable += u64::from(group.missing() > alive);
+        Self::try_reconstruct(core, group, slot);
+    }
+
+    fn on_flush(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.flush_at = None;
+        // With nobody waiting there is nothing to protect; the group stays open and is decodable at once when it fills.
+        if !group.sealed && group.is_any_waiting() && !self.complete_with_fillers(core, id) {
+            let after = self.config.flush_after;
+            if let Some(group) = self.groups.get_mut(&id) {
+                Self::arm_flush(core, id, group, after);
+            }
+        }
+    }
+
+    fn on_encoded(&mut self, core: &mut Core<I, O>, id: GroupId, row: Row, parity: Option<Arc<I>>) {
+        let expires = core.now() + self.config.parity_timeout;
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let needed = group.is_any_waiting() || group.audit;
+        let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
+            return;
+        };
+        if !matches!(state, Parity::Encoding) {
+            return;
+        }
+        let sent = parity.filter(|_| needed).and_then(|input| {
+            let job = core.dispatch_parity(id, row, Arc::clone(&input), expires)?;
+            Some(Parity::InFlight { job, input, retried: false })
+        });
+        match sent {
+            Some(in_flight) => {
+                *state = in_flight;
+                group.issued += 1;
+            }
+            None => {
+                core.stats.redundant_shed += 1;
+                *state = Parity::Dead;
+            }
+        }
+        self.advance(core, id);
+    }
+
+    fn on_parity(
+        &mut self,
+        core: &mut Core<I, O>,
+        id: GroupId,
+        row: Row,
+        job: JobId,
+        outcome: Outcome<Arc<O>>,
+    ) {
+        let expires = core.now() + self.config.parity_timeout;
+        core.stats.redundant_failed += u64::from(outcome.is_err());
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let needed = group.is_any_waiting();
+        let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
+            return;
+        };
+        let (input, retried) = match state {
+            Parity::InFlight { job: current, input, retried } if *current == job => {
+                (Arc::clone(input), *retried)
+            }
+            _ => return,
+        };
+        *state = match outcome {
+            Ok(output) => Parity::Output(output),
+            Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
+                match core.dispatch_parity(id, row, Arc::clone(&input), expires) {
+                    Some(job) => {
+                        group.issued += 1;
+                        Parity::InFlight { job, input, retried: true }
+                    }
+                    None => Parity::Dead,
+                }
+            }
+            Err(_) => Parity::Dead,
+        };
+        self.advance(core, id);
+    }
+
+    fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
+        let has_jobs = core.query(query).is_some_and(|query| !query.jobs.is_empty());
+        let Some((id, slot, group)) = self.group_of(query) else {
+            return;
+        };
+        let Some(member) = group.members.get_mut(slot) else {
+            return;
+        };
+        member.reconstructing = false;
+        match output {
+            Some(output) => {
+                member.reconstruction = Some(output);
+                member.status = if has_jobs { Status::AwaitingTruth } else { Status::Done };
+                group.won += 1;
+            }
+            None => member.refused = true,
+        }
+        self.advance(core, id);
+    }
+
+    fn report(&self, core: &mut Core<I, O>) {
+        core.stats.groups_tracked = self.groups.len() as u64;
+        core.stats.hold_back_us = u64::try_from(self.hold_back.delay().as_micros()).unwrap_or(u64::MAX);
+    }
+}

@@ -1,0 +1,92 @@
+//! Redundancy strategies: what to send besides the one request that every query gets, and when its outcome answers.
+
+use std::sync::Arc;
+
+use crate::pool::Avoid;
+use crate::{Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Time};
+
+pub(crate) mod coded;
+pub(crate) mod none;
+
+/// What a strategy makes of a query whose own attempts have all failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may still answer; keep the query until its deadline.
+    Wait,
+    /// It cannot; answer with the failure now.
+    Fail,
+}
+
+/// Hooks of a redundancy strategy. The engine does what all have in common: it dispatches each query at once, answers
+/// with the first exact prediction, retries, and keeps deadlines. Every hook has a default that adds no redundancy.
+pub trait Strategy<I, O>: Send + std::fmt::Debug {
+    /// Instances that a new query of this kind had better not go to.
+    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
+        let _ = (core, key);
+        Avoid::new()
+    }
+
+    /// The query was accepted and its own request submitted (CG-3).
+    fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        let _ = (core, query);
+    }
+
+    /// The query's own prediction came; it has been answered with it, unless it was closed before.
+    fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
+        let _ = (core, query, output);
+    }
+
+    /// All attempts failed.
+    fn on_lost(&mut self, core: &mut Core<I, O>, query: QueryId) -> Verdict {
+        let _ = (core, query);
+        Verdict::Fail
+    }
+
+    /// The query was closed without its exact prediction: failed, abandoned, or given up.
+    fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        let _ = (core, query);
+    }
+
+    /// How long to keep the requests of a query that is closed; `None` to withdraw them (CG-8).
+    fn keep_until(&self, core: &Core<I, O>, query: QueryId) -> Option<Time> {
+        let _ = (core, query);
+        None
+    }
+
+    /// The time asked for with the late timer has come.
+    fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        let _ = (core, query);
+    }
+
+    /// The time asked for with a flush timer has come.
+    fn on_flush(&mut self, core: &mut Core<I, O>, group: GroupId) {
+        let _ = (core, group);
+    }
+
+    /// A parity query has been computed, or could not be.
+    fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
+        let _ = (core, group, row, parity);
+    }
+
+    /// A parity query's request ended.
+    fn on_parity(
+        &mut self,
+        core: &mut Core<I, O>,
+        group: GroupId,
+        row: Row,
+        job: JobId,
+        outcome: Outcome<Arc<O>>,
+    ) {
+        let _ = (core, group, row, job, outcome);
+    }
+
+    /// A reconstruction answered the query (`Some`), came too late or was refused (`None`).
+    fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
+        let _ = (core, query, output);
+    }
+
+    /// Brings the gauges in the core's statistics up to date.
+    fn report(&self, core: &mut Core<I, O>) {
+        let _ = core;
+    }
+}

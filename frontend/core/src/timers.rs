@@ -1,0 +1,47 @@
+//! Pending timers, ordered by time. A `BTreeSet` instead of a heap: cancelled timers leave at once, so memory follows
+//! the queries in flight and not the request rate times the longest deadline.
+
+use std::collections::BTreeSet;
+
+use crate::{GroupId, JobId, QueryId, Time};
+
+/// What a timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The query must have been answered.
+    Deadline(QueryId),
+    /// The strategy asked to look at this query: it is late.
+    Late(QueryId),
+    /// The strategy asked to look at this group: complete it with fillers.
+    Flush(GroupId),
+    /// Nobody will wait for this answered query's own prediction any longer.
+    GiveUp(QueryId),
+    /// A parity query took too long.
+    Job(JobId),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    pending: BTreeSet<(Time, Timer)>,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, at: Time, timer: Timer) {
+        self.pending.insert((at, timer));
+    }
+
+    pub(crate) fn cancel(&mut self, at: Time, timer: Timer) {
+        self.pending.remove(&(at, timer));
+    }
+
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.pending.first().map(|&(at, _)| at)
+    }
+
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Timer> {
+        if self.next()? > now {
+            return None;
+        }
+        self.pending.pop_first().map(|(_, timer)| timer)
+    }
+}

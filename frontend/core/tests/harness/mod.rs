@@ -1,0 +1,452 @@
+//! A driver in virtual time for the engine: linear "models", every invariant checked at every action.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parapet_decoder::LinearDecoder;
+use parapet_encoder::{Code, CodeSpec, EncoderKind};
+use parapet_frontend_core::{
+    Action, Answer, Arrival, Coded, CodedConfig, Comparison, CoreConfig, Engine, Failure, FailureKind,
+    GroupId, GroupKey, HoldBackPolicy, InstanceId, JobId, NoRedundancy, PoolConfig, PoolId, QueryId,
+    Rejected, Row, Slot, Strategy, Time,
+};
+
+/// What a client sends; a parity query has no number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    pub number: Option<usize>,
+    pub key: GroupKey,
+    pub value: f32,
+}
+
+pub type Output = f32;
+
+/// The deployed model, and for the sum code its own parity model.
+pub fn model(value: f32) -> f32 {
+    3.0 * value
+}
+
+pub const HOLD_BACK: Duration = Duration::from_millis(20);
+pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
+pub const LATE_TRUTH_WAIT: Duration = Duration::from_millis(500);
+
+pub fn coded_config(k: usize, r: usize) -> CodedConfig {
+    CodedConfig {
+        k,
+        r,
+        hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
+        flush_after: FLUSH_AFTER,
+        late_truth_wait: LATE_TRUTH_WAIT,
+        parity_timeout: Duration::from_millis(300),
+        redundant_share: 1.0,
+        redundant_burst: 4.0,
+        shed_above: 8,
+        audit_every: 3,
+        max_keys: 4,
+    }
+}
+
+pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
+    let deployed = PoolConfig { instances, slots, queue: 16 };
+    let parity = PoolConfig { instances: 2, slots, queue: 4 };
+    CoreConfig {
+        pools: std::iter::once(deployed).chain((0..r).map(|_| parity)).collect(),
+        max_queries: 64,
+        max_attempts: 3,
+        retry_share: 0.2,
+        retry_burst: 5.0,
+        suspect_after: Duration::from_millis(50),
+    }
+}
+
+/// What became of a query.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fate {
+    Waiting,
+    Exact,
+    Reconstructed,
+    Failed(FailureKind),
+    Abandoned,
+}
+
+#[derive(Debug)]
+pub struct Client {
+    pub id: QueryId,
+    pub arrived: Time,
+    pub deadline: Time,
+    pub allow_approximate: bool,
+    pub key: GroupKey,
+    pub value: f32,
+    pub fate: Fate,
+    pub answered_at: Option<Time>,
+    /// An exact prediction was handed to the engine.
+    pub exact_seen: bool,
+    /// The last attempt failed and no other is known to be under way.
+    pub lost: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub job: JobId,
+    pub instance: InstanceId,
+    pub input: Arc<Input>,
+}
+
+#[derive(Debug)]
+pub struct PendingEncode {
+    pub group: GroupId,
+    pub row: Row,
+    pub inputs: Vec<Arc<Input>>,
+}
+
+#[derive(Debug)]
+pub struct PendingDecode {
+    pub query: QueryId,
+    pub slot: Slot,
+    pub predictions: Vec<Option<Arc<Output>>>,
+    pub parity: Vec<Option<Arc<Output>>>,
+}
+
+pub struct Harness {
+    pub engine: Engine<Input, Output>,
+    pub now: Time,
+    pub clients: Vec<Client>,
+    pub sent: Vec<Sent>,
+    pub encodes: Vec<PendingEncode>,
+    pub decodes: Vec<PendingDecode>,
+    pub probes: Vec<InstanceId>,
+    pub comparisons: Vec<Comparison<Output>>,
+    pub down: BTreeSet<InstanceId>,
+    /// Groups that were encoded: their members' numbers.
+    pub groups: BTreeMap<GroupId, Vec<usize>>,
+    pub encoded_total: usize,
+    config: CoreConfig,
+    coded: Option<CodedConfig>,
+    decoder: Option<LinearDecoder>,
+    code: Option<Code>,
+}
+
+impl Harness {
+    pub fn plain(instances: usize, slots: u32) -> Self {
+        Self::build(core_config(instances, slots, 0), None)
+    }
+
+    pub fn coded(instances: usize, slots: u32, coded: CodedConfig) -> Self {
+        Self::build(core_config(instances, slots, coded.r), Some(coded))
+    }
+
+    pub fn build(config: CoreConfig, coded: Option<CodedConfig>) -> Self {
+        let strategy: Box<dyn Strategy<Input, Output>> = match &coded {
+            Some(coded) => Box::new(Coded::new(coded.clone())),
+            None => Box::new(NoRedundancy),
+        };
+        let code = coded.as_ref().map(|coded| {
+            let spec = CodeSpec { encoder: EncoderKind::Sum, k: coded.k, r: coded.r, generator: None };
+            Code::try_from(&spec).unwrap()
+        });
+        Self {
+            engine: Engine::new(&config, strategy),
+            now: Time::from_nanos(1),
+            clients: Vec::new(),
+            sent: Vec::new(),
+            encodes: Vec::new(),
+            decodes: Vec::new(),
+            probes: Vec::new(),
+            comparisons: Vec::new(),
+            down: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            encoded_total: 0,
+            config,
+            coded,
+            decoder: code.clone().map(LinearDecoder::new),
+            code,
+        }
+    }
+
+    pub fn arrive(
+        &mut self,
+        key: u64,
+        allow_approximate: bool,
+        deadline: Duration,
+    ) -> Result<usize, Rejected> {
+        let number = self.clients.len();
+        let key = GroupKey(key);
+        let value = (number % 17) as f32 - 8.0 + key.0 as f32 * 100.0;
+        let input = Arc::new(Input { number: Some(number), key, value });
+        let deadline = self.now + deadline;
+        let free = self.engine.core().pool(PoolId::DEPLOYED).unwrap().has_free_slot();
+        let mut actions = Vec::new();
+        let id = self.engine.arrive(
+            self.now,
+            Arrival { input, key, deadline, allow_approximate },
+            &mut actions,
+        )?;
+        if free {
+            // CG-3: its own dispatch is the very first thing.
+            match actions.first() {
+                Some(Action::Send { input, .. }) => assert_eq!(input.number, Some(number), "CG-3"),
+                other => panic!("CG-3: a slot was free, and the first action is {other:?}"),
+            }
+        }
+        self.clients.push(Client {
+            id,
+            arrived: self.now,
+            deadline,
+            allow_approximate,
+            key,
+            value,
+            fate: Fate::Waiting,
+            answered_at: None,
+            exact_seen: false,
+            lost: false,
+        });
+        self.apply(actions);
+        Ok(number)
+    }
+
+    /// Ends the request at `index` (modulo what is in flight) as its model would, or with a failure.
+    pub fn complete(&mut self, index: usize, failure: Option<FailureKind>) {
+        if self.sent.is_empty() {
+            return;
+        }
+        let sent = self.sent.swap_remove(index % self.sent.len());
+        let outcome = match failure {
+            None => Ok(model(sent.input.value)),
+            Some(kind) => Err(Failure::new(kind, "injected")),
+        };
+        if let Some(client) = sent.input.number.and_then(|number| self.clients.get_mut(number)) {
+            client.exact_seen |= outcome.is_ok();
+            client.lost = outcome.is_err();
+        }
+        if failure.is_some_and(FailureKind::suspects_instance) {
+            self.down.insert(sent.instance);
+        }
+        let mut actions = Vec::new();
+        self.engine.finished(self.now, sent.job, outcome, &mut actions);
+        self.apply(actions);
+    }
+
+    /// Ends the oldest request of this client, if there is one in flight.
+    pub fn complete_client(&mut self, number: usize, failure: Option<FailureKind>) {
+        let position = self.sent.iter().position(|sent| sent.input.number == Some(number));
+        self.complete(position.expect("a request of this client is in flight"), failure);
+    }
+
+    /// Ends the oldest parity request.
+    pub fn complete_parity(&mut self, failure: Option<FailureKind>) {
+        let position = self.sent.iter().position(|sent| sent.input.number.is_none());
+        self.complete(position.expect("a parity request is in flight"), failure);
+    }
+
+    pub fn encode(&mut self, index: usize, works: bool) {
+        if self.encodes.is_empty() {
+            return;
+        }
+        let index = index % self.encodes.len();
+        let PendingEncode { group, row, inputs } = self.encodes.swap_remove(index);
+        let code = self.code.as_ref().unwrap();
+        let value = inputs
+            .iter()
+            .enumerate()
+            .map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value)
+            .sum();
+        let parity = works.then(|| Arc::new(Input { number: None, key: inputs[0].key, value }));
+        let mut actions = Vec::new();
+        self.engine.encoded(self.now, group, row, parity, &mut actions);
+        self.apply(actions);
+    }
+
+    pub fn decode(&mut self, index: usize, works: bool) {
+        if self.decodes.is_empty() {
+            return;
+        }
+        let index = index % self.decodes.len();
+        let PendingDecode { query, slot, predictions, parity } = self.decodes.swap_remove(index);
+        let mut out = [0.0];
+        let views = |outputs: &[Option<Arc<f32>>]| -> Vec<Option<[f32; 1]>> {
+            outputs.iter().map(|output| output.as_ref().map(|value| [**value])).collect()
+        };
+        let (predictions, parity) = (views(&predictions), views(&parity));
+        let slices = |outputs: &'_ [Option<[f32; 1]>]| -> Vec<Option<Vec<f32>>> {
+            outputs.iter().map(|output| output.map(|value| value.to_vec())).collect()
+        };
+        let (predictions, parity) = (slices(&predictions), slices(&parity));
+        let predictions: Vec<Option<&[f32]>> = predictions.iter().map(Option::as_deref).collect();
+        let parity: Vec<Option<&[f32]>> = parity.iter().map(Option::as_deref).collect();
+        self.decoder
+            .as_ref()
+            .unwrap()
+            .decode(&predictions, &parity, usize::from(slot.0), &mut out)
+            .expect("the engine asked for a reconstruction that cannot be decoded");
+        let mut actions = Vec::new();
+        self.engine.reconstructed(self.now, query, works.then_some(out[0]), &mut actions);
+        self.apply(actions);
+    }
+
+    pub fn abandon(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        if client.fate != Fate::Waiting {
+            return;
+        }
+        client.fate = Fate::Abandoned;
+        let mut actions = Vec::new();
+        self.engine.abandoned(self.now, client.id, &mut actions);
+        self.apply(actions);
+        self.check_cg8(number);
+    }
+
+    pub fn set_up(&mut self, instance: InstanceId, up: bool) {
+        if up {
+            self.down.remove(&instance);
+        } else {
+            self.down.insert(instance);
+        }
+        let mut actions = Vec::new();
+        self.engine.instance_up(self.now, instance, up, &mut actions);
+        self.apply(actions);
+    }
+
+    /// Moves time on, stopping at every timer on the way.
+    pub fn advance(&mut self, by: Duration) {
+        let until = self.now + by;
+        while let Some(next) = self.engine.next_timer().filter(|&next| next <= until) {
+            self.now = self.now.max(next);
+            let mut actions = Vec::new();
+            self.engine.tick(self.now, &mut actions);
+            self.apply(actions);
+            let next_after = self.engine.next_timer();
+            assert!(next_after.is_none_or(|after| after > self.now), "a due timer was left pending");
+        }
+        self.now = until;
+    }
+
+    /// Does all pure work that is pending, in order.
+    pub fn compute(&mut self) {
+        while !self.encodes.is_empty() || !self.decodes.is_empty() {
+            self.encode(0, true);
+            self.decode(0, true);
+        }
+    }
+
+    pub fn fate(&self, number: usize) -> &Fate {
+        &self.clients[number].fate
+    }
+
+    pub fn is_in_flight(&self, number: usize) -> bool {
+        self.sent.iter().any(|sent| sent.input.number == Some(number))
+    }
+
+    pub fn apply(&mut self, actions: Vec<Action<Input, Output>>) {
+        for action in actions {
+            match action {
+                Action::Send { job, instance, input } => {
+                    assert!(!self.down.contains(&instance), "sent to {instance:?}, which is down");
+                    let slots = self.config.pools[usize::from(instance.pool.0)].slots as usize;
+                    let load = self.sent.iter().filter(|sent| sent.instance == instance).count();
+                    assert!(load < slots, "{instance:?} has no free slot");
+                    assert_eq!(input.number.is_none(), instance.pool != PoolId::DEPLOYED);
+                    if let Some(client) = input.number.and_then(|number| self.clients.get_mut(number)) {
+                        client.lost = false;
+                    }
+                    self.sent.push(Sent { job, instance, input });
+                }
+                Action::Abort { job } => {
+                    let before = self.sent.len();
+                    self.sent.retain(|sent| sent.job != job);
+                    assert_eq!(self.sent.len() + 1, before, "aborted a request that is not in flight");
+                }
+                Action::Probe { instance } => {
+                    self.down.insert(instance);
+                    self.probes.push(instance);
+                }
+                Action::Encode { group, row, inputs } => self.check_encode(group, row, inputs),
+                Action::Reconstruct { query, slot, predictions, parity } => {
+                    assert!(predictions[usize::from(slot.0)].is_none(), "CG-2: its prediction is in hand");
+                    self.decodes.push(PendingDecode { query, slot, predictions, parity });
+                }
+                Action::Answer { query, answer } => self.check_answer(query, &answer),
+                Action::Compare(comparison) => self.comparisons.push(comparison),
+            }
+        }
+    }
+
+    fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
+        let coded = self.coded.as_ref().expect("only the coded strategy encodes");
+        assert_eq!(inputs.len(), coded.k);
+        assert!(inputs.iter().all(|input| input.key == inputs[0].key), "CG-6: kinds of query mixed");
+        let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), coded.k, "a query twice in one group");
+        self.groups.insert(group, numbers);
+        self.encoded_total += 1;
+        let accepted = self.clients.len() as f64 + 1.0;
+        let allowed = coded.redundant_share * accepted + coded.redundant_burst;
+        assert!(self.encoded_total as f64 <= allowed, "CG-7: more parity queries than the budget allows");
+        self.encodes.push(PendingEncode { group, row, inputs });
+    }
+
+    fn check_answer(&mut self, query: QueryId, answer: &Answer<Output>) {
+        let now = self.now;
+        let client =
+            self.clients.iter_mut().find(|client| client.id == query).expect("CG-1: answer for nobody");
+        assert_eq!(client.fate, Fate::Waiting, "CG-1: a second answer");
+        assert!(now <= client.deadline, "CG-1: answered after the deadline");
+        client.answered_at = Some(now);
+        client.fate = match answer {
+            Answer::Exact(output) => {
+                assert_eq!(**output, model(client.value));
+                Fate::Exact
+            }
+            Answer::Reconstructed(output) => {
+                assert!(client.allow_approximate, "reconstructed against the client's word");
+                assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
+                let last_call = now + Duration::from_millis(1) >= client.deadline;
+                let late = now.since(client.arrived) >= HOLD_BACK;
+                assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
+                let error = (**output - model(client.value)).abs();
+                assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));
+                Fate::Reconstructed
+            }
+            Answer::Failed(failure) => Fate::Failed(failure.kind),
+        };
+    }
+
+    /// CG-8: the work of an abandoned query is withdrawn unless a waiting member of its group can use it.
+    fn check_cg8(&self, number: usize) {
+        let needed = self.groups.values().any(|members| {
+            members.contains(&number)
+                && members.iter().any(|&other| other != number && self.clients[other].fate == Fate::Waiting)
+        });
+        assert!(needed || !self.is_in_flight(number), "CG-8: an abandoned query keeps its work");
+    }
+
+    /// Lets everything end and checks what must hold then.
+    pub fn finish(mut self) {
+        for _ in 0..20 {
+            self.advance(Duration::from_millis(200));
+            self.compute();
+        }
+        self.advance(Duration::from_secs(120));
+        for (number, client) in self.clients.iter().enumerate() {
+            assert_ne!(client.fate, Fate::Waiting, "CG-1: query {number} was never answered");
+        }
+        while !self.sent.is_empty() {
+            self.complete(0, None);
+            self.compute();
+        }
+        self.advance(Duration::from_secs(5));
+        let stats = self.engine.stats();
+        assert_eq!(stats.cg1_violations, 0);
+        assert_eq!(stats.queries_tracked, 0, "queries are left over");
+        let max_keys = self.coded.as_ref().map_or(0, |coded| coded.max_keys);
+        assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);
+        let answered = stats.exact + stats.reconstructed + stats.failed + stats.abandoned;
+        assert_eq!(stats.accepted, answered, "CG-1: accepted = answered + abandoned");
+        assert_eq!(stats.accepted as usize, self.clients.len());
+    }
+}

@@ -1,0 +1,362 @@
+//! What each invariant means, one story at a time.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config};
+use parapet_frontend_core::{Comparison, FailureKind, InstanceId, PoolId, Rejected};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
+
+fn coded(k: usize, r: usize) -> Harness {
+    Harness::coded(4, 1, coded_config(k, r))
+}
+
+fn instance(pool: u8, index: u32) -> InstanceId {
+    InstanceId { pool: PoolId(pool), index }
+}
+
+/// A query that was answered long ago, so that there is something to complete groups with.
+fn answered(harness: &mut Harness) -> usize {
+    let number = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_client(number, None);
+    number
+}
+
+#[test]
+fn a_straggler_is_reconstructed_from_its_group() {
+    let mut harness = coded(2, 1);
+    let (frozen, other) =
+        (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.complete_client(other, None);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Waiting, "CG-4: held back");
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    assert_eq!(
+        harness.clients[frozen].answered_at.unwrap().since(harness.clients[frozen].arrived),
+        HOLD_BACK
+    );
+
+    harness.complete_client(frozen, None);
+    assert!(
+        matches!(&harness.comparisons[..], [Comparison::LateTruth { reconstruction, truth }]
+            if (**reconstruction - **truth).abs() < 1e-3),
+        "the late truth is compared"
+    );
+    assert_eq!(harness.engine.stats().redundant_won, 1);
+    harness.finish();
+}
+
+#[test]
+fn cg1_a_deadline_is_kept_when_nothing_answers() {
+    let mut harness = coded(2, 1);
+    let query = harness.arrive(0, true, 5 * MS).unwrap();
+    harness.advance(5 * MS);
+    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::DeadlineExceeded));
+    assert!(!harness.is_in_flight(query), "its request is withdrawn");
+    assert!(harness.probes.is_empty(), "a hasty deadline says nothing about the instance");
+    harness.finish();
+}
+
+#[test]
+fn cg1_a_deadline_already_past_is_refused() {
+    let mut harness = coded(2, 1);
+    assert_eq!(harness.arrive(0, true, Duration::ZERO), Err(Rejected::DeadlinePassed));
+}
+
+#[test]
+fn cg1_bounds_refuse_instead_of_queueing_without_end() {
+    let mut harness = Harness::plain(2, 1);
+    let queue = core_config(2, 1, 0).pools[0].queue;
+    for _ in 0..2 + queue {
+        harness.arrive(0, true, MINUTE).unwrap();
+    }
+    assert_eq!(harness.arrive(0, true, MINUTE), Err(Rejected::Overloaded));
+    assert_eq!(harness.engine.stats().rejected, 1);
+    harness.complete(0, None);
+    harness.arrive(0, true, MINUTE).unwrap();
+}
+
+#[test]
+fn cg2_an_exact_prediction_wins_over_a_reconstruction_under_way() {
+    let mut harness = coded(2, 1);
+    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.complete_client(b, None);
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    assert_eq!(harness.decodes.len(), 1, "decoding was asked for");
+    harness.complete_client(a, None);
+    assert_eq!(harness.fate(a), &Fate::Exact);
+    harness.compute();
+    assert_eq!(harness.fate(a), &Fate::Exact);
+    assert_eq!(harness.engine.stats().reconstructions_dropped, 1);
+    harness.finish();
+}
+
+#[test]
+fn cg4_a_lost_query_need_not_wait_to_be_late() {
+    let mut harness = coded(2, 1);
+    let (lost, other) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.complete_client(other, None);
+    harness.complete_parity(None);
+    harness.complete_client(lost, Some(FailureKind::Refused));
+    harness.compute();
+    assert_eq!(harness.fate(lost), &Fate::Reconstructed);
+    harness.finish();
+}
+
+#[test]
+fn cg4_a_client_that_wants_no_approximation_gets_none() {
+    let mut harness = coded(2, 1);
+    let (strict, other) =
+        (harness.arrive(0, false, 100 * MS).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    assert_eq!(harness.fate(other), &Fate::Waiting, "two are missing");
+    harness.complete_client(strict, None);
+    harness.compute();
+    assert_eq!(harness.fate(other), &Fate::Reconstructed, "but its prediction helps its group");
+    assert_eq!(harness.fate(strict), &Fate::Exact);
+    harness.finish();
+}
+
+#[test]
+fn cg5_a_lone_query_is_protected_by_answered_ones() {
+    let mut harness = coded(2, 1);
+    let filler = answered(&mut harness);
+    let second = answered(&mut harness); // shares the first one's group
+    harness.compute();
+    harness.advance(Duration::from_secs(1));
+    let lone = harness.arrive(0, true, MINUTE).unwrap();
+    assert!(harness.encodes.is_empty());
+    harness.advance(FLUSH_AFTER);
+    assert_eq!(harness.encodes.len(), 1, "completed on the flush timer");
+    harness.compute();
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    assert_eq!(
+        harness.fate(lone),
+        &Fate::Reconstructed,
+        "decodable at once: {filler} or {second} was the filler"
+    );
+    assert_eq!(harness.engine.stats().groups_completed_with_fillers, 1);
+    harness.finish();
+}
+
+#[test]
+fn cg5_an_answered_member_of_an_open_group_is_as_good_as_a_filler() {
+    let mut harness = coded(2, 1);
+    answered(&mut harness);
+    harness.advance(Duration::from_secs(1));
+    harness.arrive(0, true, MINUTE).unwrap();
+    assert_eq!(harness.encodes.len(), 1, "sealed with its arrival");
+    harness.finish();
+}
+
+#[test]
+fn cg5_with_nothing_to_complete_it_a_group_stays_open() {
+    let mut harness = coded(3, 1);
+    let first = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(5 * FLUSH_AFTER);
+    assert!(harness.encodes.is_empty());
+    harness.complete_client(first, None);
+    harness.arrive(0, true, MINUTE).unwrap();
+    harness.arrive(0, true, MINUTE).unwrap();
+    assert_eq!(harness.encodes.len(), 1);
+    harness.finish();
+}
+
+#[test]
+fn cg6_a_bad_output_spoils_at_most_its_group() {
+    let mut harness = coded(2, 1);
+    let bad = harness.arrive(0, true, MINUTE).unwrap();
+    let mate = harness.arrive(0, true, MINUTE).unwrap();
+    let elsewhere = harness.arrive(0, true, MINUTE).unwrap();
+    let other = harness.arrive(0, true, MINUTE).unwrap();
+    harness.compute();
+    for _ in 0..3 {
+        harness.complete_client(bad, Some(FailureKind::InvalidOutput));
+    }
+    harness.complete_parity(Some(FailureKind::InvalidOutput)); // made again once
+    harness.complete_parity(None);
+    harness.complete_parity(None);
+    harness.complete_client(mate, None);
+    harness.complete_client(other, None);
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    assert_eq!(harness.fate(mate), &Fate::Exact);
+    assert_eq!(harness.fate(elsewhere), &Fate::Reconstructed, "its own group decodes");
+    harness.finish();
+}
+
+#[test]
+fn cg7_without_parity_instances_serving_goes_on_plainly() {
+    let mut harness = coded(2, 1);
+    harness.set_up(instance(1, 0), false);
+    harness.set_up(instance(1, 1), false);
+    let queries: Vec<usize> = (0..4).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    assert!(harness.encodes.is_empty(), "not even encoded");
+    for query in queries {
+        harness.complete_client(query, None);
+        assert_eq!(harness.fate(query), &Fate::Exact);
+    }
+    assert_eq!(harness.engine.stats().redundant_shed, 2);
+    harness.finish();
+}
+
+#[test]
+fn cg7_redundant_work_is_shed_first_when_queries_queue() {
+    let mut config = coded_config(2, 1);
+    config.shed_above = 2;
+    let mut harness = Harness::coded(1, 1, config);
+    for _ in 0..4 {
+        harness.arrive(0, true, MINUTE).unwrap();
+    }
+    assert_eq!(harness.encodes.len(), 1, "the first group was encoded, the second one shed");
+    assert_eq!(harness.engine.stats().redundant_shed, 1);
+    harness.finish();
+}
+
+#[test]
+fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
+    let mut harness = coded(2, 1);
+    let alone = harness.arrive(0, true, MINUTE).unwrap();
+    harness.abandon(alone);
+    assert!(!harness.is_in_flight(alone));
+
+    let (gone, mate) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.abandon(gone);
+    assert!(harness.is_in_flight(gone), "its mate may need it");
+    harness.complete_parity(None);
+    harness.complete_client(gone, None);
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    assert_eq!(harness.fate(mate), &Fate::Reconstructed);
+
+    let (gone, mate) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.abandon(gone);
+    harness.complete_client(mate, None);
+    assert!(!harness.is_in_flight(gone), "withdrawn with its mate's answer");
+    harness.finish();
+}
+
+#[test]
+fn two_missing_predictions_need_two_parity_outputs() {
+    let mut harness = coded(3, 2);
+    let queries: Vec<usize> = (0..3).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    harness.compute();
+    harness.complete_client(queries[1], None);
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    assert!(harness.decodes.is_empty(), "one parity output, two missing");
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(queries[0]), &Fate::Reconstructed);
+    assert_eq!(harness.fate(queries[2]), &Fate::Reconstructed);
+    harness.finish();
+}
+
+#[test]
+fn members_of_a_group_go_to_different_instances() {
+    let mut config = coded_config(2, 1);
+    config.flush_after = MINUTE;
+    let mut harness = Harness::coded(2, 2, config);
+    // Instance 0 is the less loaded one when the second member comes, and is avoided all the same.
+    harness.arrive(0, true, MINUTE).unwrap();
+    harness.arrive(1, true, MINUTE).unwrap();
+    harness.complete_client(1, None);
+    harness.arrive(0, true, MINUTE).unwrap();
+    let of = |number| harness.sent.iter().find(|sent| sent.input.number == Some(number)).unwrap().instance;
+    assert_ne!(of(0), of(2));
+    harness.finish();
+}
+
+#[test]
+fn a_failed_attempt_is_made_again_elsewhere_and_the_instance_probed() {
+    let mut harness = Harness::plain(2, 1);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let first = harness.sent[0].instance;
+    harness.complete_client(query, Some(FailureKind::ConnectionLost));
+    assert_eq!(harness.probes, [first]);
+    assert_ne!(harness.sent[0].instance, first);
+    harness.complete_client(query, None);
+    assert_eq!(harness.fate(query), &Fate::Exact);
+    assert_eq!(harness.engine.stats().retries, 1);
+    harness.finish();
+}
+
+#[test]
+fn retries_are_budgeted() {
+    let mut harness = Harness::plain(4, 1);
+    for _ in 0..200 {
+        let query = harness.arrive(0, true, MINUTE).unwrap();
+        while harness.is_in_flight(query) {
+            harness.complete_client(query, Some(FailureKind::InstanceError));
+        }
+        assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::InstanceError));
+    }
+    assert!(harness.engine.stats().retries <= 200 / 5 + 5);
+    harness.finish();
+}
+
+#[test]
+fn a_late_truth_is_not_awaited_for_ever() {
+    let mut harness = coded(2, 1);
+    let (frozen, other) =
+        (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.complete_client(other, None);
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    let stuck = harness.sent.iter().find(|sent| sent.input.number == Some(frozen)).unwrap().instance;
+    harness.advance(LATE_TRUTH_WAIT);
+    assert!(!harness.is_in_flight(frozen));
+    assert_eq!(harness.probes, [stuck], "and its instance must show that it is well");
+    assert_eq!(harness.engine.stats().groups_tracked, 0);
+    harness.finish();
+}
+
+#[test]
+fn groups_in_which_nothing_straggles_are_audited() {
+    let mut config = coded_config(2, 1);
+    config.audit_every = 1;
+    let mut harness = Harness::coded(4, 1, config);
+    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.complete_client(a, None);
+    harness.complete_client(b, None);
+    harness.compute();
+    harness.complete_parity(None);
+    assert!(matches!(&harness.comparisons[..], [Comparison::Audit { predictions, parity, .. }]
+            if predictions.len() == 2 && parity[0].is_some()));
+    harness.finish();
+}
+
+#[test]
+fn kinds_of_query_are_bounded() {
+    let mut config = coded_config(2, 1);
+    config.max_keys = 2;
+    let mut harness = Harness::coded(4, 2, config);
+    for key in 0..3 {
+        harness.arrive(key, true, MINUTE).unwrap();
+    }
+    assert_eq!(harness.engine.stats().uncoded, 1, "both kinds have an open group");
+    for number in 0..3 {
+        harness.complete_client(number, None);
+        assert_eq!(harness.fate(number), &Fate::Exact);
+    }
+    harness.finish();
+}

@@ -1,0 +1,89 @@
+//! The subcommands: arguments in, a model-repository entry and a report out.
+
+pub(crate) mod train_deployed;
+pub(crate) mod train_parity;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parity_trainer::TrainError;
+use parity_trainer::data::{Augment, DataSet};
+
+/// Where the result goes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// The model repository
+    #[arg(long, value_name = "REPOSITORY")]
+    pub(crate) out: PathBuf,
+    /// Name of the new entry; one of that name is replaced
+    #[arg(long, value_parser = model_name)]
+    pub(crate) name: String,
+    /// Write the evaluation here too, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Finds out before the training, and not after it, whether the result can be written.
+    pub(crate) fn prepare(&self) -> Result<(), TrainError> {
+        fs::create_dir_all(&self.out).map_err(|source| TrainError::Write { path: self.out.clone(), source })
+    }
+
+    pub(crate) fn write_json(&self, report: &impl serde::Serialize) -> Result<(), TrainError> {
+        let Some(path) = &self.json else { return Ok(()) };
+        let failed = |source| TrainError::Write { path: path.clone(), source };
+        let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
+        text.push('\n');
+        let mut partial = path.clone().into_os_string();
+        partial.push(".partial");
+        fs::write(&partial, text).map_err(failed)?;
+        fs::rename(&partial, path).map_err(failed)
+    }
+}
+
+fn model_name(name: &str) -> Result<String, String> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    match name {
+        name if !name.is_empty() && !name.starts_with('.') && name.chars().all(allowed) => {
+            Ok(name.to_owned())
+        }
+        _ => {
+            Err("a model's name has letters, digits, '-', '_' and '.', and does not begin with '.'"
+                .to_owned())
+        }
+    }
+}
+
+fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
+    let data = DataSet::load(folder)?;
+    eprintln!(
+        "data: {} training and {} test samples of shape {:?}, {} classes",
+        data.train.len(),
+        data.test.len(),
+        data.train.shape,
+        data.classes
+    );
+    Ok(data)
+}
+
+/// Images are shifted unless the user says otherwise; mirroring is theirs to ask for, as it spoils digits and letters.
+fn augmentation(asked: Option<Augment>, data: &DataSet) -> Augment {
+    let image = data.train.shape.len() == 3;
+    asked.unwrap_or(if image { Augment::Shift } else { Augment::None })
+}
+
+/// Provenance for `model.toml`. TOML's integers are signed: a larger seed is kept as text.
+fn provenance(seed: u64, data: &DataSet) -> toml::Table {
+    let mut table = toml::Table::new();
+    let seed = i64::try_from(seed).map_or_else(|_| seed.to_string().into(), toml::Value::Integer);
+    table.insert("seed".to_owned(), seed);
+    table.insert("data_sha256".to_owned(), data.sha256.clone().into());
+    table.insert("train_samples".to_owned(), (data.train.len() as i64).into());
+    table.insert("test_samples".to_owned(), (data.test.len() as i64).into());
+    table
+}
+
+/// A part of 1, rounded for reading.
+fn rounded(part: f64) -> toml::Value {
+    ((part * 1e4).round() / 1e4).into()
+}

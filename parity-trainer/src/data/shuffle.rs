@@ -1,0 +1,28 @@
+//! Endless shuffled passes over a data set.
+
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+/// Indices `0..count` in random order, shuffled afresh each time they run out.
+#[derive(Debug)]
+pub(crate) struct Shuffle {
+    order: Vec<usize>,
+    next: usize,
+}
+
+impl Shuffle {
+    /// Indices below `count`, which must not be 0.
+    pub(crate) fn new(count: usize) -> Self {
+        Self { order: (0..count).collect(), next: count }
+    }
+
+    /// The next index.
+    pub(crate) fn next(&mut self, rng: &mut ChaCha8Rng) -> usize {
+        if self.next >= self.order.len() {
+            self.order.shuffle(rng);
+            self.next = 0;
+        }
+        self.next += 1;
+        self.order.get(self.next - 1).copied().unwrap_or_default()
+    }
+}

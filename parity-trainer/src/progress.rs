@@ -1,0 +1,71 @@
+//! Progress on standard error: a bar on a terminal, a line each tenth of the run elsewhere.
+
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use parity_trainer::StepReport;
+
+/// Weight of the newest step in the smoothed figures.
+const NEWEST: f64 = 0.05;
+const LINES: usize = 10;
+const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}  {eta} left";
+
+/// Shows a training run's progress.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    rate: &'static str,
+    begun: Instant,
+    loss: f64,
+    agreement: f64,
+}
+
+impl Progress {
+    /// For the model `name`; `rate` names what [`StepReport::agreement`] is.
+    pub(crate) fn new(name: &str, rate: &'static str) -> Self {
+        let bar = ProgressBar::new(0);
+        bar.set_style(
+            ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_prefix(name.to_owned());
+        Self { bar, rate, begun: Instant::now(), loss: f64::NAN, agreement: f64::NAN }
+    }
+
+    /// Takes one step's figures in.
+    pub(crate) fn step(&mut self, report: StepReport) {
+        self.loss = smoothed(self.loss, report.loss);
+        self.agreement = smoothed(self.agreement, report.agreement);
+        let rows_per_second = report.rows as f64 / self.begun.elapsed().as_secs_f64().max(1e-9);
+        let figures = || {
+            let percent = 100.0 * self.agreement;
+            format!("loss {:.4}  {} {percent:.1} %  {rows_per_second:.0} rows/s", self.loss, self.rate)
+        };
+        if self.bar.is_hidden() {
+            let tenth = |step: usize| step * LINES / report.steps.max(1);
+            if tenth(report.step) > tenth(report.step - 1) {
+                let left = self.begun.elapsed().as_secs_f64() * (report.steps - report.step) as f64
+                    / report.step as f64;
+                eprintln!(
+                    "{}: step {}/{}  {}  {left:.0} s left",
+                    self.bar.prefix(),
+                    report.step,
+                    report.steps,
+                    figures()
+                );
+            }
+            return;
+        }
+        self.bar.set_length(report.steps as u64);
+        self.bar.set_position(report.step as u64);
+        self.bar.set_message(figures());
+    }
+
+    /// Ends the bar and leaves its last figures on the screen.
+    pub(crate) fn finish(self) {
+        self.bar.finish();
+    }
+}
+
+fn smoothed(before: f64, newest: f64) -> f64 {
+    if before.is_nan() { newest } else { before + NEWEST * (newest - before) }
+}

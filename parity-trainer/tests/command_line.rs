@@ -1,0 +1,119 @@
+//! The binary from end to end: entries that are complete, figures that hold, and one clear line for bad input.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::write_quarters;
+
+fn trainer(folder: &Path, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_parity-trainer"))
+        .current_dir(folder)
+        .args(["--threads", "1"])
+        .args(line.split_whitespace())
+        .output()
+        .unwrap()
+}
+
+fn train_deployed(folder: &Path) {
+    let line = "train-deployed --data . --network mlp:256,32 --epochs 8 --seed 5 --augment none --out models --name quarters";
+    let output = trainer(folder, line);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn complaint(folder: &Path, line: &str) -> String {
+    let output = trainer(folder, line);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{line}: {message}");
+    message
+}
+
+#[test]
+fn a_parity_model_is_trained_for_a_deployed_one() {
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 400, 100);
+    train_deployed(folder.path());
+    let line = "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --steps 300 --seed 5 \
+                --augment none --out models --name quarters-parity --json report.json";
+    let output = trainer(folder.path(), line);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let report = fs::read_to_string(folder.path().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["code"], "sum-k2-r1");
+    assert_eq!(report["reconstructions"], 1000);
+    assert!(report["accuracy_deployed"].as_f64().unwrap() > 0.95, "{report}");
+    assert!(report["accuracy_reconstructed"].as_f64().unwrap() > 0.8, "{report}");
+
+    let entry = folder.path().join("models/quarters-parity");
+    let card: toml::Table = fs::read_to_string(entry.join("model.toml")).unwrap().parse().unwrap();
+    assert_eq!(card["code"]["deployed"].as_str(), Some("quarters"));
+    assert_eq!(card["code"]["encoder"].as_str(), Some("sum"));
+    assert_eq!(card["code"]["generator"].as_array().map(Vec::len), Some(1));
+    assert_eq!(card["inputs"][0]["shape"].as_array().map(Vec::len), Some(3));
+    assert_eq!(card["training"]["seed"].as_integer(), Some(5));
+    assert!(entry.join("1/model.onnx").is_file());
+    let entries: Vec<_> = fs::read_dir(folder.path().join("models")).unwrap().collect();
+    assert_eq!(entries.len(), 2, "nothing half-written is left: {entries:?}");
+}
+
+#[test]
+fn one_seed_makes_one_model() {
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 60, 20);
+    let model = || {
+        train_deployed(folder.path());
+        fs::read(folder.path().join("models/quarters/1/model.onnx")).unwrap()
+    };
+    assert!(model() == model());
+}
+
+#[test]
+fn bad_input_gets_one_line_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 60, 20);
+    train_deployed(folder.path());
+    let parity = |rest: &str| {
+        let line =
+            format!("train --model models/quarters --data . --out models --name parity --steps 1 {rest}");
+        let message = complaint(folder.path(), &line);
+        assert!(!folder.path().join("models/parity").exists());
+        message
+    };
+    assert!(parity("--k 1").contains("code.k = 1"));
+    assert!(parity("--k 2 --r 3 --encoder sum").contains("code.r = 3"));
+    assert!(parity("--k 2 --row 1 --encoder sum").contains("--row 1: the code has rows 0 to 0"));
+    assert!(parity("--k 3 --r 2 --encoder concat").contains("\"concat\" supports r = 1"));
+    assert!(parity("--network mlp:100,5").contains("takes samples of 100 values"));
+    assert!(parity("--network resnet").contains("no such network"));
+
+    let out = "--out models --name parity";
+    let missing = complaint(folder.path(), &format!("train --model models/none --data . {out}"));
+    assert!(missing.contains("none") && missing.contains("quarters"), "{missing}");
+    let no_data = complaint(folder.path(), &format!("train-deployed --data nowhere {out}"));
+    assert!(no_data.contains("no train-images-idx3-ubyte[.gz]"), "{no_data}");
+    assert_eq!(no_data.lines().count(), 1, "{no_data}");
+    let name = complaint(folder.path(), "train-deployed --data . --out models --name ../escape");
+    assert!(name.contains("a model's name has letters"), "{name}");
+}
+
+#[test]
+fn concatenation_wants_images() {
+    let folder = tempfile::tempdir().unwrap();
+    for (split, count) in [("train", 40), ("t10k", 10)] {
+        let bytes: Vec<u8> = (0..count * 6).map(|value| value as u8).collect();
+        let labels: Vec<u8> = (0..count).map(|value| (value % 2) as u8).collect();
+        let (images, labels) = (common::idx(&[count, 6], &bytes), common::idx(&[count], &labels));
+        fs::write(folder.path().join(format!("{split}-images-idx2-ubyte")), images).unwrap();
+        fs::write(folder.path().join(format!("{split}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    let line = "train-deployed --data . --network mlp:6 --epochs 1 --out models --name vectors";
+    assert!(trainer(folder.path(), line).status.success());
+    let line = "train --model models/vectors --data . --encoder concat --steps 1 --out models --name parity";
+    let message = complaint(folder.path(), line);
+    assert!(message.contains("use encoder = \"sum\""), "{message}");
+}
