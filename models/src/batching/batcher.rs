@@ -1,0 +1,166 @@
+//! A model's queue and the thread that runs its batches.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parapet_open_inference::Tensor;
+use tokio::sync::oneshot;
+
+use super::join::{join, split};
+use super::policy::BatchPolicy;
+use super::queue::{Queue, Refused, Waiting};
+use crate::engine::{EngineError, InferenceEngine};
+use crate::metrics::BatchMetrics;
+
+/// A request's share of a batch.
+#[derive(Debug)]
+pub struct Prediction {
+    /// Outputs in the model's order.
+    pub outputs: Vec<Tensor>,
+    /// Time in the queue.
+    pub queued: Duration,
+    /// Time in the engine.
+    pub computed: Duration,
+}
+
+/// A request that got no prediction.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// Too many requests wait. Worth a retry, elsewhere or later.
+    #[error("the queue is full; try again later or on another instance")]
+    Full,
+    /// The batcher is shutting down. Worth a retry elsewhere.
+    #[error("the instance is shutting down; try another")]
+    Closed,
+    /// The thread that runs batches is gone.
+    #[error("the model's worker stopped; restart the instance")]
+    WorkerGone,
+    /// The engine failed on it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Collects requests of one model into batches and runs them, on a thread of its own.
+pub struct Batcher {
+    queue: Arc<Queue<Item>>,
+    worker: JoinHandle<()>,
+}
+
+struct Item {
+    inputs: Vec<Tensor>,
+    rows: usize,
+    arrived: Instant,
+    reply: oneshot::Sender<Result<Prediction, EngineError>>,
+}
+
+impl Waiting for Item {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+}
+
+impl Batcher {
+    /// Starts the thread, named after the model. At most `capacity` requests wait.
+    pub fn start(
+        model: &str,
+        engine: Box<dyn InferenceEngine>,
+        policy: BatchPolicy,
+        capacity: usize,
+        metrics: BatchMetrics,
+    ) -> io::Result<Self> {
+        let queue = Arc::new(Queue::new(policy, capacity));
+        let worker = Worker { queue: queue.clone(), engine, metrics };
+        let thread = std::thread::Builder::new().name(format!("model {model}"));
+        Ok(Self { queue, worker: thread.spawn(move || worker.run())? })
+    }
+
+    /// Waits for the prediction for `inputs`: the model's inputs in its order, each of `rows` rows, validated. Dropping the
+    /// future takes the request out of the queue, unless its batch is already running.
+    pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Prediction, BatchError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(Item { inputs, rows, arrived: Instant::now(), reply }).map_err(|refused| {
+            match refused {
+                Refused::Full => BatchError::Full,
+                Refused::Closed => BatchError::Closed,
+            }
+        })?;
+        Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
+    }
+
+    /// Whether batches are still being run.
+    pub fn is_alive(&self) -> bool {
+        !self.worker.is_finished()
+    }
+}
+
+impl Drop for Batcher {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+struct Worker {
+    queue: Arc<Queue<Item>>,
+    engine: Box<dyn InferenceEngine>,
+    metrics: BatchMetrics,
+}
+
+impl Worker {
+    fn run(self) {
+        // Should the engine panic, requests must not wait for a thread that is gone.
+        let close_at_end = CloseAtEnd(&self.queue);
+        while let Some(batch) = self.queue.next_batch() {
+            self.run_batch(batch);
+        }
+        drop(close_at_end);
+    }
+
+    fn run_batch(&self, batch: Vec<Item>) {
+        let start = Instant::now();
+        let inputs: Vec<&[Tensor]> = batch.iter().map(|item| item.inputs.as_slice()).collect();
+        let rows: Vec<usize> = batch.iter().map(|item| item.rows).collect();
+        let outputs = self.engine.infer(&join(&inputs)).and_then(|outputs| split(outputs, &rows));
+        let computed = start.elapsed();
+        self.metrics.batch(rows.iter().sum(), computed);
+        match outputs {
+            Ok(outputs) => {
+                for (item, outputs) in batch.into_iter().zip(outputs) {
+                    let queued = start.saturating_duration_since(item.arrived);
+                    self.metrics.queued(queued);
+                    // An error means that the client has gone meanwhile.
+                    let _ = item.reply.send(Ok(Prediction { outputs, queued, computed }));
+                }
+            }
+            Err(error) if batch.len() > 1 && error.may_spare_others() => {
+                tracing::warn!(%error, requests = batch.len(), "batch failed, running its requests one by one");
+                batch.into_iter().for_each(|item| self.run_batch(vec![item]));
+            }
+            Err(error) => {
+                for item in batch {
+                    let _ = item.reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+struct CloseAtEnd<'a>(&'a Queue<Item>);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The batcher with engines that tests hold in hand.
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::metrics::Metrics;
+
+/// Adds one to every value; fails on a batch that holds a negative one. Runs when it is let.
+struct Gated {
+    gate: Mutex<std::sync::mpsc::Receiver<()>>,
+    batches: mpsc::UnboundedSender<Vec<usize>>,
+}
+
+impl InferenceEngine for Gated {
+    fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
+        let _ = self.batches.send(inputs[0].shape.clone());
+        self.gate.lock().recv().unwrap();
+        let values = inputs[0].f32s().unwrap();
+        if values.iter().any(|&value| value < 0.0) {
+            return Err(EngineError::Run { reason: "negative".to_owned() });
+        }
+        let sums: Vec<f32> = values.iter().map(|value| value + 1.0).collect();
+        Ok(vec![Tensor::from_f32("y", inputs[0].shape.clone(), &sums).unwrap()])
+    }
+}
+
+struct Setup {
+    batcher: Arc<Batcher>,
+    gate: std::sync::mpsc::Sender<()>,
+    batches: mpsc::UnboundedReceiver<Vec<usize>>,
+}
+
+fn start(capacity: usize) -> Setup {
+    let (gate, opened) = std::sync::mpsc::channel();
+    let (seen, batches) = mpsc::unbounded_channel();
+    let engine = Gated { gate: Mutex::new(opened), batches: seen };
+    let policy = BatchPolicy { max_rows: 4, max_delay: Duration::ZERO };
+    let metrics = Metrics::new().unwrap().model("m").batch;
+    let batcher = Batcher::start("m", Box::new(engine), policy, capacity, metrics).unwrap();
+    Setup { batcher: Arc::new(batcher), gate, batches }
+}
+
+impl Setup {
+    fn send(&self, values: &[f32]) -> tokio::task::JoinHandle<Result<Vec<f32>, BatchError>> {
+        let batcher = self.batcher.clone();
+        let input = Tensor::from_f32("x", [values.len(), 1], values).unwrap();
+        let rows = values.len();
+        tokio::spawn(async move { Ok(batcher.infer(vec![input], rows).await?.outputs[0].f32s().unwrap()) })
+    }
+
+    /// Sends a request and waits until the engine holds it, so that what follows waits in the queue.
+    async fn occupy(&mut self) -> tokio::task::JoinHandle<Result<Vec<f32>, BatchError>> {
+        let occupying = self.send(&[0.0]);
+        assert_eq!(self.batches.recv().await.unwrap(), [1, 1]);
+        occupying
+    }
+}
+
+/// Lets spawned requests reach the queue: they get there in their first poll.
+async fn reach_the_queue() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_waits_together_runs_together() {
+    let mut setup = start(8);
+    let first = setup.occupy().await;
+    let others = [setup.send(&[1.0]), setup.send(&[2.0, 3.0])];
+    reach_the_queue().await;
+    setup.gate.send(()).unwrap();
+    assert_eq!(first.await.unwrap().unwrap(), [1.0]);
+    assert_eq!(setup.batches.recv().await.unwrap(), [3, 1]);
+    setup.gate.send(()).unwrap();
+    let [one, two] = others;
+    assert_eq!(one.await.unwrap().unwrap(), [2.0]);
+    assert_eq!(two.await.unwrap().unwrap(), [3.0, 4.0]);
+}
+
+#[tokio::test]
+async fn a_request_that_fails_does_not_hurt_its_neighbours() {
+    let mut setup = start(8);
+    let _first = setup.occupy().await;
+    let (good, bad) = (setup.send(&[1.0]), setup.send(&[-1.0]));
+    reach_the_queue().await;
+    // The first, the failing batch, and its two requests one by one.
+    (0..4).for_each(|_| setup.gate.send(()).unwrap());
+    assert_eq!(good.await.unwrap().unwrap(), [2.0]);
+    assert!(matches!(bad.await.unwrap(), Err(BatchError::Engine(EngineError::Run { .. }))));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_is_not_run() {
+    let mut setup = start(8);
+    let _first = setup.occupy().await;
+    let (gone, stays) = (setup.send(&[1.0, 1.0]), setup.send(&[2.0]));
+    reach_the_queue().await;
+    gone.abort();
+    let _ = gone.await;
+    (0..2).for_each(|_| setup.gate.send(()).unwrap());
+    assert_eq!(setup.batches.recv().await.unwrap(), [1, 1]);
+    assert_eq!(stays.await.unwrap().unwrap(), [3.0]);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses() {
+    let mut setup = start(1);
+    let _first = setup.occupy().await;
+    let waiting = setup.send(&[1.0]);
+    reach_the_queue().await;
+    assert!(matches!(setup.send(&[2.0]).await.unwrap(), Err(BatchError::Full)));
+    (0..2).for_each(|_| setup.gate.send(()).unwrap());
+    assert_eq!(waiting.await.unwrap().unwrap(), [2.0]);
+}
+
+#[tokio::test]
+async fn requests_hear_of_a_worker_that_dies() {
+    let mut setup = start(8);
+    let first = setup.occupy().await;
+    let waiting = setup.send(&[1.0]);
+    reach_the_queue().await;
+    drop(setup.gate);
+    assert!(matches!(first.await.unwrap(), Err(BatchError::WorkerGone)));
+    assert!(matches!(waiting.await.unwrap(), Err(BatchError::WorkerGone)));
+    while setup.batcher.is_alive() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,65 @@
+//! Serves models of a repository by the Open Inference Protocol.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use parapet_models::Instance;
+use parapet_models::config::{Config, LogFormat, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    match run(Settings::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("parapet-instance: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Settings) -> anyhow::Result<()> {
+    let config = Config::from_flags(flags)?;
+    start_log(config.log_format);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start tokio")?;
+    let served = runtime.block_on(serve(config));
+    // A signal during start-up must not wait for a model that is still being loaded.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    // Asked for first: a signal during start-up ends the process as well.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut asked = std::pin::pin!(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    });
+    let instance = tokio::select! {
+        started = Instance::start(config) => started?,
+        () = &mut asked => return Ok(()),
+    };
+    writeln!(std::io::stdout(), "parapet-instance ready on http://{}", instance.address())
+        .context("cannot say that the instance is ready")?;
+    asked.await;
+    tracing::info!("shutting down");
+    let report = instance.shut_down().await;
+    tracing::info!(drained = report.drained, aborted = report.aborted, "shut down");
+    Ok(())
+}
+
+/// Logs to standard error; `RUST_LOG` sets the level.
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}

@@ -1,0 +1,97 @@
+//! The settings as flags and as the keys of the configuration file.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{Environment, LogFormat, ModelChoice};
+
+/// Serves models of a repository by the Open Inference Protocol.
+///
+/// Every flag but --config is also a key of the configuration file, with underscores; flags win.
+#[derive(Debug, Clone, Default, Deserialize, clap::Parser)]
+#[command(name = "parapet-instance", version)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// TOML file with further settings
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// Folder of the model repository
+    #[arg(long, value_name = "DIR")]
+    pub repository: Option<PathBuf>,
+    /// Models to serve; NAME@VERSION for another version than the latest
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
+    pub model: Option<Vec<ModelChoice>>,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Threads of each model's operators [default: 1]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Rows of a batch at most [default: 8]
+    #[arg(long, value_name = "N")]
+    pub max_batch_size: Option<NonZeroUsize>,
+    /// How long a request waits for others to fill its batch [default: 0]
+    #[arg(long, value_name = "US")]
+    pub max_batch_delay_us: Option<u32>,
+    /// Requests of a model that may wait [default: 128]
+    #[arg(long, value_name = "N")]
+    pub queue_capacity: Option<NonZeroUsize>,
+    /// Bytes of a request's body at most [default: 8388608]
+    #[arg(long, value_name = "BYTES")]
+    pub max_body_bytes: Option<usize>,
+    /// Time for a request's body to arrive [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub body_timeout_ms: Option<u64>,
+    /// Time for a prediction [default: 30000]
+    #[arg(long, value_name = "MS")]
+    pub request_timeout_ms: Option<u64>,
+    /// Connections open at the same time [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub max_connections: Option<NonZeroUsize>,
+    /// Time for a request's header to arrive; idle connections close after it [default: 30000]
+    #[arg(long, value_name = "MS")]
+    pub header_read_timeout_ms: Option<u64>,
+    /// Time for which a client may take nothing of its response [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub write_timeout_ms: Option<u64>,
+    /// Bytes of a request's header at most [default: 16384]
+    #[arg(long, value_name = "BYTES")]
+    pub max_header_bytes: Option<usize>,
+    /// Time for requests in flight on shutdown [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub drain_grace_ms: Option<u64>,
+    /// Form of the log, on standard error [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// The ONNX Runtime library [default: ORT_DYLIB_PATH, else beside the executable or set up above it]
+    #[arg(long, value_name = "FILE")]
+    pub onnxruntime: Option<PathBuf>,
+    /// Where the instance runs; production refuses fault injection [default: development]
+    #[arg(long, value_name = "ENVIRONMENT")]
+    pub environment: Option<Environment>,
+    /// Injects the faults that this file describes
+    #[arg(long, value_name = "FILE")]
+    pub fault_profile: Option<PathBuf>,
+    /// Seed in place of the fault profile's
+    #[arg(long, value_name = "SEED")]
+    pub fault_seed: Option<u64>,
+}
+
+macro_rules! first_set {
+    ($first:ident, $second:ident: $($field:ident),* $(,)?) => {
+        Self { $($field: $first.$field.or($second.$field)),* }
+    };
+}
+
+impl Settings {
+    /// Takes what is not set here from `other`.
+    pub fn or(self, other: Self) -> Self {
+        first_set!(self, other: config, repository, model, listen, threads, max_batch_size, max_batch_delay_us,
+            queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
+            header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_seed)
+    }
+}

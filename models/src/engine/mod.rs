@@ -1,0 +1,51 @@
+//! What runs a model.
+
+mod graph;
+mod onnx;
+mod runtime;
+
+use parapet_open_inference::Tensor;
+
+pub use onnx::{LoadError, OnnxEngine};
+pub use runtime::{OnnxRuntime, RuntimeError};
+
+/// A loaded model. Calls block; the batcher owns the thread that makes them.
+pub trait InferenceEngine: Send + Sync + 'static {
+    /// Runs one batch: the model's inputs in the order of its `model.toml`, all with the same number of rows on axis 0.
+    /// Gives the outputs in that order, with as many rows.
+    fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError>;
+}
+
+/// A batch that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The engine refused the batch or broke on it.
+    #[error("inference failed: {reason}")]
+    Run {
+        /// What the engine says, on one line.
+        reason: String,
+    },
+    /// An output is not what `model.toml` promises.
+    #[error("the model's output {output:?} is wrong: {problem}")]
+    Output {
+        /// Name of the output.
+        output: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The fault profile asked for it.
+    #[error("injected fault")]
+    Injected,
+}
+
+impl EngineError {
+    /// Whether one request of the batch may be to blame, so that the others are worth running without it.
+    pub(crate) fn may_spare_others(&self) -> bool {
+        matches!(self, Self::Run { .. })
+    }
+}
+
+/// An error's message on one line, for logs and for clients.
+pub(crate) fn one_line(error: &impl std::fmt::Display) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}

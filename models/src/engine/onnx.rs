@@ -1,0 +1,200 @@
+//! Models run by ONNX Runtime.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use ort::session::Session;
+use ort::value::{DynValue, Outlet, Tensor as OrtTensor, TensorElementType, ValueType};
+use parapet_open_inference::{Datatype, Tensor};
+use parapet_repository::{ModelEntry, RepositoryError, TensorSpec};
+use parking_lot::Mutex;
+
+use super::graph::{self, GraphTensor, Mismatch};
+use super::{EngineError, InferenceEngine, OnnxRuntime, one_line};
+
+/// A model that cannot be loaded; stops start-up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The repository has no such version.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// ONNX Runtime does not take the file.
+    #[error("{}: not a model that ONNX Runtime can run: {reason}; export it again", file.display())]
+    Unusable {
+        /// The model's file.
+        file: PathBuf,
+        /// What ONNX Runtime says.
+        reason: String,
+    },
+    /// `model.toml` does not describe the graph.
+    #[error("{}: {field}: {problem}; {fix}", file.display())]
+    Mismatch {
+        /// The `model.toml`.
+        file: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do.
+        fix: String,
+    },
+}
+
+/// A session of ONNX Runtime on the CPU.
+pub struct OnnxEngine {
+    /// `run` wants the session for itself; only the batcher's one thread ever locks it.
+    session: Mutex<Session>,
+    inputs: Vec<TensorSpec>,
+    outputs: Vec<TensorSpec>,
+}
+
+impl OnnxEngine {
+    /// Loads `version` of the model and holds its graph against `model.toml`. Operators use `threads` threads, the
+    /// caller's among them; batches will have up to `max_rows` rows.
+    pub fn load(
+        runtime: &OnnxRuntime,
+        entry: &ModelEntry,
+        version: u64,
+        threads: NonZeroUsize,
+        max_rows: usize,
+    ) -> Result<Self, LoadError> {
+        let file = entry.model_file(version)?;
+        let session = session(runtime, &file, threads)
+            .map_err(|error| LoadError::Unusable { file, reason: one_line(&error) })?;
+        let check = |side, specs, outlets: &[Outlet]| {
+            let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
+            graph::check(side, specs, &tensors, max_rows).map_err(|mismatch| {
+                let Mismatch { field, problem, fix } = mismatch;
+                LoadError::Mismatch { file: entry.toml_file(), field, problem, fix }
+            })
+        };
+        check("inputs", &entry.inputs, session.inputs())?;
+        check("outputs", &entry.outputs, session.outputs())?;
+        Ok(Self {
+            session: Mutex::new(session),
+            inputs: entry.inputs.clone(),
+            outputs: entry.outputs.clone(),
+        })
+    }
+}
+
+impl InferenceEngine for OnnxEngine {
+    fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
+        let mut session = self.session.lock();
+        let named =
+            self.inputs.iter().zip(inputs).map(|(spec, tensor)| Ok((spec.name.as_str(), value(tensor)?)));
+        let named = named.collect::<ort::Result<Vec<_>>>().map_err(failed)?;
+        let results = session.run(named).map_err(failed)?;
+        let output = |spec: &TensorSpec| {
+            let wrong = |problem: String| EngineError::Output { output: spec.name.clone(), problem };
+            let value = results.get(&spec.name).ok_or_else(|| wrong("missing".to_owned()))?;
+            let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
+            if output.shape.get(1..) == Some(&spec.shape) {
+                return Ok(output);
+            }
+            Err(wrong(format!("shape {:?}, expected a batch of {:?}", output.shape, spec.shape)))
+        };
+        self.outputs.iter().map(output).collect()
+    }
+}
+
+fn session(runtime: &OnnxRuntime, file: &Path, threads: NonZeroUsize) -> ort::Result<Session> {
+    Session::builder(&runtime.0)?
+        .with_intra_threads(threads.get())?
+        .with_inter_threads(1)?
+        // Spinning threads take the processor away from the other instances of a machine.
+        .with_intra_op_spinning(false)?
+        .with_inter_op_spinning(false)?
+        .commit_from_file(file)
+}
+
+fn failed(error: ort::Error) -> EngineError {
+    EngineError::Run { reason: one_line(&error) }
+}
+
+fn graph_tensor(outlet: &Outlet) -> GraphTensor {
+    let (datatype, shape) = match outlet.dtype() {
+        ValueType::Tensor { ty, shape, .. } => (datatype(*ty), shape.to_vec()),
+        _ => (None, Vec::new()),
+    };
+    GraphTensor { name: outlet.name().to_owned(), datatype, shape }
+}
+
+fn datatype(element: TensorElementType) -> Option<Datatype> {
+    Some(match element {
+        TensorElementType::Bool => Datatype::Bool,
+        TensorElementType::Uint8 => Datatype::Uint8,
+        TensorElementType::Uint16 => Datatype::Uint16,
+        TensorElementType::Uint32 => Datatype::Uint32,
+        TensorElementType::Uint64 => Datatype::Uint64,
+        TensorElementType::Int8 => Datatype::Int8,
+        TensorElementType::Int16 => Datatype::Int16,
+        TensorElementType::Int32 => Datatype::Int32,
+        TensorElementType::Int64 => Datatype::Int64,
+        TensorElementType::Float32 => Datatype::Fp32,
+        TensorElementType::Float64 => Datatype::Fp64,
+        _ => return None,
+    })
+}
+
+/// Copies a tensor into one of ONNX Runtime's. The copy also aligns it: a slice of a body begins anywhere.
+fn value(tensor: &Tensor) -> ort::Result<DynValue> {
+    let shape = tensor.shape.clone();
+    macro_rules! numbers {
+        ($type:ty) => {{
+            let (elements, _) = tensor.data.as_chunks();
+            let values: Vec<$type> = elements.iter().map(|bytes| <$type>::from_le_bytes(*bytes)).collect();
+            OrtTensor::from_array((shape, values))?.into_dyn()
+        }};
+    }
+    Ok(match tensor.datatype {
+        Datatype::Bool => {
+            let values: Vec<bool> = tensor.data.iter().map(|&byte| byte != 0).collect();
+            OrtTensor::from_array((shape, values))?.into_dyn()
+        }
+        Datatype::Uint8 => numbers!(u8),
+        Datatype::Uint16 => numbers!(u16),
+        Datatype::Uint32 => numbers!(u32),
+        Datatype::Uint64 => numbers!(u64),
+        Datatype::Int8 => numbers!(i8),
+        Datatype::Int16 => numbers!(i16),
+        Datatype::Int32 => numbers!(i32),
+        Datatype::Int64 => numbers!(i64),
+        Datatype::Fp32 => numbers!(f32),
+        Datatype::Fp64 => numbers!(f64),
+        Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => return Err(unsupported(tensor.datatype)),
+    })
+}
+
+fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
+    macro_rules! numbers {
+        ($type:ty) => {{
+            let (shape, values) = value.try_extract_tensor::<$type>()?;
+            (shape, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Bytes>())
+        }};
+    }
+    let (shape, data) = match spec.datatype {
+        Datatype::Bool => {
+            let (shape, values) = value.try_extract_tensor::<bool>()?;
+            (shape, values.iter().map(|&value| u8::from(value)).collect())
+        }
+        Datatype::Uint8 => numbers!(u8),
+        Datatype::Uint16 => numbers!(u16),
+        Datatype::Uint32 => numbers!(u32),
+        Datatype::Uint64 => numbers!(u64),
+        Datatype::Int8 => numbers!(i8),
+        Datatype::Int16 => numbers!(i16),
+        Datatype::Int32 => numbers!(i32),
+        Datatype::Int64 => numbers!(i64),
+        Datatype::Fp32 => numbers!(f32),
+        Datatype::Fp64 => numbers!(f64),
+        Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => return Err(unsupported(spec.datatype)),
+    };
+    let shape = shape.iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect();
+    Tensor::new(spec.name.clone(), spec.datatype, shape, data).map_err(ort::Error::wrap)
+}
+
+fn unsupported(datatype: Datatype) -> ort::Error {
+    ort::Error::new(format!("{datatype} cannot be served"))
+}

@@ -1,0 +1,105 @@
+//! Finding and loading ONNX Runtime.
+
+use std::path::{Path, PathBuf};
+
+use ort::environment::Environment;
+use parking_lot::Mutex;
+
+use super::one_line;
+
+/// Environment variable that names the library.
+const VARIABLE: &str = "ORT_DYLIB_PATH";
+const FILE_NAME: &str = "libonnxruntime.so";
+/// Where `cargo xtask setup` puts it, seen from the repository's root.
+const SET_UP: &str = ".native/onnxruntime/libonnxruntime.so";
+
+/// ONNX Runtime, loaded.
+#[derive(Clone)]
+pub struct OnnxRuntime(pub(super) Environment);
+
+/// ONNX Runtime cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// No library where it was looked for.
+    #[error(
+        "ONNX Runtime not found ({}): run `cargo xtask setup`, or name {FILE_NAME} with --onnxruntime or {VARIABLE}",
+        searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    NotFound {
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// The library is there but cannot be loaded.
+    #[error("{}: cannot load ONNX Runtime: {reason}; run `cargo xtask setup` for a version that fits", path.display())]
+    Load {
+        /// The library.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// ONNX Runtime allows one environment in a process, for ever.
+static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
+
+impl OnnxRuntime {
+    /// Loads ONNX Runtime, once in a process: from `explicit`, else from where `ORT_DYLIB_PATH` says, else from beside the
+    /// executable, else from `.native/onnxruntime` in one of the folders above it.
+    pub fn load(explicit: Option<&Path>) -> Result<Self, RuntimeError> {
+        let mut loaded = LOADED.lock();
+        if let Some(runtime) = &*loaded {
+            return Ok(runtime.clone());
+        }
+        let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let executable = std::env::current_exe().ok();
+        let path = find(explicit.or(variable.as_deref()), executable.as_deref())?;
+        let failed = |reason: String| RuntimeError::Load { path: path.clone(), reason };
+        let builder = ort::init_from(&path).map_err(|error| failed(one_line(&error)))?;
+        let environment = builder.with_telemetry(false).build().map_err(|error| failed(one_line(&error)))?;
+        Ok(loaded.insert(Self(environment)).clone())
+    }
+}
+
+/// A named library must be there; silently taking another would hide a mistake.
+fn find(named: Option<&Path>, executable: Option<&Path>) -> Result<PathBuf, RuntimeError> {
+    let searched = match (named, executable.and_then(Path::parent)) {
+        (Some(named), _) => vec![named.to_owned()],
+        (None, Some(folder)) => {
+            let set_up = folder.ancestors().map(|folder| folder.join(SET_UP));
+            std::iter::once(folder.join(FILE_NAME)).chain(set_up).collect()
+        }
+        (None, None) => Vec::new(),
+    };
+    match searched.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => Err(RuntimeError::NotFound { searched }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_library_is_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let executable = root.path().join("target/debug/parapet-instance");
+        let error = find(None, Some(&executable)).unwrap_err().to_string();
+        assert!(error.contains("cargo xtask setup") && !error.contains('\n'), "{error}");
+
+        let set_up = root.path().join(SET_UP);
+        fs::create_dir_all(set_up.parent().unwrap()).unwrap();
+        fs::write(&set_up, b"").unwrap();
+        assert_eq!(find(None, Some(&executable)).unwrap(), set_up);
+
+        let beside = root.path().join("target/debug").join(FILE_NAME);
+        fs::create_dir_all(beside.parent().unwrap()).unwrap();
+        fs::write(&beside, b"").unwrap();
+        assert_eq!(find(None, Some(&executable)).unwrap(), beside);
+
+        assert_eq!(find(Some(&set_up), Some(&executable)).unwrap(), set_up);
+        assert!(find(Some(&root.path().join("gone.so")), Some(&executable)).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! An instance, from its configuration to its end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parapet_http_serve::{DrainReport, serve};
+use parapet_open_inference::Tensor;
+use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::batching::Batcher;
+use crate::config::{Config, ModelChoice};
+use crate::engine::{EngineError, InferenceEngine, LoadError, OnnxEngine, OnnxRuntime, RuntimeError};
+use crate::faults::{FaultProfile, FaultyEngine, ProfileError};
+use crate::metrics::Metrics;
+use crate::server::{App, Models, ServedModel, router};
+
+/// An instance that cannot start; one line. Nothing is worth a retry before somebody has changed something.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The repository or a model's metadata.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// ONNX Runtime.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// A model's file.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A model loads but does not run.
+    #[error("model {model}, version {version}: the first inference failed: {source}; export the model again")]
+    WarmUp {
+        /// Name of the model.
+        model: String,
+        /// Its version.
+        version: u64,
+        /// What happened.
+        source: EngineError,
+    },
+    /// The fault profile.
+    #[error(transparent)]
+    Faults(#[from] ProfileError),
+    /// The address.
+    #[error("cannot listen on {address}: {source}; give a free one with --listen")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The metrics recorder.
+    #[error("cannot record metrics: {0}")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// A thread could not be started, or broke while loading.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// How often histograms are folded, so that they don't grow between scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A running instance. Dropping it shuts it down in the background.
+pub struct Instance {
+    address: SocketAddr,
+    app: Arc<App>,
+    shutdown: DropGuard,
+    serving: JoinHandle<DrainReport>,
+}
+
+impl Instance {
+    /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance is ready when this
+    /// returns.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let address = config.listen;
+        let failed = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (limits, grace) = (config.limits, config.drain_grace);
+        let app = Arc::new(App::new(config, Metrics::new()?));
+        let shutdown = CancellationToken::new();
+        let asked = shutdown.clone().cancelled_owned();
+        let serving = tokio::spawn(serve(listener, router(app.clone()), limits, asked, grace));
+        tokio::spawn(upkeep(app.clone(), shutdown.clone()));
+        let instance = Self { address, app, shutdown: shutdown.drop_guard(), serving };
+        let app = instance.app.clone();
+        let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
+        instance.app.set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
+        Ok(instance)
+    }
+
+    /// The address it listens on, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Becomes unready, stops accepting, answers what is in flight within the configured grace period.
+    pub async fn shut_down(self) -> DrainReport {
+        self.app.drain();
+        drop(self.shutdown);
+        self.serving.await.unwrap_or(DrainReport { drained: 0, aborted: 0 })
+    }
+}
+
+async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
+    while shutdown.run_until_cancelled(tokio::time::sleep(UPKEEP_INTERVAL)).await.is_some() {
+        app.metrics.run_upkeep();
+    }
+}
+
+fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
+    let repository = ModelRepository::open(&config.repository)?;
+    let faults = config.fault_profile.as_deref().map(FaultProfile::read).transpose()?;
+    let faults =
+        faults.map(|profile| FaultProfile { seed: config.fault_seed.unwrap_or(profile.seed), ..profile });
+    let entries = config.models.iter().map(|choice| Ok((choice, repository.load(&choice.name)?)));
+    let entries: Vec<(&ModelChoice, ModelEntry)> = entries.collect::<Result<_, RepositoryError>>()?;
+    let runtime = OnnxRuntime::load(config.onnxruntime.as_deref())?;
+    let mut models = Models::new();
+    for (choice, entry) in entries {
+        let version = choice.version.unwrap_or_else(|| entry.latest());
+        let max_rows = config.batch.max_rows;
+        let engine = OnnxEngine::load(&runtime, &entry, version, config.threads, max_rows)?;
+        warm_up(&engine, &entry, max_rows).map_err(|source| StartError::WarmUp {
+            model: entry.name.clone(),
+            version,
+            source,
+        })?;
+        let mut engine: Box<dyn InferenceEngine> = Box::new(engine);
+        if let Some(profile) = &faults {
+            tracing::warn!(model = entry.name, ?profile, "injecting faults");
+            engine = Box::new(FaultyEngine::new(engine, profile));
+        }
+        let metrics = metrics.model(&entry.name);
+        let capacity = config.queue_capacity.get();
+        let batcher = Batcher::start(&entry.name, engine, config.batch, capacity, metrics.batch.clone())
+            .map_err(StartError::Thread)?;
+        tracing::info!(model = entry.name, version, "model ready");
+        let versions: &mut BTreeMap<_, _> = models.entry(entry.name.clone()).or_default();
+        versions.insert(version, Arc::new(ServedModel { entry, version, batcher, metrics }));
+    }
+    Ok(models)
+}
+
+/// Runs the smallest and the largest batch: the engine sets itself up on first use, and wrong outputs show.
+fn warm_up(engine: &OnnxEngine, entry: &ModelEntry, max_rows: usize) -> Result<(), EngineError> {
+    for rows in [1, max_rows] {
+        let zeros = entry.inputs.iter().map(|spec| {
+            let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
+            let size = spec.datatype.size().unwrap_or_default();
+            let data = Bytes::from(vec![0; rows * spec.sample_len() * size]);
+            Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
+        });
+        engine.infer(&zeros.collect::<Vec<_>>())?;
+    }
+    Ok(())
+}

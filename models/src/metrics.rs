@@ -1,0 +1,177 @@
+//! The instance's metrics; the only place that names them.
+
+use std::time::Duration;
+
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+
+const REQUESTS: &str = "parapet_instance_requests_total";
+const IN_FLIGHT: &str = "parapet_instance_requests_in_flight";
+const BATCH_ROWS: &str = "parapet_instance_batch_rows";
+const QUEUE_SECONDS: &str = "parapet_instance_queue_seconds";
+const COMPUTE_SECONDS: &str = "parapet_instance_compute_seconds";
+
+const SECONDS: [f64; 16] =
+    [1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const ROWS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+/// How a request for inference ended; the label `outcome`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered with a prediction.
+    Ok,
+    /// The client's mistake: any status of 400 to 499.
+    Rejected,
+    /// Turned away for want of room, or while shutting down.
+    Overloaded,
+    /// Not answered in time.
+    TimedOut,
+    /// The engine failed.
+    Failed,
+}
+
+/// The instance's own recorder: several instances in one process, as in tests, don't share one.
+pub struct Metrics {
+    recorder: PrometheusRecorder,
+}
+
+/// Metrics of one model.
+#[derive(Clone)]
+pub struct ModelMetrics {
+    /// What its batcher observes.
+    pub batch: BatchMetrics,
+    in_flight: Gauge,
+    ok: Counter,
+    rejected: Counter,
+    overloaded: Counter,
+    timed_out: Counter,
+    failed: Counter,
+}
+
+/// What a batcher observes.
+#[derive(Clone)]
+pub struct BatchMetrics {
+    rows: Histogram,
+    queue_seconds: Histogram,
+    compute_seconds: Histogram,
+}
+
+impl Metrics {
+    /// Makes the recorder and describes the metrics.
+    pub fn new() -> Result<Self, BuildError> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Full(BATCH_ROWS.to_owned()), &ROWS)?
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
+            .build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            describe_counter!(REQUESTS, "Requests for inference, by model and outcome.");
+            describe_gauge!(IN_FLIGHT, "Requests for inference that wait or run, by model.");
+            describe_histogram!(BATCH_ROWS, "Rows of the batches that were run.");
+            describe_histogram!(
+                QUEUE_SECONDS,
+                "Time of requests between arrival and the start of their batch."
+            );
+            describe_histogram!(COMPUTE_SECONDS, "Time of batches in the engine, injected faults included.");
+        });
+        Ok(Self { recorder })
+    }
+
+    /// The metrics of `model`.
+    pub fn model(&self, model: &str) -> ModelMetrics {
+        let requests =
+            |outcome: &'static str| counter!(REQUESTS, "model" => model.to_owned(), "outcome" => outcome);
+        metrics::with_local_recorder(&self.recorder, || ModelMetrics {
+            batch: BatchMetrics {
+                rows: histogram!(BATCH_ROWS, "model" => model.to_owned()),
+                queue_seconds: histogram!(QUEUE_SECONDS, "model" => model.to_owned()),
+                compute_seconds: histogram!(COMPUTE_SECONDS, "model" => model.to_owned()),
+            },
+            in_flight: gauge!(IN_FLIGHT, "model" => model.to_owned()),
+            ok: requests("ok"),
+            rejected: requests("rejected"),
+            overloaded: requests("overloaded"),
+            timed_out: requests("timed_out"),
+            failed: requests("failed"),
+        })
+    }
+
+    /// The metrics in Prometheus' text format.
+    pub fn render(&self) -> String {
+        self.recorder.handle().render()
+    }
+
+    /// Folds what histograms have gathered; without it they grow until somebody scrapes them.
+    pub fn run_upkeep(&self) {
+        self.recorder.handle().run_upkeep();
+    }
+}
+
+impl ModelMetrics {
+    /// Counts a request.
+    pub fn request(&self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Ok => &self.ok,
+            Outcome::Rejected => &self.rejected,
+            Outcome::Overloaded => &self.overloaded,
+            Outcome::TimedOut => &self.timed_out,
+            Outcome::Failed => &self.failed,
+        };
+        counter.increment(1);
+    }
+
+    /// Counts a request as in flight until the guard is dropped.
+    pub fn in_flight(&self) -> InFlight<'_> {
+        self.in_flight.increment(1);
+        InFlight(&self.in_flight)
+    }
+}
+
+/// A request in flight.
+pub struct InFlight<'a>(&'a Gauge);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
+}
+
+impl BatchMetrics {
+    /// Observes a batch.
+    pub fn batch(&self, rows: usize, computed: Duration) {
+        self.rows.record(rows as f64);
+        self.compute_seconds.record(computed);
+    }
+
+    /// Observes a request's wait.
+    pub fn queued(&self, queued: Duration) {
+        self.queue_seconds.record(queued);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_labels_and_buckets_are_as_documented() {
+        let metrics = Metrics::new().unwrap();
+        let model = metrics.model("m");
+        model.request(Outcome::Ok);
+        let _in_flight = model.in_flight();
+        model.batch.batch(3, Duration::from_millis(2));
+        model.batch.queued(Duration::from_micros(50));
+        let text = metrics.render();
+        for line in [
+            r#"parapet_instance_requests_total{model="m",outcome="ok"} 1"#,
+            r#"parapet_instance_requests_in_flight{model="m"} 1"#,
+            r#"parapet_instance_batch_rows_bucket{model="m",le="4"} 1"#,
+            r#"parapet_instance_queue_seconds_bucket{model="m",le="0.0001"} 1"#,
+            r#"parapet_instance_compute_seconds_bucket{model="m",le="0.0025"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} not in\n{text}");
+        }
+    }
+}

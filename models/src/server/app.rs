@@ -1,0 +1,96 @@
+//! What the handlers share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parapet_repository::ModelEntry;
+use serde::Deserialize;
+
+use super::error::ApiError;
+use crate::batching::Batcher;
+use crate::config::Config;
+use crate::metrics::{Metrics, ModelMetrics};
+
+/// A model that is being served.
+pub(crate) struct ServedModel {
+    pub(crate) entry: ModelEntry,
+    pub(crate) version: u64,
+    pub(crate) batcher: Batcher,
+    pub(crate) metrics: ModelMetrics,
+}
+
+/// Served versions by model and version.
+pub(crate) type Models = BTreeMap<String, BTreeMap<u64, Arc<ServedModel>>>;
+
+/// State of the instance.
+pub(crate) struct App {
+    pub(crate) config: Config,
+    pub(crate) metrics: Metrics,
+    /// Set once all models are loaded and warm.
+    models: OnceLock<Models>,
+    draining: AtomicBool,
+}
+
+/// The part of a path that names a model.
+#[derive(Debug, Deserialize)]
+pub(super) struct ModelPath {
+    pub(super) model: String,
+    pub(super) version: Option<String>,
+}
+
+impl App {
+    pub(crate) fn new(config: Config, metrics: Metrics) -> Self {
+        Self { config, metrics, models: OnceLock::new(), draining: AtomicBool::new(false) }
+    }
+
+    /// Makes the instance ready.
+    pub(crate) fn set_models(&self, models: Models) {
+        let _ = self.models.set(models);
+    }
+
+    /// Refuses inference from here on.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails while starting, while draining, and when a model's worker died.
+    pub(super) fn check_ready(&self) -> Result<&Models, ApiError> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(ApiError::Draining);
+        }
+        let models = self.models.get().ok_or(ApiError::Starting)?;
+        match models.values().flat_map(BTreeMap::values).find(|model| !model.batcher.is_alive()) {
+            Some(dead) => Err(ApiError::WorkerGone { model: dead.entry.name.clone() }),
+            None => Ok(models),
+        }
+    }
+
+    /// All versions of a model that are served.
+    pub(super) fn versions(&self, model: &str) -> Result<&BTreeMap<u64, Arc<ServedModel>>, ApiError> {
+        let models = self.models.get().ok_or(ApiError::Starting)?;
+        models.get(model).ok_or_else(|| {
+            let available = models.keys().cloned().collect();
+            ApiError::UnknownModel { model: model.to_owned(), available }
+        })
+    }
+
+    /// The model that a path names; the highest version it serves, if the path names none.
+    pub(super) fn model(&self, path: &ModelPath) -> Result<Arc<ServedModel>, ApiError> {
+        let versions = self.versions(&path.model)?;
+        let found = match &path.version {
+            None => versions.values().next_back(),
+            Some(version) => version.parse().ok().and_then(|version: u64| versions.get(&version)),
+        };
+        found.cloned().ok_or_else(|| ApiError::UnknownVersion {
+            model: path.model.clone(),
+            version: path.version.clone().unwrap_or_default(),
+            available: versions.keys().copied().collect(),
+        })
+    }
+
+    /// Fails while draining.
+    pub(super) fn check_open(&self) -> Result<(), ApiError> {
+        if self.draining.load(Ordering::Relaxed) { Err(ApiError::Draining) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a request is told that cannot be served; the one place that knows HTTP statuses.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use parapet_http_serve::BodyError;
+use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, ProtocolError};
+
+use super::admission::InputError;
+use crate::batching::BatchError;
+use crate::metrics::Outcome;
+
+/// Why a request is not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("{method} {path}: no such route; see the Open Inference Protocol, /v2/...")]
+    NoRoute { method: Method, path: String },
+    #[error("{path} does not take {method}")]
+    NoMethod { method: Method, path: String },
+    #[error("unknown model {model:?}; this instance serves {}", available.join(", "))]
+    UnknownModel { model: String, available: Vec<String> },
+    #[error("model {model:?} has no version {version:?} here; this instance serves {available:?}")]
+    UnknownVersion { model: String, version: String, available: Vec<u64> },
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error("Content-Encoding {encoding:?} is not supported; send the body as it is")]
+    ContentEncoding { encoding: String },
+    #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
+    HeaderLength { value: String },
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error("the instance is starting; try again later or on another")]
+    Starting,
+    #[error("the instance is shutting down; try another")]
+    Draining,
+    #[error("model {model:?}: its worker stopped; restart the instance")]
+    WorkerGone { model: String },
+    #[error("no prediction within {limit:?}")]
+    Late { limit: Duration },
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    #[error("the prediction cannot be sent: {0}")]
+    Answer(#[source] ProtocolError),
+    #[error("internal error: {0}")]
+    Internal(&'static str),
+}
+
+impl ApiError {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::NoRoute { .. } | Self::UnknownModel { .. } | Self::UnknownVersion { .. } => {
+                StatusCode::NOT_FOUND
+            }
+            Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Body(error) => error.status(),
+            Self::ContentEncoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::HeaderLength { .. } | Self::Protocol(_) | Self::Input(_) => StatusCode::BAD_REQUEST,
+            Self::Starting | Self::Draining | Self::WorkerGone { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Batch(BatchError::Full | BatchError::Closed | BatchError::WorkerGone) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Batch(BatchError::Engine(_)) | Self::Answer(_) | Self::Internal(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.status() {
+            StatusCode::SERVICE_UNAVAILABLE => Outcome::Overloaded,
+            StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => Outcome::TimedOut,
+            status if status.is_client_error() => Outcome::Rejected,
+            _ => Outcome::Failed,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        if status.is_server_error() {
+            tracing::warn!(%status, error = %self, "request failed");
+        } else {
+            tracing::debug!(%status, error = %self, "request refused");
+        }
+        let object = ErrorObject { error: self.to_string() };
+        let mut response = Response::new(Body::from(serde_json::to_vec(&object).unwrap_or_default()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_JSON));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            // The queue turns over in far less than a second, the header's smallest unit.
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+pub(super) async fn no_route(method: Method, uri: Uri) -> ApiError {
+    ApiError::NoRoute { method, path: uri.path().to_owned() }
+}
+
+pub(super) async fn no_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::NoMethod { method, path: uri.path().to_owned() }
+}

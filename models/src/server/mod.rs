@@ -1,0 +1,35 @@
+//! The Open Inference Protocol over HTTP.
+
+mod admission;
+mod app;
+mod error;
+mod infer;
+mod info;
+mod observe;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::routing::{get, post};
+
+pub(crate) use app::{App, Models, ServedModel};
+
+/// The instance's routes.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v2", get(info::server))
+        .route("/v2/health/live", get(info::live))
+        .route("/v2/health/ready", get(info::ready))
+        .route("/v2/models/{model}", get(info::model))
+        .route("/v2/models/{model}/ready", get(info::model_ready))
+        .route("/v2/models/{model}/infer", post(infer::infer))
+        .route("/v2/models/{model}/versions/{version}", get(info::model))
+        .route("/v2/models/{model}/versions/{version}/ready", get(info::model_ready))
+        .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer))
+        .route("/metrics", get(info::metrics))
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .with_state(app)
+        .layer(from_fn(observe::request_id))
+}

@@ -1,0 +1,105 @@
+//! Overload, faults, drain, and start-ups that must fail.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use hyper::StatusCode;
+use support::{Client, repository, request, start, start_faulty};
+use tokio::net::TcpStream;
+
+const SLOW: &str = "seed = 1\nservice_time = { distribution = \"constant\", ms = 300.0 }";
+
+#[tokio::test]
+async fn a_full_queue_answers_at_once_with_retry_after() {
+    let repository = repository();
+    let flags = ["--queue-capacity", "1", "--max-batch-size", "1"];
+    let instance = start_faulty(repository.path(), SLOW, &flags).await;
+    let client = Client::new(&instance);
+    let one = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.infer(&request(&[[0.0; 3]])).await })
+    };
+    let mut refused = 0;
+    for answer in [one(), one(), one(), one()] {
+        let answer = answer.await.unwrap();
+        if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+            assert_eq!(answer.headers["retry-after"], "1");
+            assert!(answer.text().contains("queue is full"));
+            refused += 1;
+        } else {
+            assert_eq!(answer.status, StatusCode::OK);
+        }
+    }
+    // One runs and one waits; whether the first had left the queue when the second came is a race.
+    assert!((2..=3).contains(&refused), "{refused}");
+}
+
+#[tokio::test]
+async fn a_late_prediction_is_a_timeout_and_the_instance_goes_on() {
+    let repository = repository();
+    let instance = start_faulty(repository.path(), SLOW, &["--request-timeout-ms", "50"]).await;
+    let client = Client::new(&instance);
+    let answer = client.infer(&request(&[[0.0; 3]])).await;
+    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(client.get("/v2/health/ready").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn injected_errors_are_the_servers_fault() {
+    let repository = repository();
+    let instance = start_faulty(repository.path(), "seed = 1\nerror_probability = 1.0", &[]).await;
+    let answer = Client::new(&instance).infer(&request(&[[0.0; 3]])).await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer.json()["error"], "injected fault");
+}
+
+#[tokio::test]
+async fn shutting_down_answers_what_is_in_flight() {
+    let repository = repository();
+    let instance = start_faulty(repository.path(), SLOW, &[]).await;
+    let (client, address) = (Client::new(&instance), instance.address());
+    let start = Instant::now();
+    let in_flight = tokio::spawn({
+        let client = client.clone();
+        async move { client.infer(&request(&[[0.0; 3]])).await }
+    });
+    let in_flight_line = r#"parapet_instance_requests_in_flight{model="linear"} 1"#;
+    while !client.get("/metrics").await.text().contains(in_flight_line) {}
+    let report = instance.shut_down().await;
+    assert_eq!(report.aborted, 0);
+    assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_fit_stops_the_start() {
+    let repository = repository();
+    let folder = repository.path().join("linear");
+    let good = fs::read_to_string(folder.join("model.toml")).unwrap();
+    let error = async |flags: &[&str]| {
+        let Err(error) = start(repository.path(), flags).await else { return "started".to_owned() };
+        let error = error.to_string();
+        assert!(!error.contains('\n'), "{error}");
+        error
+    };
+    for (from, to, named) in [
+        ("shape = [3]", "shape = [4]", "model.toml: inputs[0].shape: [4] here, [3] after the batch axis"),
+        ("\"FP32\"", "\"INT64\"", "model.toml: inputs[0].datatype: INT64 here, FP32 in the graph"),
+        ("\"output\"", "\"logits\"", "model.toml: outputs[0].name: the graph has no \"logits\""),
+    ] {
+        fs::write(folder.join("model.toml"), good.replacen(from, to, 1)).unwrap();
+        let error = error(&[]).await;
+        assert!(error.contains(named), "{error}");
+    }
+    fs::write(folder.join("model.toml"), good).unwrap();
+    assert!(error(&["nonesuch"]).await.contains("there is linear"));
+    assert!(error(&["linear@7"]).await.contains("no version 7"));
+    fs::write(folder.join("2/model.onnx"), b"not a model").unwrap();
+    let corrupt = error(&[]).await;
+    assert!(corrupt.contains("2/model.onnx: not a model that ONNX Runtime can run"), "{corrupt}");
+}
