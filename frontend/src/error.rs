@@ -130,7 +130,9 @@ impl ServeError {
                 FailureKind::Unreachable | FailureKind::ConnectionLost | FailureKind::InstanceBusy => {
                     (StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable)
                 }
-                FailureKind::InstanceError | FailureKind::InvalidOutput => (StatusCode::BAD_GATEWAY, Kind::Upstream),
+                FailureKind::InstanceError | FailureKind::InvalidOutput => {
+                    (StatusCode::BAD_GATEWAY, Kind::Upstream)
+                }
                 FailureKind::Refused => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
             },
             Self::Response(_) => (StatusCode::INTERNAL_SERVER_ERROR, Kind::Internal),

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 use parapet_frontend_core::{InstanceId, Stats};
 
 use crate::error::ErrorKind;
@@ -42,7 +44,8 @@ pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 
 /// Buckets for all durations, 0.25 ms to 10 s.
 const SECONDS: [f64; 18] = [
-    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 10.0,
+    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0,
+    2.5, 10.0,
 ];
 
 /// The registry of one frontend. It is not global, so that tests can run several side by side.
@@ -94,7 +97,10 @@ fn describe() {
     describe_counter!(REDUNDANT, "Parity queries by what became of them");
     describe_counter!(GROUPS, "Coding groups encoded");
     describe_counter!(RETRIES, "Attempts after a failed one");
-    describe_counter!(UNRECOVERABLE, "Late queries that could not be reconstructed when they came to be late");
+    describe_counter!(
+        UNRECOVERABLE,
+        "Late queries that could not be reconstructed when they came to be late"
+    );
     describe_gauge!(IN_FLIGHT, "Queries in the table, awaited late truths included");
     describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
     describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
@@ -146,15 +152,11 @@ impl ModelMeters {
                 histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => provenance),
             )
         };
-        let agreement = |source: &'static str, agrees: &'static str| {
-            counter!(AGREEMENT, "model" => model.clone(), "code" => code.clone(), "source" => source, "agrees" => agrees)
-        };
+        let agreement = |source: &'static str, agrees: &'static str| counter!(AGREEMENT, "model" => model.clone(), "code" => code.clone(), "source" => source, "agrees" => agrees);
         let redundant = |fate: &'static str| counter!(REDUNDANT, "model" => model.clone(), "fate" => fate);
         let pool = |(index, instances): (usize, &Vec<String>)| {
             let pool = if index == 0 { "deployed".to_owned() } else { format!("parity{}", index - 1) };
-            let up = |name: &String| {
-                gauge!(INSTANCE_UP, "model" => model.clone(), "pool" => pool.clone(), "instance" => name.clone())
-            };
+            let up = |name: &String| gauge!(INSTANCE_UP, "model" => model.clone(), "pool" => pool.clone(), "instance" => name.clone());
             PoolMeters {
                 seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
                 failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),

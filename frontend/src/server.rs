@@ -33,7 +33,8 @@ impl Frontend {
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
         let FrontendConfig { server, models } = config;
         let listener = TcpListener::bind(server.listen).await.map_err(|error| {
-            let reason = format!("cannot listen on {}: {error}; set server.listen to a free address", server.listen);
+            let reason =
+                format!("cannot listen on {}: {error}; set server.listen to a free address", server.listen);
             io::Error::new(error.kind(), reason)
         })?;
         let metrics = Metrics::new().map_err(io::Error::other)?;

@@ -63,9 +63,9 @@ pub enum ConfigError {
 
 impl ConfigError {
     pub(super) fn toml(path: &Path, text: &str, source: toml::de::Error) -> Self {
-        let line = source.span().map_or(1, |span| {
-            text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1)
-        });
+        let line = source
+            .span()
+            .map_or(1, |span| text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1));
         let message = source.message().split_whitespace().collect::<Vec<_>>().join(" ");
         Self::Toml { path: path.to_owned(), line, message }
     }

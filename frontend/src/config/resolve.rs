@@ -167,7 +167,11 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     Ok(FrontendConfig { server: file.server, models })
 }
 
-fn resolve_model(at: &At<'_>, repository: &ModelRepository, model: Model) -> Result<ModelConfig, ConfigError> {
+fn resolve_model(
+    at: &At<'_>,
+    repository: &ModelRepository,
+    model: Model,
+) -> Result<ModelConfig, ConfigError> {
     let entry = repository.load(&model.name).map_err(|source| at.repository("name", source))?;
     let version = resolve_version(at, &entry, model.version)?;
     at.at_least_one("max_in_flight", model.max_in_flight)?;
@@ -212,7 +216,12 @@ fn resolve_version(at: &At<'_>, entry: &ModelEntry, version: Option<u64>) -> Res
     Ok(version)
 }
 
-fn resolve_pool(at: &At<'_>, instances: &[String], slots: u32, queue: usize) -> Result<PoolSettings, ConfigError> {
+fn resolve_pool(
+    at: &At<'_>,
+    instances: &[String],
+    slots: u32,
+    queue: usize,
+) -> Result<PoolSettings, ConfigError> {
     at.at_least_one("slots_per_instance", slots as usize)?;
     if instances.is_empty() {
         return Err(at.field("instances", "none", "list addresses like \"127.0.0.1:9001\""));
@@ -332,7 +341,11 @@ fn resolve_parity(
         return Err(differs("row", row.to_string(), code.row.to_string()));
     }
     if code.spec.encoder != asked.encoder {
-        return Err(differs("encoder", format!("\"{}\"", asked.encoder), format!("\"{}\"", code.spec.encoder)));
+        return Err(differs(
+            "encoder",
+            format!("\"{}\"", asked.encoder),
+            format!("\"{}\"", code.spec.encoder),
+        ));
     }
     if code.spec.k != asked.k {
         return Err(differs("k", asked.k.to_string(), code.spec.k.to_string()));

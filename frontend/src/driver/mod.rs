@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Action, Answer, Arrival, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId, QueryId, Rejected,
-    Stats, Time,
+    Action, Answer, Arrival, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId, QueryId,
+    Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -193,7 +193,9 @@ impl<T: Transport> Driver<T> {
             };
             let due = async {
                 match next {
-                    Some(at) => tokio::time::sleep_until(self.started + Duration::from_nanos(at.as_nanos())).await,
+                    Some(at) => {
+                        tokio::time::sleep_until(self.started + Duration::from_nanos(at.as_nanos())).await
+                    }
                     None => std::future::pending().await,
                 }
             };

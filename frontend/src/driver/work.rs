@@ -19,9 +19,23 @@ const ENCODE_INLINE_BYTES: usize = 64 * 1024;
 /// Something to do once the lock is released.
 pub(super) enum Work {
     Answer(oneshot::Sender<Answer<Output>>, Answer<Output>),
-    Send { job: JobId, instance: InstanceId, input: Arc<Input>, withdrawn: oneshot::Receiver<()> },
-    Encode { group: GroupId, row: Row, inputs: Vec<Arc<Input>> },
-    Reconstruct { query: QueryId, slot: Slot, predictions: Vec<Option<Arc<Output>>>, parity: Vec<Option<Arc<Output>>> },
+    Send {
+        job: JobId,
+        instance: InstanceId,
+        input: Arc<Input>,
+        withdrawn: oneshot::Receiver<()>,
+    },
+    Encode {
+        group: GroupId,
+        row: Row,
+        inputs: Vec<Arc<Input>>,
+    },
+    Reconstruct {
+        query: QueryId,
+        slot: Slot,
+        predictions: Vec<Option<Arc<Output>>>,
+        parity: Vec<Option<Arc<Output>>>,
+    },
     Compare(Comparison<Output>),
     Probe(InstanceId),
 }
@@ -129,7 +143,9 @@ impl<T: Transport> Driver<T> {
         let output = self.coder.as_ref().and_then(|coder| {
             coder
                 .decode(slot, predictions, parity)
-                .inspect_err(|error| tracing::warn!(%query, %error, "a prediction could not be reconstructed"))
+                .inspect_err(
+                    |error| tracing::warn!(%query, %error, "a prediction could not be reconstructed"),
+                )
                 .ok()
         });
         self.feed(|locked, now| locked.engine.reconstructed(now, query, output, &mut locked.actions));

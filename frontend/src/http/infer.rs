@@ -55,7 +55,13 @@ async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMa
         (Ok((response, provenance)), Ok(model)) => {
             let reconstructed = provenance.kind == "reconstructed";
             model.driver().meters().answered(reconstructed, took);
-            tracing::debug!(request_id = shown_id, model = name, provenance = provenance.kind, ?took, "answered");
+            tracing::debug!(
+                request_id = shown_id,
+                model = name,
+                provenance = provenance.kind,
+                ?took,
+                "answered"
+            );
             response
         }
         (Err(refused), Ok(model)) => {

@@ -59,8 +59,10 @@ impl App {
     }
 
     pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<&ServedModel, ServeError> {
-        let model =
-            self.models.get(name).ok_or_else(|| ServeError::UnknownModel { model: name.chars().take(100).collect() })?;
+        let model = self
+            .models
+            .get(name)
+            .ok_or_else(|| ServeError::UnknownModel { model: name.chars().take(100).collect() })?;
         match version {
             Some(version) if version != model.version().to_string() => Err(ServeError::UnknownVersion {
                 model: name.to_owned(),
@@ -111,7 +113,10 @@ async fn model_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -
     }
 }
 
-async fn version_metadata(State(app): State<Arc<App>>, Path((name, version)): Path<(String, String)>) -> Response {
+async fn version_metadata(
+    State(app): State<Arc<App>>,
+    Path((name, version)): Path<(String, String)>,
+) -> Response {
     match app.model(&name, Some(&version)) {
         Ok(model) => json(&model.metadata()),
         Err(refused) => error(&refused),
@@ -122,7 +127,10 @@ async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> R
     ready(&app, &name, None)
 }
 
-async fn version_ready(State(app): State<Arc<App>>, Path((name, version)): Path<(String, String)>) -> Response {
+async fn version_ready(
+    State(app): State<Arc<App>>,
+    Path((name, version)): Path<(String, String)>,
+) -> Response {
     ready(&app, &name, Some(&version))
 }
 

@@ -52,7 +52,9 @@ impl Coder {
         let parity_inputs = settings
             .parity
             .iter()
-            .map(|pool| pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone()))
+            .map(|pool| {
+                pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone())
+            })
             .collect();
         let code = Code::try_from(&settings.spec)?;
         Ok(Self {

@@ -43,7 +43,8 @@ impl ServedModel {
     /// Starts serving `config` over HTTP.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let transport = HttpTransport::new(&config);
-        let pools: Vec<Vec<String>> = (0..pool_settings(&config).len()).map(|pool| transport.names(pool)).collect();
+        let pools: Vec<Vec<String>> =
+            (0..pool_settings(&config).len()).map(|pool| transport.names(pool)).collect();
         Self::start_with(config, metrics, transport, pools)
     }
 }
@@ -93,7 +94,8 @@ impl<T: Transport> ServedModel<T> {
         }
         let wanted: Vec<bool> =
             self.config.entry.outputs.iter().map(|output| request.wants_output(&output.name)).collect();
-        let (tensors, rows) = request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
+        let (tensors, rows) =
+            request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
         let input = Input::new(tensors, rows)?;
         // Shape and dtype are fixed by the model but for the number of samples (CG-6).
         let key = GroupKey(rows as u64);
@@ -101,8 +103,7 @@ impl<T: Transport> ServedModel<T> {
         let answer = self.driver.infer(input, key, timeout, options.allow_approximate).await?;
         let (output, provenance) = self.provenance(answer)?;
         let mut wanted = wanted.into_iter();
-        let outputs =
-            output.tensors.iter().filter(|_| wanted.next().unwrap_or(true)).cloned().collect();
+        let outputs = output.tensors.iter().filter(|_| wanted.next().unwrap_or(true)).cloned().collect();
         let response = InferResponse {
             model_name: self.config.entry.name.clone(),
             model_version: Some(self.config.version.to_string()),

@@ -71,13 +71,17 @@ pub(super) fn check_inputs(
         let tensor = given.swap_remove(position);
         let input_rows = check_input(&tensor, spec, max_rows)?;
         if *rows.get_or_insert(input_rows) != input_rows {
-            let reason = format!("input {:?} has {input_rows} samples where others have another number", spec.name);
+            let reason =
+                format!("input {:?} has {input_rows} samples where others have another number", spec.name);
             return Err(ServeError::Input(reason));
         }
         inputs.push(tensor);
     }
     if let Some(extra) = given.first() {
-        return Err(ServeError::Input(format!("the model has no input {:?}, or it is there twice", extra.name)));
+        return Err(ServeError::Input(format!(
+            "the model has no input {:?}, or it is there twice",
+            extra.name
+        )));
     }
     Ok((inputs, rows.unwrap_or(1)))
 }

@@ -103,19 +103,23 @@ impl Connections {
             .map_err(|_| unreachable(format!("no connection within {:?}", self.connect_timeout)))?
             .map_err(|error| unreachable(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
-        let (sender, driver) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| unreachable(error.to_string()))?;
+        let (sender, driver) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(error.to_string()))?;
         Ok(Connection { sender, driver: Box::pin(driver), used: false })
     }
 
-    async fn exchange(&self, connection: Connection, request: Request<Full<Bytes>>) -> Result<Response, Broken> {
+    async fn exchange(
+        &self,
+        connection: Connection,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response, Broken> {
         let Connection { mut sender, mut driver, used } = connection;
         let mut closed = false;
         let result = {
             let exchange = async {
                 sender.ready().await.map_err(|error| Broken::new(used, &error))?;
-                let response = sender.send_request(request).await.map_err(|error| Broken::new(used, &error))?;
+                let response =
+                    sender.send_request(request).await.map_err(|error| Broken::new(used, &error))?;
                 let (parts, body) = response.into_parts();
                 let body = Limited::new(body, self.max_response_bytes)
                     .collect()

@@ -7,9 +7,7 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome};
-use parapet_open_inference::{
-    ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response,
-};
+use parapet_open_inference::{ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response};
 use parapet_repository::{ModelEntry, TensorSpec};
 
 use super::Transport;
@@ -45,7 +43,8 @@ impl HttpTransport {
                 .map(|output| output.sample_len().saturating_mul(output.datatype.size().unwrap_or(4096)))
                 .fold(0, usize::saturating_add);
             // JSON spells a number in up to some 25 bytes.
-            let max_bytes = sample_bytes.saturating_mul(config.max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
+            let max_bytes =
+                sample_bytes.saturating_mul(config.max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
             pool.instances
                 .iter()
                 .map(|(name, address)| Instance {
@@ -92,7 +91,9 @@ impl Transport for HttpTransport {
 
     async fn ready(&self, id: InstanceId) -> bool {
         let Ok(instance) = self.instance(id) else { return false };
-        let Ok(request) = instance.request(Method::GET, &instance.ready_path, Bytes::new()) else { return false };
+        let Ok(request) = instance.request(Method::GET, &instance.ready_path, Bytes::new()) else {
+            return false;
+        };
         matches!(instance.connections.send(request).await, Ok(response) if response.status == StatusCode::OK)
     }
 }
@@ -185,6 +186,10 @@ impl HttpTransport {
 }
 
 /// Bounds a readiness check.
-pub(crate) async fn ready_within<T: Transport>(transport: &T, id: InstanceId, settings: &HealthSettings) -> bool {
+pub(crate) async fn ready_within<T: Transport>(
+    transport: &T,
+    id: InstanceId,
+    settings: &HealthSettings,
+) -> bool {
     tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or(false)
 }

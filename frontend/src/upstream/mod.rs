@@ -3,8 +3,8 @@
 mod connection;
 mod http;
 
-pub(crate) use http::ready_within;
 pub use http::HttpTransport;
+pub(crate) use http::ready_within;
 
 use std::sync::Arc;
 
