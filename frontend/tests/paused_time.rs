@@ -1,0 +1,258 @@
+//! The driver with instances in memory, in paused time: what clients see of CG-1 to CG-8, to the millisecond.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parapet_frontend::error::ServeError;
+use parapet_frontend::metrics::Metrics;
+use parapet_frontend::model::{Provenance, ServedModel};
+use parapet_frontend_core::FailureKind;
+use parapet_open_inference::{InferRequest, InferResponse, Parameters, Tensor};
+use support::memory::{Memory, SERVICE, State, id};
+use support::{INPUTS, close, coded_toml, config, linear, plain_toml, repository};
+use tokio::time::{Instant, sleep, timeout};
+
+const HOLD_BACK: Duration = Duration::from_millis(30);
+const MS: Duration = Duration::from_millis(1);
+
+struct Fixture {
+    model: Arc<ServedModel<Memory>>,
+    memory: Memory,
+    metrics: Metrics,
+    _repository: tempfile::TempDir,
+}
+
+/// Addresses are never connected to: the transport is in memory.
+fn addresses(count: u32, first_port: u16) -> Vec<SocketAddr> {
+    (0..count).map(|i| SocketAddr::from(([127, 0, 0, 1], first_port + i as u16))).collect()
+}
+
+async fn coded(deployed: u32, parity: u32) -> Fixture {
+    coded_with(deployed, parity, "slots_per_instance = 1").await
+}
+
+async fn coded_with(deployed: u32, parity: u32, extra: &str) -> Fixture {
+    let repository = repository();
+    let text = coded_toml(repository.path(), &addresses(deployed, 7000), &addresses(parity, 7100), extra);
+    fixture(repository, &text, Memory::new(deployed, parity)).await
+}
+
+async fn plain(deployed: u32) -> Fixture {
+    let repository = repository();
+    let text = plain_toml(repository.path(), &addresses(deployed, 7000), "slots_per_instance = 1");
+    fixture(repository, &text, Memory::new(deployed, 0)).await
+}
+
+async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) -> Fixture {
+    let model = config(text).unwrap().models.remove(0);
+    let metrics = Metrics::new().unwrap();
+    let model = Arc::new(ServedModel::start_with(model, &metrics, memory.clone(), memory.pools()));
+    sleep(MS).await; // the first health checks
+    Fixture { model, memory, metrics, _repository: repository }
+}
+
+type Answered = Result<(InferResponse, Provenance), ServeError>;
+
+impl Fixture {
+    fn request(sample: f32, parameters: Parameters) -> InferRequest {
+        let values: Vec<f32> = (0..INPUTS).map(|i| sample + i as f32).collect();
+        let input = Tensor::from_f32("input", vec![1, INPUTS], &values).unwrap();
+        InferRequest { inputs: vec![input], parameters, ..InferRequest::default() }
+    }
+
+    /// Asks in a task of its own; the answer comes with the time it took.
+    fn ask(&self, sample: f32) -> tokio::task::JoinHandle<(Answered, Duration)> {
+        self.ask_with(sample, Parameters::new())
+    }
+
+    fn ask_with(&self, sample: f32, parameters: Parameters) -> tokio::task::JoinHandle<(Answered, Duration)> {
+        let model = Arc::clone(&self.model);
+        tokio::spawn(async move {
+            let started = Instant::now();
+            let answered = model.infer(Self::request(sample, parameters)).await;
+            (answered, started.elapsed())
+        })
+    }
+
+    fn metric(&self, line: &str) -> f64 {
+        self.model.driver().meters().publish(&self.model.driver().stats());
+        let text = self.metrics.render();
+        let found = text.lines().find(|candidate| candidate.starts_with(line));
+        found.and_then(|line| line.rsplit(' ').next()).map_or(0.0, |value| value.parse().unwrap())
+    }
+}
+
+fn expected(sample: f32) -> Vec<f32> {
+    linear(&(0..INPUTS).map(|i| sample + i as f32).collect::<Vec<f32>>())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_on_a_frozen_instance_is_reconstructed_when_it_is_late() {
+    let fixture = coded(2, 1).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));
+
+    let (exact, took) = second.await.unwrap();
+    assert_eq!(exact.unwrap().1.kind, "exact");
+    assert!(took < SERVICE + 2 * MS, "{took:?}");
+
+    let (reconstructed, took) = first.await.unwrap();
+    let (response, provenance) = reconstructed.unwrap();
+    assert_eq!(provenance.kind, "reconstructed");
+    assert_eq!(provenance.code.as_deref(), Some("sum-k2-r1"));
+    assert!(provenance.confidence > 0.0 && provenance.confidence <= 1.0);
+    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "{response:?}");
+    assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "CG-4: {took:?}");
+
+    fixture.memory.set(id(0, 0), State::Well(SERVICE));
+    sleep(10 * SERVICE).await;
+    let agreed = fixture.metric(r#"parapet_reconstruction_agreement_total{model="linear",code="sum-k2-r1",source="late_truth",agrees="true"}"#);
+    assert!((agreed - 1.0).abs() < 1e-9, "the late truth was compared: {agreed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_query_is_completed_with_answered_ones() {
+    let fixture = coded(2, 1).await;
+    for sample in [1.0, 2.0, 3.0] {
+        fixture.ask(sample).await.unwrap().0.unwrap();
+    }
+    sleep(Duration::from_secs(1)).await;
+    // Three queries make one full group and one open one with an answered member; a fourth fills it.
+    fixture.ask(4.0).await.unwrap().0.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    fixture.memory.set(id(0, 1), State::Frozen);
+    let (answered, took) = fixture.ask(5.0).await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "reconstructed");
+    assert!(took < HOLD_BACK + 5 * MS, "CG-5: {took:?}");
+    assert!(fixture.metric(r#"parapet_coding_groups_total{model="linear",fillers="true"}"#) >= 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_hold_when_everything_is_frozen() {
+    let fixture = coded(2, 1).await;
+    for instance in [id(0, 0), id(0, 1), id(1, 0)] {
+        fixture.memory.set(instance, State::Frozen);
+    }
+    let mut parameters = Parameters::new();
+    parameters.insert("timeout".to_owned(), 80_000.into());
+    for asked in [fixture.ask_with(1.0, parameters.clone()), fixture.ask_with(2.0, parameters)] {
+        let (answered, took) = asked.await.unwrap();
+        match answered {
+            Err(ServeError::Failed(failure)) => assert_eq!(failure.kind, FailureKind::DeadlineExceeded),
+            other => panic!("{other:?}"),
+        }
+        assert!(took <= 80 * MS, "CG-1: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_parity_instances_serving_goes_on() {
+    let fixture = coded(2, 1).await;
+    fixture.memory.set(id(1, 0), State::Dead);
+    sleep(Duration::from_secs(2)).await;
+    for sample in 0..10u8 {
+        let (answered, took) = fixture.ask(f32::from(sample)).await.unwrap();
+        assert_eq!(answered.unwrap().1.kind, "exact");
+        assert!(took < SERVICE + 2 * MS, "CG-7: {took:?}");
+    }
+    assert!(fixture.metric(r#"parapet_redundant_requests_total{model="linear",fate="shed"}"#) >= 1.0);
+    assert!(fixture.metric(r#"parapet_instance_up{model="linear",pool="parity0""#) < 0.5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_away_cancels_its_work() {
+    let fixture = plain(1).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let asked = fixture.ask(1.0);
+    sleep(10 * MS).await;
+    assert_eq!(fixture.memory.in_flight.load(Ordering::SeqCst), 1);
+    asked.abort();
+    sleep(MS).await;
+    assert_eq!(fixture.memory.in_flight.load(Ordering::SeqCst), 0, "CG-8");
+    assert_eq!(fixture.model.driver().stats().queries_tracked, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_instance_costs_a_retry_and_comes_back_after_its_check() {
+    let fixture = plain(2).await;
+    fixture.memory.set(id(0, 0), State::Dead);
+    let (answered, _) = fixture.ask(1.0).await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "exact");
+    let (answered, _) = fixture.ask(1.0).await.unwrap();
+    answered.unwrap();
+    let asked_of_dead = |fixture: &Fixture| fixture.memory.log.lock().iter().filter(|i| i.index == 0).count();
+    assert!(asked_of_dead(&fixture) <= 1, "no more after the first refusal");
+    fixture.memory.set(id(0, 0), State::Well(SERVICE));
+    sleep(Duration::from_secs(1)).await;
+    for sample in 0..4u8 {
+        fixture.ask(f32::from(sample)).await.unwrap().0.unwrap();
+    }
+    assert!(asked_of_dead(&fixture) >= 2, "back in service");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_instance_down_gives_an_error_in_time_and_recovers() {
+    let fixture = coded(2, 1).await;
+    for instance in [id(0, 0), id(0, 1), id(1, 0)] {
+        fixture.memory.set(instance, State::Dead);
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert!(!fixture.model.driver().is_ready());
+    let (answered, took) = fixture.ask(1.0).await.unwrap();
+    let error = answered.unwrap_err();
+    assert_eq!(error.classify().0.as_u16(), 503, "{error}");
+    assert!(took <= Duration::from_secs(1), "CG-1: {took:?}");
+    for instance in [id(0, 0), id(0, 1), id(1, 0)] {
+        fixture.memory.set(instance, State::Well(SERVICE));
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert!(fixture.model.driver().is_ready());
+    assert_eq!(fixture.ask(1.0).await.unwrap().0.unwrap().1.kind, "exact");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_and_says_when_to_come_back() {
+    let fixture = coded_with(1, 1, "slots_per_instance = 1\nmax_queue = 2").await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let _waiting: Vec<_> = (0..3u8).map(|i| fixture.ask(f32::from(i))).collect();
+    sleep(MS).await;
+    let (answered, took) = timeout(MS * 10, fixture.ask(9.0)).await.unwrap().unwrap();
+    let error = answered.unwrap_err();
+    assert_eq!((error.classify().0.as_u16(), error.retry_after()), (503, Some(1)));
+    assert!(took < MS, "refused at once: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn undisturbed_groups_are_audited() {
+    let fixture = coded(2, 1).await;
+    let (a, b) = (fixture.ask(1.0), fixture.ask(2.0));
+    a.await.unwrap().0.unwrap();
+    b.await.unwrap().0.unwrap();
+    sleep(10 * SERVICE).await;
+    let agreed = fixture.metric(r#"parapet_reconstruction_agreement_total{model="linear",code="sum-k2-r1",source="audit",agrees="true"}"#);
+    assert!(agreed >= 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_does_not_grow_with_the_requests_served() {
+    let fixture = coded_with(4, 2, "slots_per_instance = 4").await;
+    for round in 0..50u8 {
+        let asked: Vec<_> = (0..8u8).map(|i| fixture.ask(f32::from(i) + f32::from(round))).collect();
+        for asked in asked {
+            asked.await.unwrap().0.unwrap();
+        }
+    }
+    sleep(Duration::from_secs(3)).await;
+    let stats = fixture.model.driver().stats();
+    assert_eq!(stats.accepted, 400);
+    assert_eq!(stats.queries_tracked, 0);
+    assert!(stats.groups_tracked <= 1, "{stats:?}");
+    assert_eq!(stats.cg1_violations, 0);
+}

@@ -1,0 +1,118 @@
+//! Instances in memory, for paused time: each has a service time, and can be frozen, dead or wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parapet_frontend::payload::{Input, Output};
+use parapet_frontend::upstream::Transport;
+use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
+use parapet_open_inference::Tensor;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{INPUTS, OUTPUTS, linear};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Answers after its service time.
+    Well(Duration),
+    /// Takes requests and answers none until it is well again.
+    Frozen,
+    /// Refuses connections.
+    Dead,
+    /// Answers with an error.
+    Broken,
+}
+
+/// Instances by id; clones share them.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    instances: Arc<BTreeMap<InstanceId, watch::Sender<State>>>,
+    /// Requests that are being served.
+    pub in_flight: Arc<AtomicUsize>,
+    /// Instances in the order in which they got requests.
+    pub log: Arc<Mutex<Vec<InstanceId>>>,
+}
+
+pub const SERVICE: Duration = Duration::from_millis(5);
+
+pub fn id(pool: u8, index: u32) -> InstanceId {
+    InstanceId { pool: PoolId(pool), index }
+}
+
+impl Memory {
+    pub fn new(deployed: u32, parity: u32) -> Self {
+        let ids = (0..deployed).map(|index| id(0, index)).chain((0..parity).map(|index| id(1, index)));
+        Self {
+            instances: Arc::new(ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect()),
+            in_flight: Arc::default(),
+            log: Arc::default(),
+        }
+    }
+
+    pub fn set(&self, instance: InstanceId, state: State) {
+        self.instances[&instance].send_replace(state);
+    }
+
+    pub fn pools(&self) -> Vec<Vec<String>> {
+        let mut pools: Vec<Vec<String>> = Vec::new();
+        for id in self.instances.keys() {
+            pools.resize(pools.len().max(usize::from(id.pool.0) + 1), Vec::new());
+            pools[usize::from(id.pool.0)].push(format!("memory-{}-{}", id.pool.0, id.index));
+        }
+        pools
+    }
+
+    async fn served(&self, id: InstanceId) -> Result<(), Failure> {
+        let mut state = self.instances[&id].subscribe();
+        loop {
+            let now = *state.borrow_and_update();
+            match now {
+                State::Well(service) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(service) => return Ok(()),
+                        _ = state.changed() => {}
+                    }
+                }
+                State::Frozen => state.changed().await.unwrap(),
+                State::Dead => return Err(Failure::new(FailureKind::Unreachable, "dead")),
+                State::Broken => return Err(Failure::new(FailureKind::InstanceError, "broken")),
+            }
+        }
+    }
+}
+
+struct InFlight(Arc<AtomicUsize>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Transport for Memory {
+    async fn infer(&self, instance: InstanceId, input: Arc<Input>) -> Outcome<Output> {
+        self.log.lock().push(instance);
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        let _guard = InFlight(Arc::clone(&self.in_flight));
+        self.served(instance).await?;
+        let values = input.tensors[0].f32s().unwrap();
+        let out: Vec<f32> = values.chunks(INPUTS).flat_map(linear).collect();
+        let tensor = Tensor::from_f32("output", vec![input.rows, OUTPUTS], &out).unwrap();
+        Ok(Output { tensors: vec![tensor], confidence: 1.0 })
+    }
+
+    async fn ready(&self, instance: InstanceId) -> bool {
+        let mut state = self.instances[&instance].subscribe();
+        loop {
+            let now = *state.borrow_and_update();
+            match now {
+                State::Well(_) | State::Broken => return true,
+                State::Dead => return false,
+                State::Frozen => state.changed().await.unwrap(),
+            }
+        }
+    }
+}

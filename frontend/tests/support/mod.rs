@@ -1,0 +1,148 @@
+//! A repository of exactly linear models, configurations for it, and a client.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test support")]
+
+pub mod memory;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use parapet_encoder::{CodeSpec, EncoderKind};
+use parapet_frontend::config::{ConfigError, FrontendConfig};
+use parapet_onnx::linear_model;
+use parapet_open_inference::Datatype;
+use parapet_repository::{CodeMetadata, ModelToml, Platform, TensorSpec};
+
+pub const INPUTS: usize = 4;
+pub const OUTPUTS: usize = 3;
+const WEIGHTS: [f32; INPUTS * OUTPUTS] = [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
+
+/// What the model `linear` answers for one sample.
+pub fn linear(sample: &[f32]) -> Vec<f32> {
+    WEIGHTS.chunks(INPUTS).map(|row| row.iter().zip(sample).map(|(w, x)| w * x).sum()).collect()
+}
+
+/// Models `linear` and, since a linear model is its own parity model for the sum code, `linear-parity` (k = 2).
+pub fn repository() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    add_model(root.path(), "linear", None);
+    add_parity_model(root.path(), "linear-parity", 2);
+    root
+}
+
+pub fn add_parity_model(root: &Path, name: &str, k: usize) {
+    let spec = CodeSpec { encoder: EncoderKind::Sum, k, r: 1, generator: None };
+    add_model(root, name, Some(CodeMetadata { deployed: "linear".to_owned(), row: 0, spec }));
+}
+
+pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {
+    let tensor =
+        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    let model = ModelToml {
+        name: name.to_owned(),
+        platform: Platform::OnnxRuntime,
+        inputs: vec![tensor("input", INPUTS)],
+        outputs: vec![tensor("output", OUTPUTS)],
+        code,
+        training: toml::Table::new(),
+    };
+    model.save(&root.join(name)).unwrap();
+    fs::create_dir_all(root.join(name).join("1")).unwrap();
+    let file = linear_model(&[INPUTS], &WEIGHTS, &[0.0; OUTPUTS]).unwrap();
+    fs::write(root.join(name).join("1/model.onnx"), file).unwrap();
+}
+
+/// `[[models]]` with no strategy.
+pub fn plain_toml(repository: &Path, instances: &[SocketAddr], extra: &str) -> String {
+    format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nmax_body_bytes = 100000\ndrain_grace_ms = 3000\n\
+         [repository]\npath = {repository:?}\n\
+         [[models]]\nname = \"linear\"\ninstances = {}\n{extra}\n\
+         [models.health]\ninterval_ms = 200\nrecovery_interval_ms = 50\ntimeout_ms = 300\n",
+        list(instances),
+    )
+}
+
+/// The same with the coded strategy, k = 2, and a fixed hold-back.
+pub fn coded_toml(repository: &Path, deployed: &[SocketAddr], parity: &[SocketAddr], extra: &str) -> String {
+    format!(
+        "{}\n[models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\nhold_back = {{ fixed_ms = 30 }}\n\
+         audit_every = 1\n\
+         [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = {}\n",
+        plain_toml(repository, deployed, extra),
+        list(parity),
+    )
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    let quoted: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+pub fn config(text: &str) -> Result<FrontendConfig, ConfigError> {
+    FrontendConfig::parse(Path::new("parapet.toml"), text)
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).expect("a JSON body")
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The first output's values.
+    pub fn values(&self) -> Vec<f32> {
+        let json = self.json();
+        json["outputs"][0]["data"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect()
+    }
+}
+
+/// One request on a connection of its own.
+pub async fn request(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("the server listens");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("host", "test");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+    let response = sender.send_request(request).await.expect("a response");
+    let (parts, body) = response.into_parts();
+    Answer { status: parts.status, headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
+}
+
+pub async fn get(address: SocketAddr, path: &str) -> Answer {
+    request(address, Method::GET, path, &[], b"").await
+}
+
+/// A JSON body for one sample.
+pub fn body(sample: &[f32], parameters: &str) -> String {
+    format!(
+        r#"{{"id":"q","parameters":{{{parameters}}},"inputs":[{{"name":"input","datatype":"FP32","shape":[1,{INPUTS}],"data":{sample:?}}}]}}"#
+    )
+}
+
+pub async fn infer(address: SocketAddr, sample: &[f32], parameters: &str) -> Answer {
+    let body = body(sample, parameters);
+    request(address, Method::POST, "/v2/models/linear/infer", &[], body.as_bytes()).await
+}
+
+pub fn close(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
+}
