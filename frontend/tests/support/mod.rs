@@ -113,7 +113,13 @@ impl Answer {
 }
 
 /// One request on a connection of its own.
-pub async fn request(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub async fn request(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     let stream = tokio::net::TcpStream::connect(address).await.expect("the server listens");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);

@@ -1,0 +1,232 @@
+//! A frontend and real instances over real sockets: the protocol, and every kind of bad input.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Parser as _;
+use http::{Method, StatusCode};
+use parapet_frontend::Frontend;
+use parapet_models::config::Settings;
+use parapet_models::{Config, Instance};
+use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
+use support::{INPUTS, OUTPUTS, close, coded_toml, config, get, infer, linear, repository, request};
+use tokio::sync::oneshot;
+
+const INFER: &str = "/v2/models/linear/infer";
+
+struct Cluster {
+    address: SocketAddr,
+    _instances: Vec<Instance>,
+    shutdown: Option<oneshot::Sender<()>>,
+    stopped: tokio::task::JoinHandle<()>,
+    _repository: tempfile::TempDir,
+}
+
+async fn instance(repository: &std::path::Path, model: &str) -> Instance {
+    let repository = repository.to_str().unwrap();
+    let flags = ["parapet-instance", "--repository", repository, "--listen", "127.0.0.1:0", "--model", model];
+    Instance::start(Config::from_flags(Settings::try_parse_from(flags).unwrap()).unwrap()).await.unwrap()
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let repository = repository();
+        let mut instances = Vec::new();
+        for model in ["linear", "linear", "linear-parity"] {
+            instances.push(instance(repository.path(), model).await);
+        }
+        let addresses: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+        let text = coded_toml(repository.path(), &addresses[..2], &addresses[2..], "max_rows = 8");
+        let frontend = Frontend::bind(config(&text).unwrap()).await.unwrap();
+        let address = frontend.address().unwrap();
+        let (shutdown, asked) = oneshot::channel();
+        let stopped = tokio::spawn(async move {
+            frontend.run(async move { drop(asked.await) }).await;
+        });
+        let cluster = Self {
+            address,
+            _instances: instances,
+            shutdown: Some(shutdown),
+            stopped,
+            _repository: repository,
+        };
+        cluster.wait_until_ready().await;
+        cluster
+    }
+
+    async fn wait_until_ready(&self) {
+        for _ in 0..100 {
+            if get(self.address, "/v2/health/ready").await.status == StatusCode::OK {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not ready within 2 s");
+    }
+
+    async fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> support::Answer {
+        request(self.address, Method::POST, path, headers, body).await
+    }
+
+    /// The error object's text; the status must be `status`.
+    async fn refused(&self, headers: &[(&str, &str)], body: &[u8], status: u16) -> String {
+        let answer = self.post(INFER, headers, body).await;
+        assert_eq!(answer.status.as_u16(), status, "{:?}", answer.body);
+        answer.json()["error"].as_str().expect("the protocol's error object").to_owned()
+    }
+}
+
+#[tokio::test]
+async fn answers_json_with_provenance() {
+    let cluster = Cluster::start().await;
+    let sample = [1.0, 2.0, 3.0, 4.0];
+    let answer = infer(cluster.address, &sample, "").await;
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    assert!(close(&answer.values(), &linear(&sample)));
+    let json = answer.json();
+    assert_eq!((json["model_name"].as_str(), json["model_version"].as_str()), (Some("linear"), Some("1")));
+    assert_eq!((json["id"].as_str(), json["parameters"]["provenance"].as_str()), (Some("q"), Some("exact")));
+    assert_eq!(json["parameters"]["confidence"].as_f64(), Some(1.0));
+    assert_eq!(answer.header("parapet-provenance"), Some("exact"));
+    assert!(answer.header("x-request-id").is_some_and(|id| id.len() == 16));
+}
+
+#[tokio::test]
+async fn answers_binary_in_and_out_and_keeps_the_request_id() {
+    let cluster = Cluster::start().await;
+    let samples = [1.0, 0.0, -1.0, 2.5, 0.0, 1.0, 1.0, 1.0];
+    let input = Tensor::from_f32("input", vec![2, INPUTS], &samples).unwrap();
+    let mut request = InferRequest { inputs: vec![input], ..InferRequest::default() };
+    request.ask_binary_outputs();
+    let encoded = encode_request(&request, Encoding::Binary).unwrap();
+    let length = encoded.header_length.unwrap().to_string();
+    let headers = [("inference-header-content-length", length.as_str()), ("x-request-id", "mine-7")];
+    let answer = cluster.post(INFER, &headers, &encoded.body).await;
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    assert_eq!(answer.header("x-request-id"), Some("mine-7"));
+    let header_length = answer.header("inference-header-content-length").unwrap().parse().unwrap();
+    let response = decode_response(answer.body.clone(), Some(header_length)).unwrap();
+    assert_eq!(response.outputs[0].shape, [2, OUTPUTS]);
+    let expected: Vec<f32> = samples.chunks(INPUTS).flat_map(linear).collect();
+    assert!(close(&response.outputs[0].f32s().unwrap(), &expected));
+}
+
+#[tokio::test]
+async fn says_what_it_serves() {
+    let cluster = Cluster::start().await;
+    let at = cluster.address;
+    assert_eq!(get(at, "/v2").await.json()["name"], "parapet");
+    assert_eq!(get(at, "/v2/health/live").await.status, StatusCode::OK);
+    let metadata = get(at, "/v2/models/linear").await.json();
+    assert_eq!(metadata["inputs"][0]["shape"], serde_json::json!([-1, INPUTS]));
+    assert_eq!(get(at, "/v2/models/linear/versions/1").await.status, StatusCode::OK);
+    assert_eq!(get(at, "/v2/models/linear/ready").await.status, StatusCode::OK);
+    assert_eq!(get(at, "/v2/models/linear/versions/1/ready").await.status, StatusCode::OK);
+    for path in
+        ["/v2/models/other", "/v2/models/linear/versions/2", "/v2/models/linear/versions/2/ready", "/v3"]
+    {
+        let answer = get(at, path).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        assert!(answer.json()["error"].is_string(), "{path}");
+    }
+    let answer = get(at, INFER).await;
+    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(answer.json()["error"].is_string());
+}
+
+#[tokio::test]
+async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
+    let cluster = Cluster::start().await;
+    let good = support::body(&[1.0, 1.0, 1.0, 1.0], "");
+    let input = |shape: &str, dtype: &str, data: &str| {
+        format!(r#"{{"inputs":[{{"name":"input","datatype":"{dtype}","shape":{shape},"data":{data}}}]}}"#)
+    };
+    let long_header = [("inference-header-content-length", "100000")];
+    let odd_header = [("inference-header-content-length", "ten")];
+    let gzip = [("content-encoding", "gzip")];
+    let oversized = vec![b' '; 100_001];
+    let past = support::body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
+    let claims =
+        r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1152921504606846976,64],"data":[1]}]}"#;
+    let nan = {
+        let tensor = Tensor::from_f32("input", vec![1, INPUTS], &[0.0, f32::NAN, 0.0, 0.0]).unwrap();
+        let request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
+        encode_request(&request, Encoding::Binary).unwrap()
+    };
+    let nan_length = nan.header_length.unwrap().to_string();
+    let nan_header = [("inference-header-content-length", nan_length.as_str())];
+    let cut = &nan.body[..nan.body.len() - 3];
+    let wrong_shape = input("[1,3]", "FP32", "[1,2,3]");
+    let wrong_count = input("[1,4]", "FP32", "[1,2,3]");
+    let wrong_type = input("[1,4]", "INT32", "[1,2,3,4]");
+    let unknown_type = input("[1,4]", "FP31", "[1,2,3,4]");
+    let huge = input("[1,4]", "FP32", "[1e60,1,1,1]");
+    let other_output = good.replacen(r#""inputs""#, r#""outputs":[{"name":"nothing"}],"inputs""#, 1);
+    let cases: Vec<(&str, &[(&str, &str)], &[u8], u16)> = vec![
+        ("not JSON", &[], b"{", 400),
+        ("empty", &[], b"", 400),
+        ("no inputs", &[], b"{\"inputs\":[]}", 400),
+        ("wrong shape", &[], wrong_shape.as_bytes(), 400),
+        ("wrong number of values", &[], wrong_count.as_bytes(), 400),
+        ("wrong datatype", &[], wrong_type.as_bytes(), 400),
+        ("unknown datatype", &[], unknown_type.as_bytes(), 400),
+        ("a number out of range", &[], huge.as_bytes(), 400),
+        ("a claimed size", &[], claims.as_bytes(), 400),
+        ("unknown output", &[], other_output.as_bytes(), 400),
+        ("NaN", &nan_header, &nan.body, 400),
+        ("too few binary bytes", &nan_header, cut, 400),
+        ("a binary header longer than the body", &long_header, good.as_bytes(), 400),
+        ("a binary header that is no number", &odd_header, good.as_bytes(), 400),
+        ("a content encoding", &gzip, good.as_bytes(), 415),
+        ("an oversized body", &[], &oversized, 413),
+        ("a deadline in the past", &[], past.as_bytes(), 504),
+    ];
+    for (name, headers, body, status) in cases {
+        // Each between two good requests, which share a group with it if it gets into one.
+        let (before, error, after) = tokio::join!(
+            infer(cluster.address, &[1.0, 2.0, 3.0, 4.0], ""),
+            cluster.refused(headers, body, status),
+            infer(cluster.address, &[4.0, 3.0, 2.0, 1.0], ""),
+        );
+        assert!(!error.is_empty() && !error.contains('\n'), "{name}: {error:?}");
+        assert!(close(&before.values(), &linear(&[1.0, 2.0, 3.0, 4.0])), "{name}");
+        assert!(close(&after.values(), &linear(&[4.0, 3.0, 2.0, 1.0])), "{name}");
+    }
+    for path in ["/v2/models/other/infer", "/v2/models/linear/versions/9/infer"] {
+        let answer = cluster.post(path, &[], good.as_bytes()).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND);
+        assert!(answer.json()["error"].is_string());
+    }
+}
+
+#[tokio::test]
+async fn metrics_name_what_happened() {
+    let cluster = Cluster::start().await;
+    for _ in 0..4 {
+        infer(cluster.address, &[1.0, 2.0, 3.0, 4.0], "").await;
+    }
+    cluster.refused(&[], b"{", 400).await;
+    let text = String::from_utf8(get(cluster.address, "/metrics").await.body.to_vec()).unwrap();
+    for expected in [
+        r#"parapet_requests_total{model="linear",outcome="exact"} 4"#,
+        r#"parapet_requests_total{model="linear",outcome="invalid_request"} 1"#,
+        r#"parapet_request_duration_seconds_count{model="linear",provenance="exact"} 4"#,
+        r#"parapet_invariant_violations_total{model="linear",invariant="CG-1"} 0"#,
+        r#"parapet_instance_up{model="linear",pool="deployed""#,
+        "parapet_hold_back_seconds{model=\"linear\"} 0.03",
+    ] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn drains_gracefully() {
+    let mut cluster = Cluster::start().await;
+    cluster.shutdown.take().unwrap().send(()).unwrap();
+    cluster.stopped.await.unwrap();
+    assert!(tokio::net::TcpStream::connect(cluster.address).await.is_err(), "nothing listens any more");
+}
