@@ -68,7 +68,8 @@ async fn shutting_down_answers_what_is_in_flight() {
         async move { client.infer(&request(&[[0.0; 3]])).await }
     });
     let in_flight_line = r#"parapet_instance_requests_in_flight{model="linear"} 1"#;
-    while !client.get("/metrics").await.text().contains(in_flight_line) {}
+    let in_flight_seen = async { while !client.get("/metrics").await.text().contains(in_flight_line) {} };
+    tokio::time::timeout(Duration::from_secs(10), in_flight_seen).await.unwrap();
     let report = instance.shut_down().await;
     assert_eq!(report.aborted, 0);
     assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
