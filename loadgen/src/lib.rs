@@ -6,6 +6,12 @@
 //!
 //! - [`schedule`]: planned times from a seed; pure.
 //! - [`payload`]: rows of an image file as request bodies, encoded before the run.
+//! - [`target`]: the server under load, behind the trait [`target::Transport`].
+//! - [`run`]: sends each request on time and records what came of it; generic over pacing and transport.
+//! - [`report`]: from records to figures; pure, and what other programs read.
 
 pub mod payload;
+pub mod report;
+pub mod run;
 pub mod schedule;
+pub mod target;
