@@ -1,6 +1,6 @@
 //! The program against a server in this process.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -2,6 +2,8 @@
 //!
 //! The first pixel of an image is its class, so that the server knows the right answer.
 
+#![allow(clippy::unwrap_used, dead_code, reason = "tests; each uses a part")]
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
