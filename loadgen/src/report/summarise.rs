@@ -118,3 +118,97 @@ fn errors(records: &[Record]) -> BTreeMap<String, usize> {
     }
     errors
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::WireEncoding;
+    use crate::schedule::Arrivals;
+    use crate::target::{Answer, Failure};
+
+    fn settings() -> Settings {
+        Settings {
+            target: "http://localhost:8000".to_owned(),
+            model: "digits".to_owned(),
+            seed: 1,
+            arrivals: Arrivals::Poisson,
+            rate: 10.0,
+            timeout_ms: 50,
+            encoding: WireEncoding::Binary,
+            allow_approximate: None,
+            deadline_ms: None,
+            images: "images".to_owned(),
+            labels: None,
+        }
+    }
+
+    fn record(planned_us: u64, done_us: Option<u64>, outcome: Option<Outcome>) -> Record {
+        let sent_us = done_us.map(|_| planned_us + 1_000);
+        Record { planned_us, sent_us, done_us, outcome, row: 0, label: Some(7) }
+    }
+
+    fn answered(class: usize) -> Option<Outcome> {
+        let provenance = Provenance::Exact;
+        Some(Outcome::Answered(Answer { provenance, confidence: Some(0.5), class: Some(class) }))
+    }
+
+    fn report() -> RunReport {
+        let records = vec![
+            record(0, Some(4_000), answered(7)),
+            record(1_000, Some(3_000), Some(Outcome::Failed(Failure::Status(429)))),
+            record(2_000, Some(12_000), answered(8)),
+            record(3_000, None, None),
+            record(90_000, None, None),
+        ];
+        let (sending_ended, ended) = (Duration::from_millis(10), Duration::from_millis(20));
+        summarise(settings(), &Recording { records, sending_ended, ended, partial: true })
+    }
+
+    #[test]
+    fn a_fast_failure_is_no_fast_answer() {
+        let RunReport { latency, counts, accuracy, .. } = report();
+        let all = latency.all.unwrap();
+        assert_eq!(all.count, 4, "due were all but the one at 90 ms");
+        assert!(all.p90 >= 50.0 && latency.answered.unwrap().max < 12.1);
+        assert_eq!((counts.planned, counts.sent, counts.failed, counts.unsent), (5, 3, 1, 2));
+        assert_eq!(accuracy.unwrap().accuracy, 0.5);
+    }
+
+    #[test]
+    fn nothing_at_all_makes_a_report() {
+        let time = Duration::ZERO;
+        let nothing = Recording { records: vec![], sending_ended: time, ended: time, partial: true };
+        let report = summarise(settings(), &nothing);
+        assert!(report.latency.all.is_none() && report.provenance.is_empty());
+        assert_eq!(report.answered_per_s, 0.0);
+    }
+
+    /// Other programs read these names: a change needs a new [`SCHEMA`].
+    #[test]
+    fn the_schema_is_what_it_says() {
+        let value = serde_json::to_value(report()).unwrap();
+        let keys = |pointer: &str| -> Vec<String> {
+            value.pointer(pointer).unwrap().as_object().unwrap().keys().cloned().collect()
+        };
+        assert_eq!(value["schema"], "parapet-loadgen/run/1");
+        let mut top = keys("");
+        top.sort();
+        let expected = "accuracy answered_per_s counts elapsed_s errors lag latency partial provenance schema service \
+                        settings time_to_failure valid";
+        assert_eq!(top.join(" "), expected);
+        for (pointer, expected) in [
+            ("/counts", "answered failed planned sent unanswered unsent"),
+            ("/latency", "all answered"),
+            ("/latency/answered", "count max mean p50 p90 p99 p99_5 p99_9"),
+            ("/provenance/exact", "accuracy count latency mean_confidence share"),
+            ("/accuracy", "accuracy correct judged"),
+            ("/lag", "limit max p50 p99"),
+            ("/errors", "http-429"),
+        ] {
+            let mut found = keys(pointer);
+            found.sort();
+            assert_eq!(found.join(" "), expected, "{pointer}");
+        }
+        assert_eq!(serde_json::from_value::<RunReport>(value).unwrap(), report());
+    }
+}

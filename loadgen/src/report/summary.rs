@@ -8,14 +8,9 @@ const MAX_US: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// An empty histogram of microseconds.
+#[allow(clippy::expect_used, reason = "the arguments are constants in the range that the library documents")]
 pub(crate) fn histogram() -> Histogram<u64> {
-    // The bounds are constants that the library takes; a histogram that grows serves as well.
-    Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS).unwrap_or_else(|_| growing())
-}
-
-#[allow(clippy::expect_used, reason = "constant arguments in the range that the library documents")]
-fn growing() -> Histogram<u64> {
-    Histogram::new(SIGNIFICANT_DIGITS).expect("3 significant digits are allowed")
+    Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS).expect("bounds and digits are allowed")
 }
 
 /// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).

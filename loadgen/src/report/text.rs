@@ -38,7 +38,7 @@ impl Display for Text<'_> {
 
 fn times(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
     let columns = ["count", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
-    write!(out, "{:<24}", "time in ms")?;
+    write!(out, "{:<26}", "time in ms")?;
     columns.iter().try_for_each(|column| write!(out, "{column:>10}"))?;
     writeln!(out)?;
     line(out, "latency, answered", report.latency.answered)?;
@@ -52,7 +52,7 @@ fn times(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
 
 fn line(out: &mut Formatter<'_>, name: &str, summary: Option<Summary>) -> fmt::Result {
     let Some(Summary { count, mean, p50, p90, p99, p99_5, p99_9, max }) = summary else { return Ok(()) };
-    write!(out, "{name:<24} {count:>9}")?;
+    write!(out, "{name:<26}{count:>10}")?;
     [p50, mean, p90, p99, p99_5, p99_9, max].iter().try_for_each(|time| write!(out, "{time:>10.3}"))?;
     writeln!(out)
 }
@@ -61,7 +61,7 @@ fn answers(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
     if report.provenance.is_empty() {
         return Ok(());
     }
-    writeln!(out, "{:<24}{:>10}{:>10}{:>12}{:>12}", "answers", "count", "share", "accuracy", "confidence")?;
+    writeln!(out, "{:<26}{:>10}{:>10}{:>12}{:>12}", "answers", "count", "share", "accuracy", "confidence")?;
     let accuracy = |accuracy: Option<Accuracy>| {
         accuracy.map_or("-".to_owned(), |figures| format!("{:.2} %", 100.0 * figures.accuracy))
     };
@@ -69,10 +69,10 @@ fn answers(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
         let share = format!("{:.2} %", 100.0 * answers.share);
         let confidence = answers.mean_confidence.map_or("-".to_owned(), |mean| format!("{mean:.3}"));
         let correct = accuracy(answers.accuracy);
-        writeln!(out, "  {provenance:<22}{:>10}{share:>10}{correct:>12}{confidence:>12}", answers.count)?;
+        writeln!(out, "  {provenance:<24}{:>10}{share:>10}{correct:>12}{confidence:>12}", answers.count)?;
     }
     let (count, correct) = (report.counts.answered, accuracy(report.accuracy));
-    writeln!(out, "  {:<22}{count:>10}{:>10}{correct:>12}\n", "all", "")
+    writeln!(out, "  {:<24}{count:>10}{:>10}{correct:>12}\n", "all", "")
 }
 
 fn verdict(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! Progress on standard error: a bar on a terminal, a line each second elsewhere.
 
 use std::convert::Infallible;
+use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +23,9 @@ pub(crate) async fn show(progress: &Progress) -> Infallible {
         ticks.tick().await;
         let snapshot = progress.snapshot();
         if bar.is_hidden() {
-            eprintln!("sent {}/{}  {}", snapshot.sent, snapshot.planned, message(&snapshot));
+            let (sent, planned) = (snapshot.sent, snapshot.planned);
+            // Nobody may be reading; the run goes on.
+            let _ = writeln!(std::io::stderr(), "sent {sent}/{planned}  {}", message(&snapshot));
         } else {
             bar.set_position(snapshot.sent as u64);
             bar.set_message(message(&snapshot));

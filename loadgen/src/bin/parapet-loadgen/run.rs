@@ -104,8 +104,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         let recording = drive(&plan, transport).await.map_err(failed)?;
         Ok((report::summarise(settings(args), &recording), recording))
     })?;
-    print!("{}", Text(&report));
-    write_files(args, &report, &recording).map_err(failed)?;
+    // Whichever of the two fails, the other has its figures: a run can be long.
+    let written = write_files(args, &report, &recording);
+    let shown = write!(std::io::stdout(), "{}", Text(&report));
+    written.map_err(failed)?;
+    shown.context("cannot write the summary to standard output").map_err(failed)?;
     Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
