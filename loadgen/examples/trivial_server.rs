@@ -2,6 +2,7 @@
 //! against it. Prints its address; serves a model `trivial` that takes 784 values.
 
 use std::convert::Infallible;
+use std::net::Ipv4Addr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -15,9 +16,10 @@ use parapet_open_inference::{
     Datatype, Encoded, HEADER_CONTENT_LENGTH, InferResponse, ModelMetadata, Tensor, TensorMetadata,
     encode_response,
 };
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 const CLASSES: usize = 10;
+const BACKLOG: u32 = 4096;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
@@ -33,7 +35,11 @@ async fn main() -> anyhow::Result<()> {
     let response =
         InferResponse { model_name: "trivial".to_owned(), outputs: vec![scores], ..InferResponse::default() };
     let answer = encode_response(&response, |_| true)?;
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    // The default backlog of 128 overflows when this process is stopped under load, and connections that the kernel then
+    // drops come again only after a second: that would be measured instead of the stop.
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = socket.listen(BACKLOG)?;
     println!("http://{}", listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
