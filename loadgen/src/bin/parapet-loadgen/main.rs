@@ -1,0 +1,36 @@
+//! `parapet-loadgen`: measures a prediction server under an open-loop load.
+//!
+//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
+//! by Ctrl-C with a partial report.
+
+mod display;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures a prediction server under an open-loop load.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send requests at planned times and report latency, errors and accuracy
+    Run(run::Args),
+}
+
+fn main() -> ExitCode {
+    let Cli { command: Command::Run(args) } = Cli::parse();
+    match run::run(&args) {
+        Ok(code) => code,
+        Err(run::Error { code, cause }) => {
+            eprintln!("parapet-loadgen: {cause:#}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! `parapet-loadgen run`.
+
+use std::convert::Infallible;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use clap::ArgAction;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
+use parapet_loadgen::report::{self, RunReport, Settings, Text};
+use parapet_loadgen::run::{Plan, Progress, Recording, Stop, ThreadPacer};
+use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
+use parapet_loadgen::target::{HttpTransport, TargetUrl};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::display;
+
+/// How long the check of the target before the run may take.
+const CHECK_LIMIT: Duration = Duration::from_secs(5);
+const DEFAULT_DURATION_S: f64 = 10.0;
+const BAD_INPUT: u8 = 2;
+const FAILED: u8 = 1;
+const INTERRUPTED: u8 = 130;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Server under load, http://host:port
+    #[arg(long)]
+    target: String,
+    /// Model to ask
+    #[arg(long)]
+    model: String,
+    /// IDX file of images to send, plain or .gz
+    #[arg(long)]
+    images: PathBuf,
+    /// IDX file of their classes, to report accuracy
+    #[arg(long)]
+    labels: Option<PathBuf>,
+    /// Mean requests/s
+    #[arg(long, allow_negative_numbers = true)]
+    rate: f64,
+    /// How requests are spread over time: constant or poisson
+    #[arg(long, default_value_t = Arrivals::Poisson)]
+    arrivals: Arrivals,
+    /// Seconds to send for [default: 10]
+    #[arg(long, allow_negative_numbers = true, conflicts_with = "requests")]
+    duration: Option<f64>,
+    /// Requests to send, instead of --duration
+    #[arg(long)]
+    requests: Option<usize>,
+    /// Seed of the schedule and of the order of rows
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Form of the tensors: binary or json
+    #[arg(long, default_value_t = WireEncoding::Binary)]
+    encoding: WireEncoding,
+    /// Milliseconds after which a request is given up
+    #[arg(long, default_value_t = 5000)]
+    timeout_ms: u64,
+    /// Whether to take reconstructed answers [default: the server decides]
+    #[arg(long, action = ArgAction::Set)]
+    allow_approximate: Option<bool>,
+    /// Milliseconds that the server has for each request [default: the server decides]
+    #[arg(long)]
+    deadline_ms: Option<u64>,
+    /// Threads that send and receive
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write a line for each request as CSV
+    #[arg(long)]
+    csv: Option<PathBuf>,
+    /// Write the latency distribution in HdrHistogram's text form
+    #[arg(long)]
+    hgrm: Option<PathBuf>,
+}
+
+/// An error with its exit code.
+pub(crate) struct Error {
+    pub(crate) code: u8,
+    pub(crate) cause: anyhow::Error,
+}
+
+fn failed(cause: anyhow::Error) -> Error {
+    Error { code: FAILED, cause }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(args.threads.max(1))
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+        .map_err(failed)?;
+    allow_many_connections();
+    let (report, recording) = runtime.block_on(async {
+        let (plan, transport) = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
+        let recording = drive(&plan, transport).await.map_err(failed)?;
+        Ok((report::summarise(settings(args), &recording), recording))
+    })?;
+    // Whichever of the two fails, the other has its figures: a run can be long.
+    let written = write_files(args, &report, &recording);
+    let shown = write!(std::io::stdout(), "{}", Text(&report));
+    written.map_err(failed)?;
+    shown.context("cannot write the summary to standard output").map_err(failed)?;
+    Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Checks all that was given, and the target last.
+async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
+    ensure!(args.timeout_ms > 0, "timeout 0 leaves no time for an answer; give a positive --timeout-ms");
+    ensure!(
+        args.deadline_ms != Some(0),
+        "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
+    );
+    for path in [&args.json, &args.csv, &args.hgrm].into_iter().flatten() {
+        check_writable(path)?;
+    }
+    let schedule = Schedule::plan(args.arrivals, args.rate, length(args)?, args.seed)?;
+    let rows = Rows::load(&args.images, args.labels.as_deref())?;
+    let target: TargetUrl = args.target.parse()?;
+    let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
+    let options = RequestOptions {
+        encoding: args.encoding,
+        allow_approximate: args.allow_approximate,
+        deadline: args.deadline_ms.map(Duration::from_millis),
+    };
+    let bodies = Bodies::encode(&rows, &metadata, options, schedule.len(), args.seed)?;
+    let plan = Plan {
+        schedule: Arc::new(schedule),
+        bodies: Arc::new(bodies),
+        timeout: Duration::from_millis(args.timeout_ms),
+    };
+    Ok((plan, HttpTransport::new(&target, address, &args.model)?))
+}
+
+fn length(args: &Args) -> anyhow::Result<Length> {
+    if let Some(requests) = args.requests {
+        return Ok(Length::Requests(requests));
+    }
+    let seconds = args.duration.unwrap_or(DEFAULT_DURATION_S);
+    Duration::try_from_secs_f64(seconds).map(Length::Duration).map_err(|_| {
+        anyhow!("duration {seconds} is no time; give --duration as a positive number of seconds")
+    })
+}
+
+fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "{}: its folder does not exist; make it first", path.display());
+    ensure!(!path.is_dir(), "{}: is a folder; give the path of a file", path.display());
+    Ok(())
+}
+
+async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recording> {
+    let progress = Arc::new(Progress::new(&plan.schedule));
+    let stop = Stop::default();
+    let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+    let mut terminations = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let watch = async {
+        let mut next = async || {
+            tokio::select! { _ = interrupts.recv() => {}, _ = terminations.recv() => {} }
+        };
+        next().await;
+        eprintln!("ending: waiting for the answers that are still out; once more to leave at once");
+        stop.sending.cancel();
+        next().await;
+        stop.waiting.cancel();
+        std::future::pending::<Infallible>().await
+    };
+    let run = parapet_loadgen::run::run(plan, Arc::new(transport), ThreadPacer, Arc::clone(&progress), &stop);
+    tokio::select! {
+        recording = run => recording.context("cannot pace requests"),
+        never = watch => match never {},
+        never = display::show(&progress) => match never {},
+    }
+}
+
+fn settings(args: &Args) -> Settings {
+    Settings {
+        target: args.target.clone(),
+        model: args.model.clone(),
+        seed: args.seed,
+        arrivals: args.arrivals,
+        rate: args.rate,
+        timeout_ms: args.timeout_ms,
+        encoding: args.encoding,
+        allow_approximate: args.allow_approximate,
+        deadline_ms: args.deadline_ms,
+        images: args.images.display().to_string(),
+        labels: args.labels.as_ref().map(|path| path.display().to_string()),
+    }
+}
+
+fn write_files(args: &Args, report: &RunReport, recording: &Recording) -> anyhow::Result<()> {
+    if let Some(path) = &args.json {
+        write_file(path, |out| {
+            serde_json::to_writer_pretty(&mut *out, report)?;
+            writeln!(out)
+        })?;
+    }
+    if let Some(path) = &args.csv {
+        write_file(path, |out| report::write_csv(out, &recording.records))?;
+    }
+    if let Some(path) = &args.hgrm {
+        write_file(path, |out| report::write_hgrm(out, &report::latency_histogram(&recording.records)))?;
+    }
+    Ok(())
+}
+
+/// Writes under another name first: a file of that name is whole.
+fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let whole = || {
+        let mut out = BufWriter::new(std::fs::File::create(&part)?);
+        write(&mut out)?;
+        out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        std::fs::rename(&part, path)
+    };
+    whole().with_context(|| format!("{}: cannot write it", path.display()))
+}
+
+/// Every request in flight has a connection; the system's default limit of 1024 open files is soon met.
+fn allow_many_connections() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Refused, connections beyond the limit fail and are counted as such.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}

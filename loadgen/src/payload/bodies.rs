@@ -1,0 +1,214 @@
+//! Request bodies.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parapet_open_inference::{
+    Datatype, Encoding, InferRequest, ModelMetadata, ProtocolError, Tensor, encode_request,
+};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha12Rng;
+use serde::{Deserialize, Serialize};
+
+use super::Rows;
+
+/// Most distinct rows that a run sends; it goes round them. Bounds what is held in memory.
+pub const MAX_DISTINCT: usize = 10_000;
+
+/// The ChaCha stream of the order of rows; the schedule has stream 0 of the same seed.
+const ORDER_STREAM: u64 = 1;
+
+/// Form in which inputs and outputs travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WireEncoding {
+    /// Binary tensors.
+    Binary,
+    /// JSON alone.
+    Json,
+}
+
+/// The name is no encoding.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown encoding; use binary or json")]
+pub struct UnknownEncoding;
+
+impl fmt::Display for WireEncoding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Binary => "binary",
+            Self::Json => "json",
+        })
+    }
+}
+
+impl FromStr for WireEncoding {
+    type Err = UnknownEncoding;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEncoding> {
+        match name {
+            "binary" => Ok(Self::Binary),
+            "json" => Ok(Self::Json),
+            _ => Err(UnknownEncoding),
+        }
+    }
+}
+
+/// What every request asks of the server beside the prediction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RequestOptions {
+    /// Form of inputs and outputs.
+    pub encoding: WireEncoding,
+    /// Whether reconstructed answers will do (`allow_approximate`); `None` leaves it to the server.
+    pub allow_approximate: Option<bool>,
+    /// Time that the server has to answer (`timeout`, in microseconds on the wire).
+    pub deadline: Option<Duration>,
+}
+
+/// A payload that the model does not take.
+#[derive(Debug, thiserror::Error)]
+pub enum BodiesError {
+    /// The model has several inputs.
+    #[error("model {model:?} has {inputs} inputs; images can only be sent to a model with one")]
+    Inputs {
+        /// The model.
+        model: String,
+        /// How many inputs it has.
+        inputs: usize,
+    },
+    /// The input is not FP32.
+    #[error(
+        "model {model:?}: input {input:?} is {datatype}; only FP32 inputs can be sent, choose another --model"
+    )]
+    Datatype {
+        /// The model.
+        model: String,
+        /// Its input.
+        input: String,
+        /// The input's type.
+        datatype: Datatype,
+    },
+    /// Samples and input differ in their number of elements.
+    #[error(
+        "model {model:?}: input {input:?} has shape {wanted:?} but the images are {found:?}, another number of elements; \
+         give --images that fit the model"
+    )]
+    Shape {
+        /// The model.
+        model: String,
+        /// Its input.
+        input: String,
+        /// The shape in the metadata.
+        wanted: Vec<i64>,
+        /// Shape of one sample.
+        found: Vec<usize>,
+    },
+    /// The protocol cannot carry the request.
+    #[error("a row cannot be encoded: {0}")]
+    Protocol(#[from] ProtocolError),
+}
+
+/// A request body, ready to be sent.
+#[derive(Debug, Clone)]
+pub struct Body {
+    /// The body.
+    pub bytes: Bytes,
+    /// Length of its JSON part where binary tensors follow.
+    pub header_length: Option<usize>,
+    /// Its content type.
+    pub content_type: &'static str,
+    /// Row of the file that it holds.
+    pub row: usize,
+    /// The row's class, if known.
+    pub label: Option<usize>,
+}
+
+/// Bodies of a run in the order in which they are sent, round and round.
+#[derive(Debug, Clone)]
+pub struct Bodies(Vec<Body>);
+
+impl Bodies {
+    /// Encodes rows for `model` in an order that `seed` fixes: at most [`MAX_DISTINCT`] and no more than `requests`.
+    ///
+    /// # Errors
+    /// [`BodiesError`] when the model's metadata does not ask for one FP32 input of as many elements as a row has.
+    pub fn encode(
+        rows: &Rows,
+        model: &ModelMetadata,
+        options: RequestOptions,
+        requests: usize,
+        seed: u64,
+    ) -> Result<Self, BodiesError> {
+        let (input, shape) = input_of(rows, model)?;
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        let mut random = ChaCha12Rng::seed_from_u64(seed);
+        random.set_stream(ORDER_STREAM);
+        order.shuffle(&mut random);
+        order.truncate(MAX_DISTINCT.min(requests.max(1)));
+        let body = |row: usize| {
+            let tensor = Tensor::from_f32(input, shape.clone(), &rows.sample(row))?;
+            let mut request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
+            options.write_to(&mut request);
+            let encoding = match options.encoding {
+                WireEncoding::Binary => Encoding::Binary,
+                WireEncoding::Json => Encoding::Json,
+            };
+            let encoded = encode_request(&request, encoding)?;
+            let content_type = encoded.content_type();
+            let header_length = encoded.header_length;
+            Ok(Body { bytes: encoded.body, header_length, content_type, row, label: rows.label(row) })
+        };
+        order.into_iter().map(body).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The body of request `index`.
+    pub fn of(&self, index: usize) -> &Body {
+        &self.0[index % self.0.len()]
+    }
+}
+
+impl RequestOptions {
+    fn write_to(self, request: &mut InferRequest) {
+        if self.encoding == WireEncoding::Binary {
+            request.ask_binary_outputs();
+        }
+        if let Some(allow) = self.allow_approximate {
+            request.parameters.insert("allow_approximate".to_owned(), allow.into());
+        }
+        if let Some(deadline) = self.deadline {
+            let micros = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+            request.parameters.insert("timeout".to_owned(), micros.into());
+        }
+    }
+}
+
+/// The model's input and the shape of a request of one sample.
+fn input_of<'a>(rows: &Rows, model: &'a ModelMetadata) -> Result<(&'a str, Vec<usize>), BodiesError> {
+    let [input] = model.inputs.as_slice() else {
+        return Err(BodiesError::Inputs { model: model.name.clone(), inputs: model.inputs.len() });
+    };
+    if input.datatype != Datatype::Fp32 {
+        let (model, input, datatype) = (model.name.clone(), input.name.clone(), input.datatype);
+        return Err(BodiesError::Datatype { model, input, datatype });
+    }
+    // The batch axis comes first, of any length: one sample each here.
+    let axis = |(index, &length): (usize, &i64)| match (index, length) {
+        (0, -1) => Some(1),
+        (_, length) => usize::try_from(length).ok(),
+    };
+    let shape: Option<Vec<usize>> = input.shape.iter().enumerate().map(axis).collect();
+    let elements =
+        |shape: &[usize]| shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
+    match shape {
+        Some(shape) if elements(&shape) == Some(rows.sample_len()) => Ok((&input.name, shape)),
+        _ => Err(BodiesError::Shape {
+            model: model.name.clone(),
+            input: input.name.clone(),
+            wanted: input.shape.clone(),
+            found: rows.shape().to_vec(),
+        }),
+    }
+}

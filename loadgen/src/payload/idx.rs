@@ -1,0 +1,156 @@
+//! The IDX format of MNIST: two zero bytes, element type, number of axes, their lengths (big-endian), the elements.
+//!
+//! Source: <https://yann.lecun.com/exdb/mnist/>. Only unsigned bytes (type 8) are read. The trainer has a reader of its
+//! own: it comes with the library that it trains with, which nothing here may need.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const UNSIGNED_BYTE: u8 = 8;
+/// Most unpacked bytes read from a file: a small gzip file can unpack to any size.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// The contents of an IDX file of unsigned bytes.
+#[derive(Debug, PartialEq)]
+pub(super) struct Idx {
+    pub(super) dims: Vec<usize>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A file that is not sound IDX.
+#[derive(Debug, thiserror::Error)]
+pub enum IdxError {
+    /// The file cannot be read.
+    #[error("{}: cannot read it: {source}; give the path of an IDX file, plain or .gz", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The compressed contents end early or are damaged.
+    #[error("{}: truncated or damaged gzip file ({source}); fetch it again", path.display())]
+    Gzip {
+        /// The file.
+        path: PathBuf,
+        /// What the decompressor said.
+        source: std::io::Error,
+    },
+    /// More than a payload can sensibly have.
+    #[error("{}: holds more than {MAX_BYTES} bytes unpacked; use a smaller file", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The first bytes are not those of an IDX file.
+    #[error(
+        "{}: not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, number of axes]; check \
+         that it is the right file",
+        path.display()
+    )]
+    Magic {
+        /// The file.
+        path: PathBuf,
+        /// Its first four bytes, or fewer.
+        start: Vec<u8>,
+    },
+    /// The header announces another number of bytes than follow.
+    #[error(
+        "{}: its header {dims:?} announces {wanted} bytes, {found} follow: truncated or damaged; fetch it again",
+        path.display()
+    )]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Axes of the header.
+        dims: Vec<usize>,
+        /// Bytes announced.
+        wanted: u128,
+        /// Bytes found.
+        found: usize,
+    },
+}
+
+/// Reads `path`, gzip-compressed or not (its contents tell, not its name).
+pub(super) fn read_idx(path: &Path) -> Result<Idx, IdxError> {
+    let raw = std::fs::read(path).map_err(|source| IdxError::Read { path: path.to_path_buf(), source })?;
+    if !raw.starts_with(&GZIP_MAGIC) {
+        return parse(path, &raw);
+    }
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(raw.as_slice())
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut unpacked)
+        .map_err(|source| IdxError::Gzip { path: path.to_path_buf(), source })?;
+    if unpacked.len() as u64 > MAX_BYTES {
+        return Err(IdxError::TooLarge { path: path.to_path_buf() });
+    }
+    parse(path, &unpacked)
+}
+
+fn parse(path: &Path, contents: &[u8]) -> Result<Idx, IdxError> {
+    let path = || path.to_path_buf();
+    let [0, 0, UNSIGNED_BYTE, axes @ 1..=u8::MAX, rest @ ..] = contents else {
+        return Err(IdxError::Magic { path: path(), start: contents.iter().copied().take(4).collect() });
+    };
+    let Some((lengths, bytes)) = rest.split_at_checked(4 * usize::from(*axes)) else {
+        let wanted = 4 * u128::from(*axes);
+        return Err(IdxError::Length { path: path(), dims: Vec::new(), wanted, found: rest.len() });
+    };
+    let dims: Vec<usize> = lengths
+        .chunks_exact(4)
+        .map(|length| length.iter().fold(0, |value, &byte| value << 8 | usize::from(byte)))
+        .collect();
+    let wanted = dims.iter().try_fold(1u128, |product, &dim| product.checked_mul(dim as u128));
+    if wanted != Some(bytes.len() as u128) {
+        let (wanted, found) = (wanted.unwrap_or(u128::MAX), bytes.len());
+        return Err(IdxError::Length { path: path(), dims, wanted, found });
+    }
+    Ok(Idx { dims, bytes: bytes.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const SOUND: &[u8] = b"\0\0\x08\x02\0\0\0\x02\0\0\0\x03abcdef";
+
+    fn read(contents: &[u8]) -> Result<Idx, IdxError> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(contents).unwrap();
+        read_idx(file.path())
+    }
+
+    fn gzip(contents: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(contents).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn plain_and_gzip_files_read_the_same() {
+        let expected = Idx { dims: vec![2, 3], bytes: b"abcdef".to_vec() };
+        assert_eq!(read(SOUND).unwrap(), expected);
+        assert_eq!(read(&gzip(SOUND)).unwrap(), expected);
+    }
+
+    #[test]
+    fn broken_files_are_told_apart() {
+        assert!(matches!(read_idx(Path::new("/nowhere/x")), Err(IdxError::Read { .. })));
+        assert!(matches!(read(b""), Err(IdxError::Magic { .. })));
+        assert!(matches!(read(b"\0\0\x0d\x01\0\0\0\0"), Err(IdxError::Magic { .. })));
+        assert!(matches!(read(b"\0\0\x08\x03\0\0"), Err(IdxError::Length { found: 2, .. })));
+        assert!(matches!(read(&SOUND[..17]), Err(IdxError::Length { wanted: 6, found: 5, .. })));
+        assert!(matches!(
+            read(b"\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+            Err(IdxError::Length { .. })
+        ));
+        let packed = gzip(SOUND);
+        assert!(matches!(read(&packed[..packed.len() - 9]), Err(IdxError::Gzip { .. })));
+    }
+}

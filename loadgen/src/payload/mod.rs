@@ -1,0 +1,9 @@
+//! What is sent: samples as request bodies, all encoded before the run so that sending costs next to nothing.
+
+mod bodies;
+mod idx;
+mod rows;
+
+pub use bodies::{Bodies, BodiesError, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
+pub use idx::IdxError;
+pub use rows::{Rows, RowsError};

@@ -1,0 +1,148 @@
+//! From records to figures.
+//!
+//! [`RunReport`] is what `--json` writes and what other programs read; its [`SCHEMA`] changes when a field's meaning does.
+//! Times are milliseconds throughout. How requests count:
+//!
+//! - `answered`: status 200 with a prediction. `failed`: any other end (an error status, shed requests among them, or a
+//!   lost connection). `unanswered`: neither within the timeout, nor before the run was ended. `unsent`: never sent,
+//!   because the run was ended first. The four make `planned`.
+//! - `latency.answered` holds answers only. `latency.all` holds every request that was due, and one without an answer
+//!   counts as the timeout, or as what it really took where that is longer: a server that fails fast does not look fast.
+
+mod csv;
+mod hgrm;
+mod lag;
+mod summarise;
+mod summary;
+mod text;
+
+pub use csv::write_csv;
+pub use hgrm::write_hgrm;
+pub use lag::{LagReport, lag_limit_ms};
+pub use summarise::{latency_histogram, summarise};
+pub use summary::Summary;
+pub(crate) use summary::histogram;
+pub use text::Text;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::WireEncoding;
+use crate::schedule::Arrivals;
+use crate::target::Provenance;
+
+/// Name and version of [`RunReport`]'s form.
+pub const SCHEMA: &str = "parapet-loadgen/run/1";
+
+/// A run's figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Whether the generator kept its schedule, so that the figures say something about the server.
+    pub valid: bool,
+    /// Whether the run was ended before its schedule was.
+    pub partial: bool,
+    /// What was asked for.
+    pub settings: Settings,
+    /// Seconds from the start to the last answer.
+    pub elapsed_s: f64,
+    /// Answers for each second of `elapsed_s`.
+    pub answered_per_s: f64,
+    /// What became of the requests.
+    pub counts: Counts,
+    /// Time from the planned send.
+    pub latency: Latency,
+    /// Time of answered requests from the actual send; absent without answers.
+    pub service: Option<Summary>,
+    /// Time from the planned send until a request failed; absent without failures.
+    pub time_to_failure: Option<Summary>,
+    /// Answers by how they came about; only kinds that occurred.
+    pub provenance: BTreeMap<Provenance, Answers>,
+    /// Accuracy over all answers; absent where no class is known.
+    pub accuracy: Option<Accuracy>,
+    /// Failed requests by kind: `http-STATUS`, `connect`, `connection-lost`, `invalid-answer`.
+    pub errors: BTreeMap<String, usize>,
+    /// How late requests were sent.
+    pub lag: LagReport,
+}
+
+/// What a run was asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Server.
+    pub target: String,
+    /// Model.
+    pub model: String,
+    /// Seed of the schedule and of the order of rows.
+    pub seed: u64,
+    /// Arrival process.
+    pub arrivals: Arrivals,
+    /// Mean requests/s.
+    pub rate: f64,
+    /// Timeout of each request from its actual send.
+    pub timeout_ms: u64,
+    /// Form of the tensors.
+    pub encoding: WireEncoding,
+    /// Request parameter `allow_approximate`, if sent.
+    pub allow_approximate: Option<bool>,
+    /// Deadline that requests carried, if they did.
+    pub deadline_ms: Option<u64>,
+    /// File of the rows that were sent.
+    pub images: String,
+    /// File of their classes, if given.
+    pub labels: Option<String>,
+}
+
+/// What became of the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// In the schedule.
+    pub planned: usize,
+    /// Sent.
+    pub sent: usize,
+    /// Answered with a prediction.
+    pub answered: usize,
+    /// Ended otherwise.
+    pub failed: usize,
+    /// Sent, but not ended within the timeout or the run.
+    pub unanswered: usize,
+    /// Never sent.
+    pub unsent: usize,
+}
+
+/// Latencies from the planned send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Of answered requests; absent without any.
+    pub answered: Option<Summary>,
+    /// Of all requests that were due; those without an answer count as the timeout.
+    pub all: Option<Summary>,
+}
+
+/// Answers of one provenance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// How many.
+    pub count: usize,
+    /// Share of all answers, `0.0..=1.0`.
+    pub share: f64,
+    /// Their latency from the planned send.
+    pub latency: Summary,
+    /// Their accuracy; absent where no class is known.
+    pub accuracy: Option<Accuracy>,
+    /// Mean of the confidences that the server gave; absent where it gave none.
+    pub mean_confidence: Option<f64>,
+}
+
+/// How often the top class was the row's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// Answers whose class and row's class are known.
+    pub judged: usize,
+    /// Those where they agree.
+    pub correct: usize,
+    /// `correct / judged`.
+    pub accuracy: f64,
+}

@@ -1,0 +1,59 @@
+//! Percentiles.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Longest time told apart: an hour; longer ones count as that.
+const MAX_US: u64 = 3_600_000_000;
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// An empty histogram of microseconds.
+#[allow(clippy::expect_used, reason = "the arguments are constants in the range that the library documents")]
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS).expect("bounds and digits are allowed")
+}
+
+/// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of samples.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.5th percentile.
+    pub p99_5: f64,
+    /// 99.9th percentile.
+    pub p99_9: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of microseconds; `None` without samples.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let quantile = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Self {
+            count: histogram.len(),
+            mean: histogram.mean() / 1e3,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p99_5: quantile(0.995),
+            p99_9: quantile(0.999),
+            max: histogram.max() as f64 / 1e3,
+        })
+    }
+
+    /// Of an iterator of microseconds; `None` if it is empty.
+    pub(super) fn of_micros(times: impl Iterator<Item = u64>) -> Option<Self> {
+        let mut histogram = histogram();
+        times.for_each(|time| histogram.saturating_record(time));
+        Self::of(&histogram)
+    }
+}

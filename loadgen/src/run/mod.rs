@@ -1,0 +1,100 @@
+//! A run: every request sent at its planned time, and what came of it.
+//!
+//! Open loop: no request waits for another one's answer, and there is no bound on requests in flight but the schedule's
+//! own length and each request's timeout.
+
+mod pacer;
+mod progress;
+mod record;
+
+pub use pacer::{Pacer, Release, ThreadPacer};
+pub use progress::{Progress, Snapshot};
+pub use record::{Outcome, Record, Recording};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::payload::Bodies;
+use crate::schedule::Schedule;
+use crate::target::Transport;
+
+/// How a run ends before its schedule does.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    /// Send no more; wait for the answers that are still out.
+    pub sending: CancellationToken,
+    /// Wait no longer either.
+    pub waiting: CancellationToken,
+}
+
+/// What a run sends.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// When.
+    pub schedule: Arc<Schedule>,
+    /// What.
+    pub bodies: Arc<Bodies>,
+    /// How long each request may take from its actual send.
+    pub timeout: Duration,
+}
+
+/// Sends `plan` through `transport`, and returns the records of all its requests.
+///
+/// # Errors
+/// When pacing cannot begin, for want of a thread.
+pub async fn run<T: Transport, P: Pacer>(
+    plan: &Plan,
+    transport: Arc<T>,
+    pacer: P,
+    progress: Arc<Progress>,
+    stop: &Stop,
+) -> std::io::Result<Recording> {
+    let start = Instant::now();
+    let tasks = TaskTracker::new();
+    let sender = Arc::new(Sender { plan: plan.clone(), transport, progress: Arc::clone(&progress), start });
+    let release = {
+        let (tasks, runtime) = (tasks.clone(), tokio::runtime::Handle::current());
+        move |index| {
+            let sender = Arc::clone(&sender);
+            tasks.spawn_on(async move { sender.send(index).await }, &runtime);
+        }
+    };
+    tokio::select! {
+        paced = pacer.pace(start, Arc::clone(&plan.schedule), Box::new(release)) => paced?,
+        () = stop.sending.cancelled() => {}
+        () = stop.waiting.cancelled() => {}
+    }
+    let sending_ended = start.elapsed();
+    tasks.close();
+    tokio::select! {
+        () = tasks.wait() => {}
+        () = stop.waiting.cancelled() => {}
+    }
+    Ok(progress.finish(sending_ended, start.elapsed()))
+}
+
+struct Sender<T> {
+    plan: Plan,
+    transport: Arc<T>,
+    progress: Arc<Progress>,
+    start: Instant,
+}
+
+impl<T: Transport> Sender<T> {
+    async fn send(&self, index: usize) {
+        let body = self.plan.bodies.of(index);
+        self.progress.sent(index, body, self.start.elapsed());
+        let answer = tokio::time::timeout(self.plan.timeout, self.transport.send(body)).await;
+        let done = self.start.elapsed();
+        let outcome = match answer {
+            Ok(Ok(answer)) => Outcome::Answered(answer),
+            Ok(Err(failure)) => Outcome::Failed(failure),
+            Err(_) => Outcome::TimedOut,
+        };
+        self.progress.done(index, done, outcome);
+    }
+}

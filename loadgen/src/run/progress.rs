@@ -1,0 +1,83 @@
+//! The records while they are made.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+
+use super::record::micros;
+use super::{Outcome, Record, Recording};
+use crate::payload::Body;
+use crate::report::histogram;
+use crate::schedule::Schedule;
+
+/// Collects what happens to requests; can be looked at meanwhile. A lock suffices: it is held for some 50 ns, twice a
+/// request.
+#[derive(Debug)]
+pub struct Progress(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    records: Vec<Record>,
+    latency: Histogram<u64>,
+    snapshot: Snapshot,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Snapshot {
+    /// Requests planned in all.
+    pub planned: usize,
+    /// Requests sent.
+    pub sent: usize,
+    /// Requests answered.
+    pub answered: usize,
+    /// Requests that failed or timed out.
+    pub without_answer: usize,
+    /// 99th percentile of the latency of answers so far.
+    pub p99: Duration,
+}
+
+impl Progress {
+    /// Before the first request.
+    pub fn new(schedule: &Schedule) -> Self {
+        let record = |&planned_us: &u64| Record { planned_us, ..Record::default() };
+        let records: Vec<Record> = schedule.planned_us().iter().map(record).collect();
+        let snapshot = Snapshot { planned: records.len(), ..Snapshot::default() };
+        Self(Mutex::new(State { records, latency: histogram(), snapshot }))
+    }
+
+    /// How far the run is.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.0.lock();
+        Snapshot { p99: Duration::from_micros(state.latency.value_at_quantile(0.99)), ..state.snapshot }
+    }
+
+    pub(super) fn sent(&self, index: usize, body: &Body, at: Duration) {
+        let mut state = self.0.lock();
+        state.snapshot.sent += 1;
+        if let Some(record) = state.records.get_mut(index) {
+            record.sent_us = Some(micros(at));
+            (record.row, record.label) = (body.row, body.label);
+        }
+    }
+
+    pub(super) fn done(&self, index: usize, at: Duration, outcome: Outcome) {
+        let state = &mut *self.0.lock();
+        let Some(record) = state.records.get_mut(index) else { return };
+        (record.done_us, record.outcome) = (Some(micros(at)), Some(outcome));
+        if matches!(outcome, Outcome::Answered(_)) {
+            state.snapshot.answered += 1;
+            state.latency.saturating_record(record.latency_us().unwrap_or_default());
+        } else {
+            state.snapshot.without_answer += 1;
+        }
+    }
+
+    /// The records; requests that end from here on are not in them.
+    pub(super) fn finish(&self, sending_ended: Duration, ended: Duration) -> Recording {
+        let records = std::mem::take(&mut self.0.lock().records);
+        let partial = records.iter().any(|record| record.outcome.is_none());
+        Recording { records, sending_ended, ended, partial }
+    }
+}

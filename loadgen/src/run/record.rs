@@ -1,0 +1,80 @@
+//! What came of each request.
+
+use std::time::Duration;
+
+use crate::target::{Answer, Failure};
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Outcome {
+    /// With a prediction.
+    Answered(Answer),
+    /// With an error.
+    Failed(Failure),
+    /// Not within the timeout.
+    TimedOut,
+}
+
+/// One request. Times are microseconds from the start of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Record {
+    /// When it was to be sent.
+    pub planned_us: u64,
+    /// When it was; `None` if the run ended first.
+    pub sent_us: Option<u64>,
+    /// When it ended; `None` if the run ended first.
+    pub done_us: Option<u64>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// Row of the payload file that it carried.
+    pub row: usize,
+    /// The row's class, if known.
+    pub label: Option<usize>,
+}
+
+impl Record {
+    /// Time from the planned send, which is the latency that an open-loop client sees.
+    pub fn latency_us(&self) -> Option<u64> {
+        self.done_us.map(|done| done.saturating_sub(self.planned_us))
+    }
+
+    /// Time from the actual send.
+    pub fn service_us(&self) -> Option<u64> {
+        Some(self.done_us?.saturating_sub(self.sent_us?))
+    }
+
+    /// How late the generator sent it.
+    pub fn lag_us(&self) -> Option<u64> {
+        self.sent_us.map(|sent| sent.saturating_sub(self.planned_us))
+    }
+
+    /// The answer, if there is one.
+    pub fn answer(&self) -> Option<Answer> {
+        match self.outcome {
+            Some(Outcome::Answered(answer)) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Whether the answer names the row's class; `None` where one of them is unknown.
+    pub fn correct(&self) -> Option<bool> {
+        Some(self.answer()?.class? == self.label?)
+    }
+}
+
+/// The records of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// One for each planned request, in the schedule's order.
+    pub records: Vec<Record>,
+    /// When the last request had been sent, or sending was ended.
+    pub sending_ended: Duration,
+    /// When the last answer had come, or waiting was ended.
+    pub ended: Duration,
+    /// Whether the run was ended before all requests were sent and done.
+    pub partial: bool,
+}
+
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

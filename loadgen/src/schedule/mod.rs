@@ -1,0 +1,154 @@
+//! Planned send times, made before the run from a seed.
+//!
+//! Planned in advance, so that neither the server nor the generator's own delays can shift the load, and so that several
+//! systems can be measured on the very same arrivals.
+
+mod arrivals;
+
+pub use arrivals::{Arrivals, UnknownArrivals};
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha12Rng;
+
+/// Most requests in one run: their records are held in memory.
+pub const MAX_REQUESTS: usize = 10_000_000;
+
+/// Where a schedule ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Length {
+    /// Arrivals in this time.
+    Duration(Duration),
+    /// This many arrivals.
+    Requests(usize),
+}
+
+/// A schedule that cannot be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ScheduleError {
+    /// The rate is no positive number.
+    #[error("rate {0} is not a positive number of requests/s; give --rate as, say, 270")]
+    Rate(f64),
+    /// The run would have no request.
+    #[error("the run is empty; give a positive --duration (seconds) or --requests (a count)")]
+    Empty,
+    /// More requests than [`MAX_REQUESTS`], or times that do not fit microseconds in 64 bits.
+    #[error(
+        "{rate} requests/s for that long is more than {MAX_REQUESTS} requests; lower --rate, --duration or --requests"
+    )]
+    TooLong {
+        /// Requests/s asked for.
+        rate: f64,
+    },
+}
+
+/// Planned send times, ascending.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    planned_us: Vec<u64>,
+}
+
+impl Schedule {
+    /// Plans arrivals at a mean of `rate` requests/s; the same arguments give the same schedule.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes too many requests.
+    pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> Result<Self, ScheduleError> {
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(ScheduleError::Rate(rate));
+        }
+        let (end_s, most) = match length {
+            Length::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
+            Length::Requests(requests) => (f64::INFINITY, requests),
+        };
+        if end_s <= 0.0 || most == 0 {
+            return Err(ScheduleError::Empty);
+        }
+        if most > MAX_REQUESTS && end_s * rate > MAX_REQUESTS as f64 {
+            return Err(ScheduleError::TooLong { rate });
+        }
+        let times = arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed));
+        let planned_us: Vec<u64> =
+            times.take_while(|&at| at < end_s).take(most).map(|at| (at * 1e6).round() as u64).collect();
+        let too_late = planned_us.last().is_some_and(|&last| last > u64::MAX / 4);
+        if planned_us.len() > MAX_REQUESTS || too_late {
+            return Err(ScheduleError::TooLong { rate });
+        }
+        if planned_us.is_empty() {
+            return Err(ScheduleError::Empty);
+        }
+        Ok(Self { planned_us })
+    }
+
+    /// Planned times in microseconds from the start of the run, ascending.
+    pub fn planned_us(&self) -> &[u64] {
+        &self.planned_us
+    }
+
+    /// How many requests are planned; at least one.
+    #[allow(clippy::len_without_is_empty, reason = "a schedule is never empty")]
+    pub fn len(&self) -> usize {
+        self.planned_us.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn the_seed_fixes_the_schedule_and_the_rate_holds(seed: u64, rate in 50.0..2000.0_f64) {
+            for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+                let length = Length::Requests(10_000);
+                let schedule = Schedule::plan(arrivals, rate, length, seed).unwrap();
+                prop_assert_eq!(&schedule, &Schedule::plan(arrivals, rate, length, seed).unwrap());
+                prop_assert!(schedule.planned_us().is_sorted());
+                // The mean of 10,000 exponential gaps lies within 5 % of theirs but once in 1.7 million (5 sigma).
+                let measured = 1e6 * 9_999.0 / (schedule.planned_us()[9_999] - schedule.planned_us()[0]) as f64;
+                prop_assert!((measured / rate - 1.0).abs() < 0.05, "{} against {}", measured, rate);
+            }
+        }
+
+        #[test]
+        fn a_duration_bounds_the_times(seed: u64) {
+            let length = Length::Duration(Duration::from_secs(2));
+            let schedule = Schedule::plan(Arrivals::Poisson, 500.0, length, seed).unwrap();
+            prop_assert!(schedule.planned_us().iter().all(|&at| at <= 2_000_000));
+            prop_assert!((700..1300).contains(&schedule.len()));
+        }
+    }
+
+    #[test]
+    fn constant_arrivals_are_evenly_spaced() {
+        let length = Length::Duration(Duration::from_secs(1));
+        let schedule = Schedule::plan(Arrivals::Constant, 4.0, length, 7).unwrap();
+        assert_eq!(schedule.planned_us(), [0, 250_000, 500_000, 750_000]);
+    }
+
+    #[test]
+    fn seeds_differ() {
+        let plan = |seed| Schedule::plan(Arrivals::Poisson, 10.0, Length::Requests(10), seed).unwrap();
+        assert_ne!(plan(1), plan(2));
+    }
+
+    #[test]
+    fn senseless_schedules_are_refused() {
+        let plan = |rate, length| Schedule::plan(Arrivals::Poisson, rate, length, 1);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(matches!(plan(rate, Length::Requests(1)), Err(ScheduleError::Rate(_))));
+        }
+        assert_eq!(plan(1.0, Length::Requests(0)), Err(ScheduleError::Empty));
+        assert_eq!(plan(1.0, Length::Duration(Duration::ZERO)), Err(ScheduleError::Empty));
+        assert!(matches!(plan(1e6, Length::Duration(HOUR)), Err(ScheduleError::TooLong { .. })));
+        assert!(matches!(plan(1.0, Length::Requests(MAX_REQUESTS + 1)), Err(ScheduleError::TooLong { .. })));
+        assert!(matches!(plan(1e-300, Length::Requests(9)), Err(ScheduleError::TooLong { .. })));
+    }
+}

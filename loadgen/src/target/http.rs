@@ -1,0 +1,113 @@
+//! Requests over the Open Inference Protocol's REST form.
+
+use std::net::SocketAddr;
+
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, InferResponse, decode_response};
+
+use super::connection::{Broken, Connections, Response};
+use super::metadata::{TargetError, TargetUrl, model_path};
+use super::{Answer, Failure, Provenance, Transport};
+use crate::payload::Body;
+
+/// How an answer came about, in Parapet's frontend.
+const PROVENANCE: &str = "parapet-provenance";
+/// The frontend's confidence in it.
+const CONFIDENCE: &str = "parapet-confidence";
+
+/// Sends to one model of one server.
+pub struct HttpTransport {
+    connections: Connections,
+    infer: Uri,
+    host: HeaderValue,
+}
+
+impl HttpTransport {
+    /// For `model` at `address`, which [`TargetUrl::metadata`] found.
+    ///
+    /// # Errors
+    /// [`TargetError`] when the names make no valid request.
+    pub fn new(target: &TargetUrl, address: SocketAddr, model: &str) -> Result<Self, TargetError> {
+        let infer = format!("{}/infer", model_path(model)?);
+        let infer = infer.parse().map_err(|_| TargetError::ModelName { model: model.to_owned() })?;
+        let host = HeaderValue::from_str(target.authority())
+            .map_err(|_| TargetError::Url { given: target.to_string() })?;
+        Ok(Self { connections: Connections::new(address), infer, host })
+    }
+}
+
+impl Transport for HttpTransport {
+    async fn send(&self, body: &Body) -> Result<Answer, Failure> {
+        let mut request = Request::new(Full::new(body.bytes.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.infer.clone();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+        if let Some(length) = body.header_length {
+            headers.insert(HEADER_CONTENT_LENGTH, length.into());
+        }
+        let response = self.connections.send(request).await.map_err(|broken| match broken {
+            Broken::Connect(_) => Failure::Connect,
+            Broken::Lost(_) => Failure::ConnectionLost,
+        })?;
+        answer(response)
+    }
+}
+
+fn answer(response: Response) -> Result<Answer, Failure> {
+    let Response { status, headers, body } = response;
+    if status != StatusCode::OK {
+        return Err(Failure::Status(status.as_u16()));
+    }
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
+    let provenance = match text(PROVENANCE) {
+        None | Some("exact") => Provenance::Exact,
+        Some("reconstructed") => Provenance::Reconstructed,
+        Some(_) => Provenance::Other,
+    };
+    let confidence =
+        text(CONFIDENCE).and_then(|value| value.parse().ok()).filter(|value: &f32| value.is_finite());
+    let header_length = header_length(&headers)?;
+    let response = decode_response(body, header_length).map_err(|_| Failure::InvalidAnswer)?;
+    Ok(Answer { provenance, confidence, class: top_class(&response) })
+}
+
+fn header_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
+    let length = value.to_str().ok().and_then(|value| value.trim().parse().ok());
+    length.map(Some).ok_or(Failure::InvalidAnswer)
+}
+
+/// Where the largest value of the first FP32 output is; the first such place.
+fn top_class(response: &InferResponse) -> Option<usize> {
+    let output = response.outputs.iter().find(|output| output.datatype == Datatype::Fp32)?;
+    let values = output.f32s().ok()?;
+    let (mut best, mut class) = (f32::NEG_INFINITY, None);
+    for (index, &value) in values.iter().enumerate() {
+        if value > best || class.is_none() {
+            (best, class) = (value, Some(index));
+        }
+    }
+    class
+}
+
+#[cfg(test)]
+mod tests {
+    use parapet_open_inference::Tensor;
+
+    use super::*;
+
+    #[test]
+    fn the_top_class_is_the_first_largest_value() {
+        let class = |values: &[f32]| {
+            let output = Tensor::from_f32("y", [1, values.len()], values).unwrap();
+            top_class(&InferResponse { outputs: vec![output], ..InferResponse::default() })
+        };
+        assert_eq!(class(&[-3.0, 2.0, 2.0]), Some(1));
+        assert_eq!(class(&[]), None);
+        assert_eq!(top_class(&InferResponse::default()), None);
+    }
+}

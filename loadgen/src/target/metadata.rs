@@ -1,0 +1,195 @@
+//! Finding the server and asking about the model, before the run.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Method, Request, StatusCode, Uri};
+use parapet_open_inference::ModelMetadata;
+
+use super::connection::{Broken, Connections};
+
+/// A server's address: `http://host:port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetUrl {
+    authority: String,
+    host: String,
+    port: u16,
+}
+
+/// A target that cannot be put under load.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Not an address of the form wanted.
+    #[error("target {given:?} is not an address; give --target as http://host:port")]
+    Url {
+        /// What was given.
+        given: String,
+    },
+    /// The host has no address.
+    #[error("target {target}: cannot resolve its host ({reason}); check --target")]
+    Resolve {
+        /// The target.
+        target: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// Nothing answers there.
+    #[error("target {target}: unreachable ({reason}); check --target and that the server runs")]
+    Unreachable {
+        /// The target.
+        target: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The server does not have the model.
+    #[error("target {target} serves no model {model:?}; check --model")]
+    UnknownModel {
+        /// The target.
+        target: String,
+        /// The model.
+        model: String,
+    },
+    /// The server answers, but not as the Open Inference Protocol has it.
+    #[error(
+        "target {target}: GET /v2/models/{model} gave {reason}; is it an Open Inference Protocol server, and ready?"
+    )]
+    Metadata {
+        /// The target.
+        target: String,
+        /// The model.
+        model: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The model's name cannot be part of a path.
+    #[error("model name {model:?} cannot be part of a URL; check --model")]
+    ModelName {
+        /// The name.
+        model: String,
+    },
+}
+
+impl FromStr for TargetUrl {
+    type Err = TargetError;
+
+    fn from_str(given: &str) -> Result<Self, TargetError> {
+        let wrong = || TargetError::Url { given: given.to_owned() };
+        let uri: Uri = given.parse().map_err(|_| wrong())?;
+        let authority = uri.authority().ok_or_else(wrong)?;
+        let plain =
+            matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.as_str().contains('@');
+        if uri.scheme_str() != Some("http") || !plain {
+            return Err(wrong());
+        }
+        Ok(Self {
+            authority: authority.to_string(),
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+        })
+    }
+}
+
+impl fmt::Display for TargetUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "http://{}", self.authority)
+    }
+}
+
+impl TargetUrl {
+    /// Host and port, for the `Host` header.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Connects within `limit`, asks for `model`'s metadata, and returns it with the address that answered.
+    ///
+    /// # Errors
+    /// [`TargetError`]: the host does not resolve, does not answer, lacks the model, or does not speak the protocol.
+    pub async fn metadata(
+        &self,
+        model: &str,
+        limit: Duration,
+    ) -> Result<(SocketAddr, ModelMetadata), TargetError> {
+        let resolve = |reason: String| TargetError::Resolve { target: self.to_string(), reason };
+        let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
+            .await
+            .map_err(|error| resolve(error.to_string()))?;
+        let mut refused = resolve("it has no address".to_owned());
+        for address in addresses {
+            let asked = tokio::time::timeout(limit, self.ask(address, model)).await;
+            match asked.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}")))) {
+                Ok(metadata) => return Ok((address, metadata)),
+                Err(error @ TargetError::Unreachable { .. }) => refused = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused)
+    }
+
+    fn unreachable(&self, reason: String) -> TargetError {
+        TargetError::Unreachable { target: self.to_string(), reason }
+    }
+
+    async fn ask(&self, address: SocketAddr, model: &str) -> Result<ModelMetadata, TargetError> {
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri(model_path(model)?)
+            .header(hyper::header::HOST, &self.authority)
+            .body(Full::new(Bytes::new()))
+            .map_err(|_| TargetError::ModelName { model: model.to_owned() })?;
+        let response = Connections::new(address).send(request).await.map_err(|broken| match broken {
+            Broken::Connect(error) => self.unreachable(error.to_string()),
+            Broken::Lost(reason) => self.unreachable(reason),
+        })?;
+        let metadata = |reason: String| TargetError::Metadata {
+            target: self.to_string(),
+            model: model.to_owned(),
+            reason,
+        };
+        match response.status {
+            StatusCode::OK => serde_json::from_slice(&response.body)
+                .map_err(|error| metadata(format!("no model metadata ({error})"))),
+            StatusCode::NOT_FOUND => {
+                Err(TargetError::UnknownModel { target: self.to_string(), model: model.to_owned() })
+            }
+            status => Err(metadata(format!("status {status}"))),
+        }
+    }
+}
+
+/// The path of a model's metadata. Names that would need escaping are refused: no server here has such.
+pub(super) fn model_path(model: &str) -> Result<String, TargetError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    if model.is_empty() || matches!(model, "." | "..") || !model.bytes().all(plain) {
+        return Err(TargetError::ModelName { model: model.to_owned() });
+    }
+    Ok(format!("/v2/models/{model}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_http_addresses_parse() {
+        let url: TargetUrl = "http://[::1]:8000/".parse().unwrap();
+        assert_eq!((url.host.as_str(), url.port), ("::1", 8000));
+        assert_eq!("http://localhost".parse::<TargetUrl>().unwrap().port, 80);
+        for wrong in ["", "localhost:8000", "https://a:1", "http://", "http://a/b", "http://u@a:1", "ftp://a"]
+        {
+            assert!(matches!(wrong.parse::<TargetUrl>(), Err(TargetError::Url { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn odd_model_names_are_refused() {
+        assert_eq!(model_path("digits-k2.v1").unwrap(), "/v2/models/digits-k2.v1");
+        for wrong in ["", "a/b", "a b", "..", "é", "a?x"] {
+            assert!(matches!(model_path(wrong), Err(TargetError::ModelName { .. })), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The server under load.
+
+mod connection;
+mod http;
+mod metadata;
+
+pub use http::HttpTransport;
+pub use metadata::{TargetError, TargetUrl};
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::Body;
+
+/// Carries requests to a server; tests answer from memory.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends `body` and waits for the answer, however long that takes. Dropping the future gives the request up.
+    fn send(&self, body: &Body) -> impl Future<Output = Result<Answer, Failure>> + Send;
+}
+
+/// How an answer came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provenance {
+    /// The model's own prediction. What servers send that say nothing of provenance.
+    Exact,
+    /// Decoded from the other predictions of its coding group.
+    Reconstructed,
+    /// Something that this version does not know.
+    Other,
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Exact => "exact",
+            Self::Reconstructed => "reconstructed",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// A prediction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Answer {
+    /// How it came about.
+    pub provenance: Provenance,
+    /// The server's confidence in it, `0.0..=1.0`, if it says.
+    pub confidence: Option<f32>,
+    /// Its top class, if it has an FP32 output.
+    pub class: Option<usize>,
+}
+
+/// Why a request that was sent has no prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failure {
+    /// No connection.
+    Connect,
+    /// The connection ended before the whole answer had come.
+    ConnectionLost,
+    /// An HTTP status other than 200.
+    Status(u16),
+    /// Status 200 with a body that breaks the protocol.
+    InvalidAnswer,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect => formatter.write_str("connect"),
+            Self::ConnectionLost => formatter.write_str("connection-lost"),
+            Self::Status(status) => write!(formatter, "http-{status}"),
+            Self::InvalidAnswer => formatter.write_str("invalid-answer"),
+        }
+    }
+}

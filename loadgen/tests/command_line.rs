@@ -1,0 +1,203 @@
+//! The program against a server in this process.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Output;
+use std::sync::atomic::Ordering;
+
+use axum::http::StatusCode;
+use common::{Act, Behaviour};
+use parapet_loadgen::report::{RunReport, SCHEMA};
+use parapet_loadgen::target::Provenance;
+use tempfile::TempDir;
+
+struct Setting {
+    folder: TempDir,
+    target: String,
+}
+
+impl Setting {
+    async fn new(behaviour: Behaviour) -> (Self, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+        let (address, requests) = common::start(behaviour).await;
+        (Self::at(address), requests)
+    }
+
+    fn at(address: SocketAddr) -> Self {
+        let folder = TempDir::new().unwrap();
+        common::write_data(folder.path(), 20);
+        Self { folder, target: format!("http://{address}") }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs the program; later arguments win over the usual ones.
+    async fn run(&self, changes: &[&str]) -> Output {
+        let usual = [
+            ("--target", self.target.as_str()),
+            ("--model", "digits"),
+            ("--images", "images"),
+            ("--labels", "labels"),
+            ("--rate", "1000"),
+            ("--json", "report.json"),
+            ("--csv", "requests.csv"),
+            ("--hgrm", "latency.hgrm"),
+        ];
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+        command.current_dir(self.folder.path()).arg("run").args(changes);
+        for (name, value) in usual {
+            if !changes.contains(&name) {
+                command.args([name, value]);
+            }
+        }
+        command.output().await.unwrap()
+    }
+
+    fn report(&self) -> RunReport {
+        serde_json::from_slice(&std::fs::read(self.path("report.json")).unwrap()).unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_request_is_accounted_for() {
+    let (setting, requests) = Setting::new(|number, request| {
+        assert_eq!(request.parameters["allow_approximate"], true);
+        assert_eq!(request.parameters["timeout"], 4_000_000);
+        match number % 10 {
+            0 | 1 => Act::WrongReconstruction,
+            2 => Act::Refuse(StatusCode::TOO_MANY_REQUESTS),
+            3 => Act::Garble,
+            4 => Act::Never,
+            _ => Act::Exact,
+        }
+    })
+    .await;
+    let output = setting
+        .run(&[
+            "--requests",
+            "200",
+            "--timeout-ms",
+            "300",
+            "--allow-approximate",
+            "true",
+            "--deadline-ms",
+            "4000",
+        ])
+        .await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(requests.load(Ordering::SeqCst), 200);
+
+    let report = setting.report();
+    assert_eq!(report.schema, SCHEMA);
+    assert!(!report.partial);
+    let counts = report.counts;
+    assert_eq!((counts.planned, counts.sent, counts.unsent), (200, 200, 0));
+    assert_eq!((counts.answered, counts.failed, counts.unanswered), (140, 40, 20));
+    assert_eq!(report.errors, [("http-429".to_owned(), 20), ("invalid-answer".to_owned(), 20)].into());
+    let [exact, reconstructed] =
+        [Provenance::Exact, Provenance::Reconstructed].map(|provenance| &report.provenance[&provenance]);
+    assert_eq!((exact.count, reconstructed.count), (100, 40));
+    assert_eq!(exact.accuracy.unwrap().accuracy, 1.0);
+    assert_eq!(reconstructed.accuracy.unwrap().accuracy, 0.0);
+    assert_eq!(reconstructed.mean_confidence, Some(0.75));
+    let all = report.latency.all.unwrap();
+    assert_eq!((all.count, report.latency.answered.unwrap().count), (200, 140));
+    assert!(all.p90 >= 300.0, "what has no answer counts as the timeout: {all:?}");
+
+    let csv = std::fs::read_to_string(setting.path("requests.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 201);
+    assert_eq!(csv.matches(",timeout,").count(), 20);
+    assert_eq!(csv.matches(",200,reconstructed,false,").count(), 40);
+    assert!(
+        std::fs::read_to_string(setting.path("latency.hgrm"))
+            .unwrap()
+            .contains("Total count    =          140")
+    );
+    let summary = text(&output.stdout);
+    assert!(summary.contains("planned 200  sent 200  answered 140  failed 40  unanswered 20"), "{summary}");
+    assert!(std::fs::read_dir(setting.folder.path()).unwrap().count() == 5, "no other file is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn tensors_travel_as_json_as_well() {
+    let (setting, _) = Setting::new(|_, request| {
+        assert!(!request.wants_binary("scores"));
+        Act::Exact
+    })
+    .await;
+    let output = setting.run(&["--requests", "30", "--encoding", "json", "--arrivals", "constant"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(setting.report().accuracy.unwrap().judged, 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_interrupted_run_reports_what_it_has() {
+    let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+    command.current_dir(setting.folder.path());
+    command.args(["run", "--target", &setting.target, "--model", "digits", "--images", "images"]);
+    command.args(["--rate", "100", "--duration", "600", "--json", "report.json"]);
+    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    while requests.load(Ordering::SeqCst) < 5 {
+        tokio::task::yield_now().await;
+    }
+    let id = nix::unistd::Pid::from_raw(child.id().unwrap().try_into().unwrap());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let report = setting.report();
+    assert!(report.partial && text(&output.stdout).contains("PARTIAL"));
+    assert_eq!((report.counts.planned - report.counts.sent, report.accuracy), (report.counts.unsent, None));
+    assert!(report.counts.sent >= 5 && report.counts.unsent > 50_000);
+    let all = report.latency.all.unwrap();
+    assert!(all.count <= report.counts.sent as u64 + 2, "what was not yet due does not count: {all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn bad_input_is_one_line_exit_code_2_and_no_report() {
+    let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
+    let write = |name: &str, contents: &[u8]| std::fs::write(setting.path(name), contents).unwrap();
+    write("small", b"\0\0\x08\x03\0\0\0\x14\0\0\0\x01\0\0\0\x01aaaaaaaaaaaaaaaaaaaa");
+    write("truncated", b"\0\0\x08\x03\0\0\0\x14\0\0\0\x04\0\0\0\x04aaa");
+    write("damaged.gz", b"\x1f\x8b\x08\0\0\0");
+    write("few", b"\0\0\x08\x01\0\0\0\x02ab");
+    let cases: &[(&[&str], &str)] = &[
+        (&["--rate", "0"], "rate 0 is not a positive number"),
+        (&["--rate", "-3"], "rate -3 is not"),
+        (&["--rate", "NaN"], "rate NaN is not"),
+        (&["--duration", "0"], "the run is empty"),
+        (&["--duration", "-1"], "duration -1 is no time"),
+        (&["--requests", "0"], "the run is empty"),
+        (&["--timeout-ms", "0"], "timeout 0"),
+        (&["--images", "small"], "has shape [-1, 1, 4, 4] but the images are [1, 1]"),
+        (&["--images", "truncated"], "truncated or damaged"),
+        (&["--images", "damaged.gz"], "truncated or damaged gzip"),
+        (&["--images", "nowhere"], "cannot read it"),
+        (&["--images", "labels"], "labels: has 1 axes"),
+        (&["--labels", "few"], "has 20 samples but few has 2 labels"),
+        (&["--model", "unknown"], "serves no model \"unknown\""),
+        (&["--target", "http://127.0.0.1:1"], "unreachable"),
+        (&["--target", "127.0.0.1:1"], "is not an address"),
+        (&["--json", "missing/report.json"], "its folder does not exist"),
+    ];
+    for (changes, message) in cases {
+        let output = setting.run(changes).await;
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{changes:?}: {stderr}");
+        assert!(stderr.contains(message), "{changes:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{changes:?}: {stderr}");
+        for file in ["report.json", "requests.csv", "latency.hgrm"] {
+            assert!(!Path::new(&setting.path(file)).exists(), "{changes:?} wrote {file}");
+        }
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 0);
+}
