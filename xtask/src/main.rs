@@ -3,6 +3,7 @@
 //! Each step is a module with an `Args` and a `run`; this file only dispatches.
 
 mod cargo;
+mod demo;
 mod native;
 mod test;
 mod workspace;
@@ -21,6 +22,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Step {
+    /// Train, serve and compare: requests under faults, without coding and with it
+    Demo(demo::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -29,6 +32,7 @@ enum Step {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().step {
+        Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),
     };

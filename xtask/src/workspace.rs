@@ -13,3 +13,8 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn native() -> PathBuf {
     root().join(".native")
 }
+
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |target| root().join(target))
+}

@@ -1,0 +1,237 @@
+//! The demo's processes: four replicas, two parity instances, one frontend.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::faults::{Fault, PARITY, REPLICAS};
+use super::{folder, step};
+use crate::workspace;
+
+/// How long a process may take to say that it is ready.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// With or without redundancy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Strategy `none`.
+    Plain,
+    /// Strategy `coded`.
+    Coded,
+}
+
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "none",
+            Self::Coded => "coded",
+        }
+    }
+}
+
+/// Where everything listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ports {
+    offset: u16,
+}
+
+impl Ports {
+    pub(crate) fn new(offset: u16) -> Self {
+        Self { offset }
+    }
+
+    pub(crate) fn frontend(self) -> u16 {
+        8080 + self.offset
+    }
+
+    fn instance(self, index: usize) -> u16 {
+        let index = u16::try_from(index).unwrap_or_default();
+        let replicas = REPLICAS as u16;
+        let port = if index < replicas { 9001 + index } else { 9101 + index - replicas };
+        port + self.offset
+    }
+
+    /// The configuration with its ports moved.
+    fn apply(self, text: &str) -> String {
+        if self.offset == 0 {
+            return text.to_owned();
+        }
+        let ports = (0..REPLICAS + PARITY).map(|i| (Self::new(0).instance(i), self.instance(i)));
+        ports.chain([(8080, self.frontend())]).fold(text.to_owned(), |text, (from, to)| {
+            text.replace(&format!(":{from}\""), &format!(":{to}\""))
+        })
+    }
+}
+
+/// Processes that end with this value.
+pub(crate) struct Cluster {
+    mode: Mode,
+    ports: Ports,
+    /// Replicas, parity instances, the frontend.
+    processes: Vec<Child>,
+}
+
+impl Cluster {
+    pub(crate) fn start(mode: Mode, ports: Ports) -> Result<Self> {
+        step(&format!(
+            "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({})",
+            mode.name()
+        ));
+        for port in (0..REPLICAS + PARITY).map(|i| ports.instance(i)).chain([ports.frontend()]) {
+            if let Err(error) = TcpListener::bind(("127.0.0.1", port)) {
+                bail!(
+                    "port {port}: {error}; `cargo xtask demo --stop` ends an earlier demo, --port-offset moves this one"
+                );
+            }
+        }
+        let mut cluster = Self { mode, ports, processes: Vec::new() };
+        let models = folder().join("models");
+        for index in 0..REPLICAS + PARITY {
+            let mut command = Command::new(binary("parapet-instance"));
+            let model = if index < REPLICAS { "fashion" } else { "fashion-parity" };
+            command.arg("--repository").arg(&models).args(["--model", model]);
+            command.args(["--listen", &format!("127.0.0.1:{}", ports.instance(index))]);
+            cluster.spawn(command, &format!("instance-{}", ports.instance(index)))?;
+        }
+        let config = cluster.write_config()?;
+        let mut command = Command::new(binary("parapet-frontend"));
+        command.arg("--config").arg(config);
+        cluster.spawn(command, "frontend")?;
+        Ok(cluster)
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.frontend())
+    }
+
+    /// Does to an instance what the plan says. A fault that cannot be done has come too late to matter.
+    pub(crate) fn inflict(&mut self, instance: usize, fault: Fault) {
+        let Some(process) = self.processes.get_mut(instance) else { return };
+        let signal = match fault {
+            Fault::Freeze => Signal::SIGSTOP,
+            Fault::Thaw => Signal::SIGCONT,
+            Fault::Kill => Signal::SIGKILL,
+        };
+        let _ = kill(pid(process), signal);
+        if fault == Fault::Kill {
+            let _ = process.wait();
+        }
+    }
+
+    pub(crate) fn stop(self) {
+        drop(self);
+    }
+
+    /// Leaves the processes running and writes down which they are.
+    pub(crate) fn keep(mut self) -> Result<()> {
+        let processes = std::mem::take(&mut self.processes);
+        let pids: Vec<String> = processes.iter().map(|process| process.id().to_string()).collect();
+        fs::write(pid_file(), pids.join("\n")).context("cannot write .parapet/demo/pids")
+    }
+
+    /// The demo's configuration with this mode's strategy; the coded one is deploy/local/parapet.toml itself.
+    fn write_config(&self) -> Result<PathBuf> {
+        let local = workspace::root().join("deploy/local");
+        let text = fs::read_to_string(local.join("parapet.toml"))
+            .context("cannot read deploy/local/parapet.toml")?;
+        let text = match self.mode {
+            Mode::Coded => text,
+            Mode::Plain => {
+                let strategy =
+                    text.find("[models.strategy]").context("no [models.strategy] in parapet.toml")?;
+                text.get(..strategy).unwrap_or_default().to_owned()
+            }
+        };
+        let text = self.ports.apply(&text).replace("../../.parapet/demo/models", "models");
+        let path = folder().join(format!("{}.toml", self.mode.name()));
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Starts a process and waits for the line that says it is ready.
+    fn spawn(&mut self, mut command: Command, name: &str) -> Result<()> {
+        let log = folder().join(format!("logs/{}-{name}.log", self.mode.name()));
+        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let output = process.stdout.take();
+        self.processes.push(process);
+        let (ready, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            let first = output.and_then(|output| BufReader::new(output).lines().next()?.ok());
+            let _ = ready.send(first);
+        });
+        match said.recv_timeout(START_LIMIT) {
+            Ok(Some(_)) => Ok(()),
+            _ => {
+                let log = fs::read_to_string(&log).unwrap_or_default();
+                bail!("{name} did not start: {}", log.lines().last().unwrap_or("it said nothing"))
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            let _ = kill(pid(process), Signal::SIGCONT);
+            let _ = kill(pid(process), Signal::SIGTERM);
+        }
+        let patience = Instant::now() + Duration::from_secs(5);
+        for process in &mut self.processes {
+            while Instant::now() < patience && matches!(process.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Ends the processes of an earlier `--keep`.
+pub(crate) fn stop_kept() -> Result<()> {
+    let path = pid_file();
+    let Ok(pids) = fs::read_to_string(&path) else {
+        println!("nothing was left running");
+        return Ok(());
+    };
+    for pid in pids.lines().filter_map(|line| line.parse::<u32>().ok()) {
+        // Only if it is still one of ours: pids are used again.
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if name.starts_with("parapet-") {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+        }
+    }
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    println!("stopped");
+    Ok(())
+}
+
+fn pid_file() -> PathBuf {
+    folder().join("pids")
+}
+
+fn pid(process: &Child) -> Pid {
+    Pid::from_raw(process.id().cast_signed())
+}
+
+/// A binary of the serving side.
+pub(crate) fn binary(name: &str) -> PathBuf {
+    workspace::target().join("release").join(name)
+}

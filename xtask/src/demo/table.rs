@@ -1,0 +1,62 @@
+//! The demo's result for people.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::faults::{self, Planned};
+
+/// The two runs side by side.
+pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result<String> {
+    let mut text = String::new();
+    let number = |report: &Value, path: &str| report.pointer(path).and_then(Value::as_f64);
+    writeln!(
+        text,
+        "Faults, the same in both runs: {}; one replica killed half-way.\n",
+        faults::describe(faults)
+    )?;
+    writeln!(text, "{:<44}{:>14}{:>14}", "", "without coding", "with coding")?;
+    let mut row = |name: &str, path: &str, digits: usize, scale: f64| -> Result<()> {
+        let show = |report: &Value| match number(report, path) {
+            Some(value) => format!("{:.*}", digits, value * scale),
+            None => "-".to_owned(),
+        };
+        Ok(writeln!(text, "{name:<44}{:>14}{:>14}", show(plain), show(coded))?)
+    };
+    row("requests sent", "/counts/sent", 0, 1.0)?;
+    row("answered with the exact prediction", "/provenance/exact/count", 0, 1.0)?;
+    row("answered with a reconstruction", "/provenance/reconstructed/count", 0, 1.0)?;
+    row("answered with an error", "/counts/failed", 0, 1.0)?;
+    row("unanswered", "/counts/unanswered", 0, 1.0)?;
+    row("accuracy of exact predictions, %", "/provenance/exact/accuracy/accuracy", 1, 100.0)?;
+    row("accuracy of reconstructions, %", "/provenance/reconstructed/accuracy/accuracy", 1, 100.0)?;
+    row("accuracy of all answers, %", "/accuracy/accuracy", 1, 100.0)?;
+    row("p50, ms", "/latency/all/p50", 2, 1.0)?;
+    row("p99, ms", "/latency/all/p99", 2, 1.0)?;
+    row("p99.9, ms", "/latency/all/p99_9", 2, 1.0)?;
+    row("worst, ms", "/latency/all/max", 2, 1.0)?;
+    let p999 = |report| number(report, "/latency/all/p99_9").context("a report without p99.9");
+    writeln!(text, "\np99.9 is {:.1} times lower with coding.", p999(plain)? / p999(coded)?)?;
+    for (name, report) in [("without", plain), ("with", coded)] {
+        if report["valid"] != Value::Bool(true) {
+            writeln!(text, "The run {name} coding fell behind its schedule (busy machine): run it again.")?;
+        }
+    }
+    writeln!(
+        text,
+        "Latency counts from the planned send time; a request without an answer counts as the timeout."
+    )?;
+    Ok(text)
+}
+
+/// The coded run must leave nothing unanswered.
+pub(crate) fn check(coded: &Value) -> Result<()> {
+    let count = |path: &str| coded.pointer(path).and_then(Value::as_u64).unwrap_or(u64::MAX);
+    let (failed, unanswered) = (count("/counts/failed"), count("/counts/unanswered"));
+    ensure!(
+        unanswered == 0 && failed == 0,
+        "with coding, {failed} requests failed and {unanswered} stayed unanswered; see .parapet/demo/logs"
+    );
+    Ok(())
+}
