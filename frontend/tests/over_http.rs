@@ -1,6 +1,6 @@
 //! A frontend and real instances over real sockets: the protocol, and every kind of bad input.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::type_complexity, reason = "tests")]
 
 mod support;
 

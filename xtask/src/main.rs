@@ -2,6 +2,7 @@
 //!
 //! Each step is a module with an `Args` and a `run`; this file only dispatches.
 
+mod bench;
 mod cargo;
 mod demo;
 mod native;
@@ -24,6 +25,8 @@ struct Cli {
 enum Step {
     /// Train, serve and compare: requests under faults, without coding and with it
     Demo(demo::Args),
+    /// Measure the latency that the frontend adds, and its memory
+    BenchServing(bench::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -32,6 +35,7 @@ enum Step {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().step {
+        Step::BenchServing(args) => bench::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),

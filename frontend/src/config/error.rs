@@ -47,7 +47,7 @@ pub enum ConfigError {
         /// The field.
         field: String,
         /// What is wrong in the repository.
-        source: RepositoryError,
+        source: Box<RepositoryError>,
     },
     /// A code that cannot be, or does not fit the model.
     #[error("{}: {field}: {source}", path.display())]
@@ -57,7 +57,7 @@ pub enum ConfigError {
         /// The field.
         field: String,
         /// What is wrong with the code.
-        source: CodeError,
+        source: Box<CodeError>,
     },
 }
 

@@ -115,7 +115,7 @@ impl At<'_> {
         ConfigError::Repository {
             path: self.path.to_owned(),
             field: format!("{}.{field}", self.prefix),
-            source,
+            source: Box::new(source),
         }
     }
 
@@ -281,7 +281,7 @@ fn resolve_coded(
     build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
         path: at.path.to_owned(),
         field: at.prefix.clone(),
-        source,
+        source: Box::new(source),
     })?;
     at.share("redundant_share", coded.redundant_share)?;
     at.positive("flush_after_ms", coded.flush_after)?;

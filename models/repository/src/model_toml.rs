@@ -25,7 +25,7 @@ pub struct ModelToml {
     /// For a parity model: the code and its place in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeMetadata>,
-    /// How the model came to be; free-form, nothing reads it but people.
+    /// How the model came to be; free-form. Serving does not read it; the trainer finds its own networks by it.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub training: toml::Table,
 }

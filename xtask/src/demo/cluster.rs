@@ -116,6 +116,16 @@ impl Cluster {
         format!("http://127.0.0.1:{}", self.ports.frontend())
     }
 
+    /// An instance's own address, past the frontend.
+    pub(crate) fn instance_url(&self, instance: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports.instance(instance))
+    }
+
+    /// The frontend's process id.
+    pub(crate) fn frontend_pid(&self) -> u32 {
+        self.processes.last().map_or(0, Child::id)
+    }
+
     /// Does to an instance what the plan says. A fault that cannot be done has come too late to matter.
     pub(crate) fn inflict(&mut self, instance: usize, fault: Fault) {
         let Some(process) = self.processes.get_mut(instance) else { return };

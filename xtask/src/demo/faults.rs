@@ -11,9 +11,11 @@ use rand_chacha::rand_core::SeedableRng;
 pub(crate) const REPLICAS: usize = 4;
 /// Instances of the parity model.
 pub(crate) const PARITY: usize = 2;
-/// Freezes of a replica per second. A frozen replica holds the one request in its slot, so at 200 requests/s this
-/// catches 1 % of them.
-const FREEZES_PER_SECOND: f64 = 2.0;
+/// Seconds between two freezes of a replica. A frozen replica holds the one request in its slot, so at 200 requests/s a
+/// freeze every half second catches 1 % of them.
+const REPLICA_INTERVAL: f64 = 0.5;
+/// Seconds between two freezes of a parity instance: as often for each instance as a replica.
+const PARITY_INTERVAL: f64 = REPLICA_INTERVAL * (REPLICAS / PARITY) as f64;
 /// How long a freeze lasts, in milliseconds.
 const FREEZE_MS: std::ops::Range<u64> = 200..400;
 
@@ -36,32 +38,31 @@ pub(crate) struct Planned {
     pub(crate) fault: Fault,
 }
 
-/// Freezes at random moments, on any instance, parity ones included, that is not frozen already; and one replica killed
-/// for good half-way.
+/// Freezes at random moments, and one replica killed for good half-way. Stragglers are independent and rare, the case
+/// that a code with r = 1 is for: of the replicas one is frozen at a time, and of the parity instances one, but a replica
+/// and a parity instance may well be at once.
 pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let half = span / 2;
     let killed = random.random_range(0..REPLICAS);
-    // Of all freezes, a replica's share is hit; the rate is that of replicas.
-    let count =
-        (FREEZES_PER_SECOND * span.as_secs_f64() * (REPLICAS + PARITY) as f64 / REPLICAS as f64) as usize;
-    let mut starts: Vec<Duration> =
-        (0..count).map(|_| span.mul_f64(random.random_range(0.02..0.96))).collect();
-    starts.sort_unstable();
-    let mut thawed = [Duration::ZERO; REPLICAS + PARITY];
-    let mut faults = vec![Planned { at: half, instance: killed, fault: Fault::Kill }];
-    for at in starts {
-        let length = Duration::from_millis(random.random_range(FREEZE_MS));
-        let free: Vec<usize> = (0..REPLICAS + PARITY)
-            .filter(|&instance| thawed.get(instance).is_some_and(|&thawed| thawed < at))
-            .filter(|&instance| instance != killed || at + length < half)
-            .collect();
-        let Some(&instance) = free.choose(&mut random) else { continue };
-        if let Some(thawed) = thawed.get_mut(instance) {
-            *thawed = at + length;
+    let mut faults = vec![Planned { at: span / 2, instance: killed, fault: Fault::Kill }];
+    for (pool, interval) in [(0..REPLICAS, REPLICA_INTERVAL), (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL)]
+    {
+        let mean_length = Duration::from_millis((FREEZE_MS.start + FREEZE_MS.end) / 2).as_secs_f64();
+        let mean_gap = interval - mean_length;
+        let mut at = Duration::ZERO;
+        loop {
+            at += Duration::from_secs_f64(mean_gap * random.random_range(0.1..1.9));
+            let thaw = at + Duration::from_millis(random.random_range(FREEZE_MS));
+            if thaw > span {
+                break;
+            }
+            let alive: Vec<usize> = pool.clone().filter(|&i| i != killed || thaw < span / 2).collect();
+            if let Some(&instance) = alive.choose(&mut random) {
+                faults.push(Planned { at, instance, fault: Fault::Freeze });
+                faults.push(Planned { at: thaw, instance, fault: Fault::Thaw });
+            }
+            at = thaw;
         }
-        faults.push(Planned { at, instance, fault: Fault::Freeze });
-        faults.push(Planned { at: at + length, instance, fault: Fault::Thaw });
     }
     faults.sort_by_key(|fault| fault.at);
     faults
@@ -73,7 +74,7 @@ pub(crate) fn describe(faults: &[Planned]) -> String {
         faults.iter().filter(|fault| fault.fault == Fault::Freeze && range.contains(&fault.instance)).count()
     };
     format!(
-        "{} freezes of a replica and {} of a parity instance, {} to {} ms each",
+        "{} freezes of a replica and {} of a parity instance, {} to {} ms each, at most one of a kind at a time",
         freezes(0..REPLICAS),
         freezes(REPLICAS..REPLICAS + PARITY),
         FREEZE_MS.start,

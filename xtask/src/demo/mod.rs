@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use self::cluster::{Cluster, Mode, Ports};
+pub(crate) use self::cluster::{Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
 
 /// Arguments of `cargo xtask demo`.

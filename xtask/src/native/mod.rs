@@ -24,7 +24,7 @@ const STAMP: &str = ".stamp";
 pub(crate) struct Args {
     /// Fetch ONNX Runtime only: enough to serve, not to train
     #[arg(long)]
-    serving_only: bool,
+    pub(crate) serving_only: bool,
 }
 
 /// The user's own libtorch, if the environment names one that is not ours.
