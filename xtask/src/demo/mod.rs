@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 pub(crate) use self::cluster::{Cluster, Mode, Ports, binary};
+pub(crate) use self::query::binary_query;
 use crate::{cargo, native, workspace};
 
 /// Arguments of `cargo xtask demo`.

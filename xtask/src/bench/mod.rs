@@ -1,10 +1,17 @@
 //! `cargo xtask bench-serving`: what the frontend adds to a request's latency, and the memory that it takes.
 //!
+//! Latency is measured in two ways. In a closed loop one client waits for each answer before it sends again, so that cores
+//! hardly sleep: what the code costs. In an open loop requests come on a schedule whatever the answers do, and a mostly idle
+//! machine wakes sleeping cores for each: what a lightly loaded deployment sees.
+//!
 //! Rounds to an instance directly and through the frontend take turns, so that a machine whose speed drifts drifts for
 //! both. Needs the models of `cargo xtask demo`.
 
+mod closed_loop;
+
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -65,31 +72,44 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn latency(args: &Args, mode: Mode) -> Result<()> {
-    let cluster = Cluster::start(mode, Ports::new(args.port_offset))?;
-    let targets = [("instance", cluster.instance_url(0)), ("frontend", cluster.url())];
-    let mut rounds: Vec<(f64, f64)> = Vec::new();
-    for (_, url) in &targets {
-        load(url, args.rate, 1)?;
-    }
-    for _ in 0..args.rounds {
-        let [direct, through] = [&targets[0].1, &targets[1].1].map(|url| load(url, args.rate, args.seconds));
-        rounds.push((service_p50_us(&direct?)?, service_p50_us(&through?)?));
-    }
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    let ports = Ports::new(args.port_offset);
+    let cluster = Cluster::start(mode, ports)?;
+    let [direct, through] = [cluster.instance_url(0), cluster.url()];
+    let body = demo::binary_query()?;
+    let client = |url: &str| {
+        let authority = url.trim_start_matches("http://");
+        closed_loop::Client::connect(authority, "/v2/models/fashion/infer", &body.bytes, body.header_length)
     };
-    println!("p50 from send to answer, binary tensors, {} requests/s, strategy {}:", args.rate, mode.name());
-    for (direct, through) in &rounds {
+    let (mut to_instance, mut to_frontend) = (client(&direct)?, client(&through)?);
+    let span = Duration::from_secs(u64::from(args.seconds));
+    let strategy = mode.name();
+    report(
+        &format!("p50 of a request, binary tensors, strategy {strategy}, closed loop"),
+        args.rounds,
+        || Ok((closed_loop::p50_us(to_instance.run(span)?), closed_loop::p50_us(to_frontend.run(span)?))),
+    )?;
+    drop((to_instance, to_frontend));
+    load(&through, args.rate, 1)?;
+    report(&format!("the same, open loop at {} requests/s", args.rate), args.rounds, || {
+        let round = |url: &str| service_p50_us(&load(url, args.rate, args.seconds)?);
+        Ok((round(&direct)?, round(&through)?))
+    })
+}
+
+/// Prints rounds of (instance, frontend) and the median of what the frontend added, in microseconds.
+fn report(title: &str, rounds: u32, mut round: impl FnMut() -> Result<(f64, f64)>) -> Result<()> {
+    println!("{title}:");
+    let mut added = Vec::new();
+    for _ in 0..rounds {
+        let (direct, through) = round()?;
+        added.push(through - direct);
         println!(
             "  instance {direct:6.0} us   frontend {through:6.0} us   added {:6.0} us",
             through - direct
         );
     }
-    println!(
-        "  median added: {:.0} us",
-        median(rounds.iter().map(|(direct, through)| through - direct).collect())
-    );
+    added.sort_by(f64::total_cmp);
+    println!("  median added: {:.0} us", added.get(added.len() / 2).copied().unwrap_or(f64::NAN));
     Ok(())
 }
 
