@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_http_serve::{DrainReport, Limits, serve};
+use parapet_http_serve::{DrainReport, Limits, listen, serve};
 use tokio::net::TcpListener;
 
 use crate::config::FrontendConfig;
@@ -26,13 +26,13 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// Binds the listener and starts the models' drivers.
+    /// Binds the listener and starts the models' drivers. Async because it starts tasks.
     ///
     /// # Errors
     /// When the address cannot be listened on, or the metrics registry cannot be made.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
         let FrontendConfig { server, models } = config;
-        let listener = TcpListener::bind(server.listen).await.map_err(|error| {
+        let listener = listen(server.listen).map_err(|error| {
             let reason =
                 format!("cannot listen on {}: {error}; set server.listen to a free address", server.listen);
             io::Error::new(error.kind(), reason)

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parapet_http_serve::{DrainReport, serve};
+use parapet_http_serve::{DrainReport, listen, serve};
 use parapet_open_inference::Tensor;
 use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -79,7 +78,7 @@ impl Instance {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let address = config.listen;
         let failed = |source| StartError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (limits, grace) = (config.limits, config.drain_grace);
         let app = Arc::new(App::new(config, Metrics::new()?));

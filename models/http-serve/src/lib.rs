@@ -17,9 +17,11 @@ mod accept;
 mod body;
 mod connection;
 mod limits;
+mod listen;
 mod serve;
 mod write_timeout;
 
 pub use body::{BodyError, read_body};
 pub use limits::Limits;
+pub use listen::listen;
 pub use serve::{DrainReport, serve};

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("parapet-instance: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(2)
         }
     }
 }
