@@ -168,3 +168,14 @@ async fn every_process_may_be_killed_and_started_again_in_any_order() {
         assert_eq!(cluster.ask().await, 4, "order {order:?}");
     }
 }
+
+#[test]
+fn a_mistake_is_one_line_that_says_it_once() {
+    let output = Command::new(env!("CARGO_BIN_EXE_parapet-frontend"))
+        .args(["--config", "nowhere.toml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((said.lines().count(), said.matches("No such file").count()), (1, 1), "{said}");
+}

@@ -31,7 +31,8 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("parapet-frontend: {error:#}");
+            // Its messages name their sources themselves.
+            eprintln!("parapet-frontend: {error}");
             ExitCode::from(2)
         }
     }
