@@ -10,6 +10,9 @@ use parapet_frontend::config::{FrontendConfig, LogFormat};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Straggler-proof prediction serving: an Open Inference Protocol frontend with coded redundancy.
 #[derive(Debug, Parser)]
 #[command(version, about)]

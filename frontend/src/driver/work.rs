@@ -13,7 +13,7 @@ use crate::metrics::Source;
 use crate::payload::{Input, Output};
 use crate::upstream::Transport;
 
-/// Inputs of more bytes than this are encoded in a task of their own, so that no request waits behind them (CG-3).
+/// Inputs of more bytes than this are encoded on another thread, so that no request waits behind them (CG-3).
 const ENCODE_INLINE_BYTES: usize = 64 * 1024;
 
 /// Something to do once the lock is released.
@@ -78,11 +78,12 @@ impl<T: Transport> Driver<T> {
                     tokio::spawn(Arc::clone(self).send(job, instance, input, withdrawn));
                 }
                 Work::Encode { group, row, inputs } => {
+                    let driver = Arc::clone(self);
                     if inputs.iter().map(|input| input.len()).sum::<usize>() > ENCODE_INLINE_BYTES {
-                        let driver = Arc::clone(self);
                         tokio::task::spawn_blocking(move || driver.encode(group, row, &inputs));
                     } else {
-                        self.encode(group, row, &inputs);
+                        // Behind the member's own request, which waits in the same queue of tasks.
+                        tokio::spawn(async move { driver.encode(group, row, &inputs) });
                     }
                 }
                 Work::Reconstruct { query, slot, predictions, parity } => {
