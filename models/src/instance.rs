@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parapet_faults::{FaultProfile, ProfileError};
 use parapet_http_serve::{DrainReport, listen, serve};
 use parapet_open_inference::Tensor;
 use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
@@ -16,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::batching::Batcher;
 use crate::config::{Config, ModelChoice};
 use crate::engine::{EngineError, InferenceEngine, LoadError, OnnxEngine, OnnxRuntime, RuntimeError};
-use crate::faults::{FaultProfile, FaultyEngine, ProfileError};
+use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
 use crate::server::{App, Models, ServedModel, router};
 
@@ -115,8 +116,11 @@ async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
 fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     let repository = ModelRepository::open(&config.repository)?;
     let faults = config.fault_profile.as_deref().map(FaultProfile::read).transpose()?;
-    let faults =
-        faults.map(|profile| FaultProfile { seed: config.fault_seed.unwrap_or(profile.seed), ..profile });
+    let faults = faults.map(|profile| Injection {
+        profile,
+        instance: config.fault_instance,
+        epoch_unix_ms: config.fault_epoch_unix_ms,
+    });
     let entries = config.models.iter().map(|choice| Ok((choice, repository.load(&choice.name)?)));
     let entries: Vec<(&ModelChoice, ModelEntry)> = entries.collect::<Result<_, RepositoryError>>()?;
     let runtime = OnnxRuntime::load(config.onnxruntime.as_deref())?;
@@ -131,9 +135,9 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
             source,
         })?;
         let mut engine: Box<dyn InferenceEngine> = Box::new(engine);
-        if let Some(profile) = &faults {
-            tracing::warn!(model = entry.name, ?profile, "injecting faults");
-            engine = Box::new(FaultyEngine::new(engine, profile));
+        if let Some(injection) = &faults {
+            tracing::warn!(model = entry.name, ?injection, "injecting faults");
+            engine = Box::new(FaultyEngine::new(engine, injection, &entry.name));
         }
         let metrics = metrics.model(&entry.name);
         let capacity = config.queue_capacity.get();

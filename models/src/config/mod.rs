@@ -98,8 +98,10 @@ pub struct Config {
     pub onnxruntime: Option<PathBuf>,
     /// File of faults to inject.
     pub fault_profile: Option<PathBuf>,
-    /// Seed that replaces the profile's, so that instances can share one.
-    pub fault_seed: Option<u64>,
+    /// The instance's number among those that share the profile.
+    pub fault_instance: u64,
+    /// When the experiment began, in milliseconds since 1970.
+    pub fault_epoch_unix_ms: Option<u64>,
 }
 
 /// A configuration that cannot be used; one line.
@@ -171,7 +173,8 @@ impl Config {
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             onnxruntime: settings.onnxruntime,
             fault_profile: settings.fault_profile,
-            fault_seed: settings.fault_seed,
+            fault_instance: settings.fault_instance.unwrap_or(0),
+            fault_epoch_unix_ms: settings.fault_epoch_unix_ms,
         })
     }
 }

@@ -76,9 +76,12 @@ pub struct Settings {
     /// Injects the faults that this file describes
     #[arg(long, value_name = "FILE")]
     pub fault_profile: Option<PathBuf>,
-    /// Seed in place of the fault profile's
-    #[arg(long, value_name = "SEED")]
-    pub fault_seed: Option<u64>,
+    /// This instance's number among those that share the fault profile [default: 0]
+    #[arg(long, value_name = "N")]
+    pub fault_instance: Option<u64>,
+    /// Start of the experiment for faults that instances have in common, in ms since 1970 [default: this start]
+    #[arg(long, value_name = "MS")]
+    pub fault_epoch_unix_ms: Option<u64>,
 }
 
 macro_rules! first_set {
@@ -92,6 +95,7 @@ impl Settings {
     pub fn or(self, other: Self) -> Self {
         first_set!(self, other: config, repository, model, listen, threads, max_batch_size, max_batch_delay_us,
             queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
-            header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_seed)
+            header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_instance,
+            fault_epoch_unix_ms)
     }
 }

@@ -1,37 +1,60 @@
 //! An engine that acts out a fault profile.
 
 use std::thread::sleep;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parapet_faults::{Fault, FaultPlan, FaultProfile, Freezes};
 use parapet_open_inference::Tensor;
 use parking_lot::Mutex;
 
-use super::{Fault, FaultPlan, FaultProfile, Freezes};
 use crate::engine::{EngineError, InferenceEngine};
+
+/// What an instance has to act out.
+#[derive(Debug, Clone)]
+pub struct Injection {
+    /// What may happen.
+    pub profile: FaultProfile,
+    /// The instance's number in its cluster.
+    pub instance: u64,
+    /// The experiment's start as milliseconds since 1970, for faults that instances have in common; this instance's start
+    /// without one.
+    pub epoch_unix_ms: Option<u64>,
+}
 
 /// Wraps an engine; see the module.
 pub struct FaultyEngine {
     inner: Box<dyn InferenceEngine>,
     started: Instant,
+    /// Of the experiment, when this engine was made.
+    age: Duration,
     faults: Mutex<(FaultPlan, Freezes)>,
 }
 
 impl FaultyEngine {
-    /// Adds the faults of `profile` to `inner`.
-    pub fn new(inner: Box<dyn InferenceEngine>, profile: &FaultProfile) -> Self {
-        let faults = Mutex::new((FaultPlan::new(profile), Freezes::new(profile)));
-        Self { inner, started: Instant::now(), faults }
+    /// Adds the faults of `injection` to `inner`, which runs `model`.
+    pub fn new(inner: Box<dyn InferenceEngine>, injection: &Injection, model: &str) -> Self {
+        let Injection { profile, instance, epoch_unix_ms } = injection;
+        let plan = FaultPlan::new(profile, *instance, model);
+        let faults = Mutex::new((plan, Freezes::new(profile, *instance)));
+        let age = epoch_unix_ms.map_or(Duration::ZERO, |epoch| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            now.saturating_sub(Duration::from_millis(epoch))
+        });
+        Self { inner, started: Instant::now(), age, faults }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.age + self.started.elapsed()
     }
 }
 
 impl InferenceEngine for FaultyEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
-        let Fault { delay, fails } =
-            self.faults.lock().0.next().unwrap_or(Fault { delay: Default::default(), fails: false });
+        let Fault { delay, fails } = self.faults.lock().0.next(self.elapsed());
         sleep(delay);
         let outputs = if fails { Err(EngineError::Injected) } else { self.inner.infer(inputs) };
         // A freeze that began meanwhile holds the answer back.
-        let frozen = self.faults.lock().1.remaining(self.started.elapsed());
+        let frozen = self.faults.lock().1.remaining(self.elapsed());
         sleep(frozen);
         outputs
     }
