@@ -6,11 +6,16 @@
 //!
 //! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to [`CompareReport`].
 
+mod analyse;
 mod binomial;
+mod distribution;
 mod input;
+mod pool;
 mod report;
+mod resample;
 mod warning;
 
+pub use analyse::{AnalyseError, analyse};
 pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
 pub use input::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
 pub use report::{
