@@ -11,6 +11,7 @@
 //! - [`compare`]: strategies measured under one schedule, with intervals; pure.
 //! - [`report`]: from records to figures; pure, and what other programs read.
 
+pub mod cluster;
 pub mod compare;
 pub mod payload;
 pub mod report;

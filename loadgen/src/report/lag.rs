@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Summary;
+use super::{Summary, latency_histogram};
+use crate::run::{Record, Recording};
 
 const LEAST_LIMIT_MS: f64 = 1.0;
 const SHARE_OF_MEDIAN: f64 = 0.05;
@@ -38,6 +39,12 @@ impl LagReport {
             max: lag.max,
             limit,
         })
+    }
+
+    /// Of a recording.
+    pub fn of(recording: &Recording) -> Self {
+        let lag = Summary::of_micros(recording.records.iter().filter_map(Record::lag_us));
+        Self::new(lag, Summary::of(&latency_histogram(&recording.records)))
     }
 
     /// Whether the generator was on time.

@@ -24,8 +24,7 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
             records.iter().filter_map(|record| charged_us(record, timeout_us, recording)),
         ),
     };
-    let lag = Summary::of_micros(records.iter().filter_map(Record::lag_us));
-    let lag = LagReport::new(lag, latency.answered);
+    let lag = LagReport::of(recording);
     let elapsed_s = recording.ended.as_secs_f64();
     RunReport {
         schema: SCHEMA.to_owned(),

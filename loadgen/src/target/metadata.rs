@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, Uri};
 use parapet_open_inference::ModelMetadata;
 
-use super::connection::{Broken, Connections};
+use super::connection::{Broken, Connections, Response};
 
 /// A server's address: `http://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,17 +134,40 @@ impl TargetUrl {
         TargetError::Unreachable { target: self.to_string(), reason }
     }
 
-    async fn ask(&self, address: SocketAddr, model: &str) -> Result<ModelMetadata, TargetError> {
+    /// What a GET of `path` at `address` says, within `limit`.
+    ///
+    /// # Errors
+    /// [`TargetError::Unreachable`], for any status but 200 too.
+    pub async fn text(
+        &self,
+        address: SocketAddr,
+        path: &str,
+        limit: Duration,
+    ) -> Result<String, TargetError> {
+        let asked = tokio::time::timeout(limit, self.get(address, path));
+        let response =
+            asked.await.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}"))))?;
+        match response.status {
+            StatusCode::OK => Ok(String::from_utf8_lossy(&response.body).into_owned()),
+            status => Err(self.unreachable(format!("{path}: status {status}"))),
+        }
+    }
+
+    async fn get(&self, address: SocketAddr, path: &str) -> Result<Response, TargetError> {
         let request = Request::builder()
             .method(Method::GET)
-            .uri(model_path(model)?)
+            .uri(path)
             .header(hyper::header::HOST, &self.authority)
             .body(Full::new(Bytes::new()))
-            .map_err(|_| TargetError::ModelName { model: model.to_owned() })?;
-        let response = Connections::new(address).send(request).await.map_err(|broken| match broken {
+            .map_err(|error| self.unreachable(error.to_string()))?;
+        Connections::new(address).send(request).await.map_err(|broken| match broken {
             Broken::Connect(error) => self.unreachable(error.to_string()),
             Broken::Lost(reason) => self.unreachable(reason),
-        })?;
+        })
+    }
+
+    async fn ask(&self, address: SocketAddr, model: &str) -> Result<ModelMetadata, TargetError> {
+        let response = self.get(address, &model_path(model)?).await?;
         let metadata = |reason: String| TargetError::Metadata {
             target: self.to_string(),
             model: model.to_owned(),

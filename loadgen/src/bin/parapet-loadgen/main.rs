@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
 //! by Ctrl-C with a partial report.
 
+mod compare;
 mod display;
 mod run;
 
@@ -22,11 +23,16 @@ struct Cli {
 enum Command {
     /// Send requests at planned times and report latency, errors and accuracy
     Run(run::Args),
+    /// Run redundancy strategies side by side on one schedule, and report what each buys and costs
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Run(args) } = Cli::parse();
-    match run::run(&args) {
+    let done = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::run(&args),
+    };
+    match done {
         Ok(code) => code,
         Err(run::Error { code, cause }) => {
             eprintln!("parapet-loadgen: {cause:#}");

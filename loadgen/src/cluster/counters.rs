@@ -1,0 +1,67 @@
+//! What a frontend's metrics say of its redundant work.
+
+use crate::compare::Redundancy;
+
+/// The totals in a scrape of `/metrics`.
+pub(super) fn redundancy(scrape: &str) -> Redundancy {
+    let sum = |name: &str, label: &str| -> u64 {
+        scrape
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(label))
+            .filter(|line| line.as_bytes().get(name.len()).is_some_and(|next| b"{ ".contains(next)))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .map(|value| value as u64)
+            .sum()
+    };
+    let fate = |fate: &str| sum("parapet_redundant_requests_total", &format!("fate=\"{fate}\""));
+    Redundancy {
+        issued: fate("issued"),
+        won: fate("won"),
+        wasted: fate("wasted"),
+        shed: fate("shed"),
+        failed: fate("failed"),
+        unrecoverable: sum("parapet_late_unrecoverable_total", ""),
+        groups: sum("parapet_coding_groups_total", ""),
+        upstream_requests: sum("parapet_upstream_request_duration_seconds_count", ""),
+    }
+}
+
+/// What was added between two scrapes.
+pub(super) fn difference(before: &Redundancy, after: &Redundancy) -> Redundancy {
+    Redundancy {
+        issued: after.issued.saturating_sub(before.issued),
+        won: after.won.saturating_sub(before.won),
+        wasted: after.wasted.saturating_sub(before.wasted),
+        shed: after.shed.saturating_sub(before.shed),
+        failed: after.failed.saturating_sub(before.failed),
+        unrecoverable: after.unrecoverable.saturating_sub(before.unrecoverable),
+        groups: after.groups.saturating_sub(before.groups),
+        upstream_requests: after.upstream_requests.saturating_sub(before.upstream_requests),
+    }
+}
+
+/// Whether every instance that the frontend knows is up.
+pub(super) fn all_up(scrape: &str) -> bool {
+    let mut instances = scrape.lines().filter(|line| line.starts_with("parapet_instance_up{")).peekable();
+    instances.peek().is_some() && instances.all(|line| line.ends_with(" 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRAPE: &str = "# TYPE parapet_redundant_requests_total counter\n\
+        parapet_redundant_requests_total{model=\"m\",fate=\"issued\"} 12\n\
+        parapet_redundant_requests_total{model=\"m\",fate=\"won\"} 3\n\
+        parapet_coding_groups_total{model=\"m\",fillers=\"false\"} 5\n\
+        parapet_coding_groups_total{model=\"m\",fillers=\"true\"} 2\n\
+        parapet_instance_up{model=\"m\",pool=\"deployed\",instance=\"a\"} 1\n";
+
+    #[test]
+    fn totals_are_summed_over_labels() {
+        let redundancy = redundancy(SCRAPE);
+        assert_eq!((redundancy.issued, redundancy.won, redundancy.groups), (12, 3, 7));
+        assert_eq!(difference(&redundancy, &redundancy), Redundancy::default());
+        assert!(all_up(SCRAPE) && !all_up(&SCRAPE.replace("\"a\"} 1", "\"a\"} 0")) && !all_up(""));
+    }
+}

@@ -1,0 +1,196 @@
+//! Processes of an experiment's cluster on this machine; all of them end with their owner.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::experiment::Experiment;
+
+/// How long a process may take to say that it is ready.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A process that could not be run; one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// Its program cannot be started.
+    #[error("cannot start {}: {source}; build it, or give its folder with --bin-dir", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It ended, or said nothing in time.
+    #[error("{name} did not become ready: {reason}; its log is {}", log.display())]
+    NotReady {
+        /// Which one.
+        name: String,
+        /// Its last words.
+        reason: String,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// A file for it cannot be written.
+    #[error("{}: cannot write it: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// Where programs, models and the run's own files are.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Folder of `parapet-instance` and `parapet-frontend`.
+    pub programs: PathBuf,
+    /// The model repository.
+    pub repository: PathBuf,
+    /// A folder for configurations and logs.
+    pub work: PathBuf,
+}
+
+/// A running process that listens somewhere.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    /// host:port.
+    pub(super) address: String,
+}
+
+impl Process {
+    /// Starts it and waits for the line that ends in its address.
+    fn start(mut command: Command, name: &str, work: &Path) -> Result<Self, ProcessError> {
+        let log = work.join(format!("{name}.log"));
+        let write = |source| ProcessError::Write { path: log.clone(), source };
+        let file = File::options().create(true).append(true).open(&log).map_err(write)?;
+        let program = PathBuf::from(command.get_program());
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file)
+            .spawn()
+            .map_err(|source| ProcessError::Start { program, source })?;
+        let stdout = child.stdout.take();
+        let (sender, receiver) = mpsc::sync_channel(1);
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            if let Some(stdout) = stdout {
+                let _ = BufReader::new(stdout).read_line(&mut line);
+            }
+            let _ = sender.send(line);
+        });
+        let line = receiver.recv_timeout(START_LIMIT).unwrap_or_default();
+        let process =
+            Self { child, address: line.rsplit("http://").next().unwrap_or_default().trim().to_owned() };
+        if !line.contains("http://") {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let reason = said.lines().last().unwrap_or("it said nothing").to_owned();
+            return Err(ProcessError::NotReady { name: name.to_owned(), reason, log });
+        }
+        Ok(process)
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            // One that is gone needs no signal.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    pub(super) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The instances and what they are started with.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    places: Places,
+    models: String,
+    profile: PathBuf,
+    epoch_unix_ms: u64,
+    pub(super) instances: Vec<Process>,
+}
+
+impl Fleet {
+    /// Starts all instances of `experiment`, some at a time.
+    pub(super) fn start(
+        experiment: &Experiment,
+        places: &Places,
+        mut started: impl FnMut(usize, usize),
+    ) -> Result<Self, ProcessError> {
+        let profile = places.work.join("faults.toml");
+        let mut faults = experiment.faults.clone();
+        faults.seed ^= experiment.seed;
+        let text = toml::to_string(&faults).unwrap_or_default();
+        std::fs::write(&profile, text)
+            .map_err(|source| ProcessError::Write { path: profile.clone(), source })?;
+        let epoch_unix_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or_default());
+        let models = experiment.models().join(",");
+        let mut fleet =
+            Self { places: places.clone(), models, profile, epoch_unix_ms, instances: Vec::new() };
+        let total = experiment.instances.deployed + experiment.instances.redundant;
+        for number in 0..total {
+            let instance = fleet.spawn(number, "127.0.0.1:0")?;
+            fleet.instances.push(instance);
+            started(number + 1, total);
+        }
+        Ok(fleet)
+    }
+
+    fn spawn(&self, number: usize, listen: &str) -> Result<Process, ProcessError> {
+        let mut command = Command::new(self.places.programs.join("parapet-instance"));
+        command
+            .arg("--repository")
+            .arg(&self.places.repository)
+            .args(["--model", &self.models, "--listen", listen])
+            .arg("--fault-profile")
+            .arg(&self.profile)
+            .args(["--fault-instance", &number.to_string()])
+            .args(["--fault-epoch-unix-ms", &self.epoch_unix_ms.to_string()]);
+        Process::start(command, &format!("instance-{number}"), &self.places.work)
+    }
+
+    /// Starts a killed instance anew, at its old address.
+    pub(super) fn restart(&mut self, number: usize) -> Result<(), ProcessError> {
+        let Some(address) = self.instances.get(number).map(|process| process.address.clone()) else {
+            return Ok(());
+        };
+        let process = self.spawn(number, &address)?;
+        if let Some(slot) = self.instances.get_mut(number) {
+            *slot = process;
+        }
+        Ok(())
+    }
+
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.instances.iter().map(|process| process.address.clone()).collect()
+    }
+
+    /// Starts a frontend with this configuration.
+    pub(super) fn frontend(&self, name: &str, configuration: &toml::Table) -> Result<Process, ProcessError> {
+        let path = self.places.work.join(format!("frontend-{name}.toml"));
+        std::fs::write(&path, configuration.to_string())
+            .map_err(|source| ProcessError::Write { path: path.clone(), source })?;
+        let mut command = Command::new(self.places.programs.join("parapet-frontend"));
+        command.arg("--config").arg(&path);
+        Process::start(command, &format!("frontend-{name}"), &self.places.work)
+    }
+}
