@@ -5,6 +5,7 @@
 mod bench;
 mod cargo;
 mod demo;
+mod models;
 mod native;
 mod test;
 mod workspace;
@@ -26,7 +27,9 @@ enum Step {
     /// Train, serve and compare: requests under faults, without coding and with it
     Demo(demo::Args),
     /// Measure the latency that the frontend adds, and its memory
-    BenchServing(bench::Args),
+    BenchServing(bench::serving::Args),
+    /// Compare redundancy strategies on emulated instances
+    BenchTail(bench::tail::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -35,7 +38,8 @@ enum Step {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().step {
-        Step::BenchServing(args) => bench::run(&args),
+        Step::BenchServing(args) => bench::serving::run(&args),
+        Step::BenchTail(args) => bench::tail::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),

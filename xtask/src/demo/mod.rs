@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 pub(crate) use self::cluster::{Cluster, Mode, Ports, binary};
 pub(crate) use self::query::binary_query;
+use crate::models::{self, Model};
 use crate::{cargo, native, workspace};
 
 /// Arguments of `cargo xtask demo`.
@@ -74,9 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let started = Instant::now();
     fs::create_dir_all(folder().join("logs")).context("cannot make .parapet/demo/logs")?;
-    if !args.reuse_models || !folder().join("models/fashion-parity/model.toml").is_file() {
-        train(args.seed)?;
-    }
+    models::train(&[Model::Deployed, Model::Parity { k: 2 }], args.seed, args.reuse_models)?;
     let ports = Ports::new(args.port_offset);
     let span = Duration::from_secs(u64::from(args.seconds));
     let faults = faults::plan(args.seed, span);
@@ -114,53 +113,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Says what comes next.
 pub(crate) fn step(what: &str) {
     eprintln!("==> {what}");
-}
-
-fn train(seed: u64) -> Result<()> {
-    let started = Instant::now();
-    let root = workspace::root();
-    let data = root.join("deploy/local/data/fashion2k");
-    let models = folder().join("models");
-    let seed = seed.to_string();
-    let trainer = workspace::target().join("debug/parity-trainer");
-    let train = |what: &str, arguments: &[&str]| -> Result<()> {
-        step(what);
-        let status = std::process::Command::new(&trainer)
-            .args(arguments)
-            .arg("--data")
-            .arg(&data)
-            .arg("--out")
-            .arg(&models)
-            .args(["--seed", &seed, "--augment", "shift-flip"])
-            .status()
-            .with_context(|| format!("cannot start {}", trainer.display()))?;
-        ensure!(status.success(), "training failed ({status})");
-        Ok(())
-    };
-    train(
-        "training the deployed model",
-        &["train-deployed", "--network", "lenet:16", "--epochs", "60", "--name", "fashion"],
-    )?;
-    let deployed = models.join("fashion");
-    let deployed = deployed.to_str().context("the checkout's path is not UTF-8")?;
-    train(
-        "training the parity model (k = 2, concatenation)",
-        &[
-            "train",
-            "--model",
-            deployed,
-            "--k",
-            "2",
-            "--encoder",
-            "concat",
-            "--network",
-            "cells:1x2:lenet:24x3",
-            "--steps",
-            "4000",
-            "--name",
-            "fashion-parity",
-        ],
-    )?;
-    eprintln!("    both trained in {:.0} s", started.elapsed().as_secs_f64());
-    Ok(())
 }
