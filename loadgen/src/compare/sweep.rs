@@ -125,9 +125,9 @@ impl Row {
         }
     }
 
-    /// The interval of p99.9. A figure without one is not known at all.
+    /// The interval of p99.9. A figure without one, or with too few samples, is not known at all.
     fn range(&self) -> Interval {
-        self.p99_9.interval.unwrap_or(Interval { low: 0.0, high: f64::INFINITY })
+        self.p99_9.interval.filter(|_| self.quotable).unwrap_or(Interval { low: 0.0, high: f64::INFINITY })
     }
 }
 

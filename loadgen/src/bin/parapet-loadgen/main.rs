@@ -1,8 +1,9 @@
 //! `parapet-loadgen`: measures a prediction server under an open-loop load.
 //!
-//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
+//! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
 //! by Ctrl-C with a partial report.
 
+mod diff;
 mod display;
 mod run;
 
@@ -21,12 +22,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send requests at planned times and report latency, errors and accuracy
-    Run(run::Args),
+    Run(Box<run::Args>),
+    /// Show what changed from one report to another
+    Diff(diff::Args),
 }
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Run(args) } = Cli::parse();
-    match run::run(&args) {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Diff(args) => diff::run(&args),
+    };
+    match result {
         Ok(code) => code,
         Err(run::Error { code, cause }) => {
             eprintln!("parapet-loadgen: {cause:#}");
