@@ -7,9 +7,10 @@
 mod synthetic;
 
 use parapet_loadgen::compare::{
-    AnalyseError, Bootstrap, CompareReport, Comparison, OrderInterval, SCHEMA, WarningKind, analyse,
-    samples_needed,
+    AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, OrderInterval, SCHEMA, WarningKind,
+    analyse, samples_needed,
 };
+use parapet_loadgen::report::{Diff, diff, read_report};
 use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -114,6 +115,18 @@ fn what_makes_figures_doubtful_is_said_first() {
 }
 
 #[test]
+fn the_table_says_what_is_not_to_be_quoted() {
+    let text =
+        CompareText(&figures(&comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() })))
+            .to_string();
+    for expected in
+        ["warning: 3 rounds are few", "times narrower", "against spread", " to ", "*", "unrecoverable"]
+    {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
 fn nothing_to_compare_is_an_error_that_says_so() {
     let comparison = small();
     assert!(matches!(analyse(&comparison, "none", DRAWS), Err(AnalyseError::Baseline { .. })));
@@ -137,6 +150,28 @@ fn a_report_survives_its_json() {
     assert_eq!(read.schema, SCHEMA);
     assert_eq!(serde_json::to_string(&read).unwrap(), text);
     assert!(text.len() < 200_000, "{} bytes", text.len());
+}
+
+#[test]
+fn a_difference_says_whether_intervals_overlap() {
+    let (one, better) =
+        (figures(&small()), figures(&comparison(&KINDS, Size { seed: 9, block_s: 4.0, ..Size::default() })));
+    let read = |report: &CompareReport| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
+    let within = |diff: &Diff, figure: &str| {
+        let (_, changes) = &diff.parts[1];
+        changes.iter().find(|change| change.figure == figure).unwrap().within
+    };
+    let same = diff(&read(&one), &read(&one), "b").unwrap();
+    assert!(same.notes.is_empty() && within(&same, "p50, ms") == Some(true));
+    let mut slow = comparison(&KINDS, Size { block_s: 4.0, ..Size::default() });
+    let records = slow.strategies[1].blocks.iter_mut().flat_map(|block| &mut block.recording.records);
+    records.for_each(|record| record.done_us = record.done_us.map(|done| done + 5_000));
+    slow.strategies[3].name = "doubled".to_owned();
+    let slower = diff(&read(&one), &read(&figures(&slow)), "b").unwrap();
+    assert_eq!((within(&slower, "p50, ms"), within(&slower, "accuracy, %")), (Some(false), Some(true)));
+    let text = slower.to_string();
+    assert!(text.contains("replicated is in the first report alone") && text.contains("apart"), "{text}");
+    assert!(diff(&read(&one), &read(&better), "b").unwrap().notes[0].starts_with("setting seed differs"));
 }
 
 #[test]

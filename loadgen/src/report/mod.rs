@@ -10,15 +10,21 @@
 //!   counts as the timeout, or as what it really took where that is longer: a server that fails fast does not look fast.
 
 mod csv;
+mod diff;
 mod hgrm;
+mod html;
 mod lag;
+mod slo;
 mod summarise;
 mod summary;
 mod text;
 
 pub use csv::write_csv;
+pub use diff::{AnyReport, Change, Diff, DiffError, diff, read_report};
 pub use hgrm::write_hgrm;
+pub use html::{compare_page, run_page, sweep_page};
 pub use lag::{LagReport, lag_limit_ms};
+pub use slo::{Breach, Slo, SloError, SloFigures, check};
 pub(crate) use summarise::{accuracy, by_provenance, charged_us, count, errors};
 pub use summarise::{latency_histogram, summarise};
 pub use summary::Summary;

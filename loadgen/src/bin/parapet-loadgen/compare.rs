@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use parapet_loadgen::cluster::{self, ClusterError, Experiment, Places, Update};
-use parapet_loadgen::compare::{Bootstrap, CompareReport, Comparison, analyse};
+use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison, analyse};
 use parapet_loadgen::payload::Rows;
-use parapet_loadgen::report::latency_histogram;
+use parapet_loadgen::report::{compare_page, latency_histogram};
 use parapet_loadgen::run::Stop;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -81,14 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .context("cannot analyse the comparison")
         .map_err(failed)?;
     let written = write_files(args, &report);
-    let shown = writeln!(
-        std::io::stdout(),
-        "{}",
-        serde_json::to_string(
-            &report.strategies.iter().map(|s| (&s.name, &s.counts, &s.latency, &s.cost)).collect::<Vec<_>>()
-        )
-        .unwrap_or_default()
-    );
+    let shown = write!(std::io::stdout(), "{}", CompareText(&report));
     written.map_err(failed)?;
     shown.context("cannot write the summary to standard output").map_err(failed)?;
     Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
@@ -203,6 +196,9 @@ fn write_files(args: &Args, report: &CompareReport) -> anyhow::Result<()> {
             serde_json::to_writer_pretty(&mut *out, report)?;
             writeln!(out)
         })?;
+    }
+    if let Some(path) = &args.html {
+        write_file(path, |out| out.write_all(compare_page(report).as_bytes()))?;
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! `parapet-loadgen`: measures a prediction server under an open-loop load.
 //!
-//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
-//! by Ctrl-C with a partial report.
+//! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be used or the target does not
+//! answer, 130 ended by Ctrl-C with a partial report.
 
 mod compare;
+mod diff;
 mod display;
 mod run;
 
@@ -22,15 +23,18 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send requests at planned times and report latency, errors and accuracy
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Run redundancy strategies side by side on one schedule, and report what each buys and costs
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
+    /// Show what changed from one report to another
+    Diff(diff::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Diff(args) => diff::run(&args),
     };
     match done {
         Ok(code) => code,
