@@ -7,7 +7,9 @@ mod harness;
 use std::time::Duration;
 
 use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config};
-use parapet_frontend_core::{Comparison, FailureKind, InstanceId, PoolId, Rejected};
+use parapet_frontend_core::{
+    CodedConfig, Comparison, FailureKind, HoldBackPolicy, InstanceId, PoolId, Rejected,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
@@ -52,6 +54,30 @@ fn a_straggler_is_reconstructed_from_its_group() {
         "the late truth is compared"
     );
     assert_eq!(harness.engine.stats().redundant_won, 1);
+    harness.finish();
+}
+
+#[test]
+fn without_hold_back_groups_still_fill_with_queries() {
+    let config = CodedConfig { hold_back: HoldBackPolicy::Fixed(Duration::ZERO), ..coded_config(2, 1) };
+    let mut harness = Harness::coded(4, 1, config);
+    // Recently answered queries are at hand to complete groups with, and must not be taken before the flush.
+    let fillers = [answered(&mut harness), answered(&mut harness)];
+    harness.compute();
+    let before = harness.engine.stats();
+    let straggler = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(MS);
+    let other = harness.arrive(0, true, MINUTE).unwrap();
+    harness.compute();
+    let stats = harness.engine.stats();
+    assert_eq!(stats.redundant_issued - before.redundant_issued, 1, "one parity query for the two of them");
+    assert_eq!(stats.late_unrecoverable, before.late_unrecoverable, "nobody has had time to be late");
+    harness.complete_client(other, None);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(straggler), &Fate::Reconstructed, "at once, as ParM does");
+    assert!(fillers.iter().all(|filler| harness.fate(*filler) == &Fate::Exact));
+    harness.complete_client(straggler, None);
     harness.finish();
 }
 

@@ -195,6 +195,14 @@ pub struct Harness {
 }
 
 impl Harness {
+    /// What reconstructions are held back for.
+    fn hold_back(&self) -> Duration {
+        match self.coded.as_ref().map(|coded| &coded.hold_back) {
+            Some(HoldBackPolicy::Fixed(delay)) => *delay,
+            _ => HOLD_BACK,
+        }
+    }
+
     pub fn plain(instances: usize, slots: u32) -> Self {
         Self::of(instances, slots, StrategyConfig::None)
     }
@@ -539,6 +547,7 @@ impl Harness {
 
     fn check_answer(&mut self, query: QueryId, answer: &Answer<Output>) {
         let now = self.now;
+        let hold_back = self.hold_back();
         let client =
             self.clients.iter_mut().find(|client| client.id == query).expect("CG-1: answer for nobody");
         assert_eq!(client.fate, Fate::Waiting, "CG-1: a second answer");
@@ -566,7 +575,7 @@ impl Harness {
                 assert!(client.allow_approximate, "reconstructed against the client's word");
                 assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
-                let late = now.since(client.arrived) >= HOLD_BACK;
+                let late = now.since(client.arrived) >= hold_back;
                 assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
                 let error = (**output - model(client.value)).abs();
                 assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));

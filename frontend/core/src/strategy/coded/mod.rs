@@ -386,20 +386,22 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        // With no hold-back every query is late on arrival, which says nothing about it: its group fills as ever.
+        let is_straggler = !self.hold_back.delay().is_zero();
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
         if let Some(member) = group.members.get_mut(slot) {
             member.late = true;
         }
-        if !group.sealed {
+        if is_straggler && !group.sealed {
             self.complete_with_fillers(core, id);
         }
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
         let alive = group.rows.iter().filter(|row| row.is_alive()).count();
-        core.stats.late_unrecoverable += u64::from(group.missing() > alive);
+        core.stats.late_unrecoverable += u64::from(is_straggler && group.missing() > alive);
         Self::try_reconstruct(core, group, slot);
     }
 
