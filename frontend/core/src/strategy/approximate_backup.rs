@@ -130,7 +130,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         }
         if let Some(reconstruction) = self.drop_query(core, id).and_then(|backed| backed.sent) {
             let truth = Arc::clone(output);
-            core.push(Action::Compare(Comparison::LateTruth { reconstruction, truth }));
+            core.push(Action::Compare(Comparison::LateTruth { class: id.class(), reconstruction, truth }));
         }
     }
 
