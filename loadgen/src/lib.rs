@@ -8,8 +8,10 @@
 //! - [`payload`]: rows of an image file as request bodies, encoded before the run.
 //! - [`target`]: the server under load, behind the trait [`target::Transport`].
 //! - [`run`]: sends each request on time and records what came of it; generic over pacing and transport.
+//! - [`compare`]: strategies measured under one schedule, with intervals; pure.
 //! - [`report`]: from records to figures; pure, and what other programs read.
 
+pub mod compare;
 pub mod payload;
 pub mod report;
 pub mod run;

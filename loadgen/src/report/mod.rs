@@ -19,6 +19,7 @@ mod text;
 pub use csv::write_csv;
 pub use hgrm::write_hgrm;
 pub use lag::{LagReport, lag_limit_ms};
+pub(crate) use summarise::{accuracy, by_provenance, charged_us, count, errors};
 pub use summarise::{latency_histogram, summarise};
 pub use summary::Summary;
 pub(crate) use summary::histogram;

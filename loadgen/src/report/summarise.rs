@@ -17,7 +17,7 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
     let failed = |record: &&Record| matches!(record.outcome, Some(Outcome::Failed(_)));
     let failures = records.iter().filter(failed).filter_map(Record::latency_us);
     let answers = || records.iter().filter(|record| record.answer().is_some());
-    let counts = count(records);
+    let counts = count(records.iter());
     let latency = Latency {
         answered: Summary::of(&latency_histogram(records)),
         all: Summary::of_micros(
@@ -38,9 +38,9 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
         latency,
         service: Summary::of_micros(answers().filter_map(Record::service_us)),
         time_to_failure: Summary::of_micros(failures),
-        provenance: by_provenance(records, counts.answered),
+        provenance: by_provenance(records.iter(), counts.answered),
         accuracy: accuracy(records.iter()),
-        errors: errors(records),
+        errors: errors(records.iter()),
         lag,
     }
 }
@@ -53,9 +53,10 @@ pub fn latency_histogram(records: &[Record]) -> Histogram<u64> {
     latency
 }
 
-fn count(records: &[Record]) -> Counts {
-    let mut counts = Counts { planned: records.len(), ..Counts::default() };
+pub(crate) fn count<'a>(records: impl Iterator<Item = &'a Record>) -> Counts {
+    let mut counts = Counts::default();
     for record in records {
+        counts.planned += 1;
         let sent = record.sent_us.is_some();
         counts.sent += usize::from(sent);
         match record.outcome {
@@ -70,7 +71,7 @@ fn count(records: &[Record]) -> Counts {
 }
 
 /// What a request counts as in `latency.all`; `None` if it was not due before sending ended.
-fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option<u64> {
+pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option<u64> {
     if record.answer().is_some() {
         return record.latency_us();
     }
@@ -78,7 +79,10 @@ fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option
     (due || record.sent_us.is_some()).then(|| record.latency_us().unwrap_or_default().max(timeout_us))
 }
 
-fn by_provenance(records: &[Record], answered: usize) -> BTreeMap<Provenance, Answers> {
+pub(crate) fn by_provenance<'a>(
+    records: impl Iterator<Item = &'a Record>,
+    answered: usize,
+) -> BTreeMap<Provenance, Answers> {
     let mut groups: BTreeMap<Provenance, Vec<&Record>> = BTreeMap::new();
     for record in records {
         if let Some(answer) = record.answer() {
@@ -100,7 +104,7 @@ fn by_provenance(records: &[Record], answered: usize) -> BTreeMap<Provenance, An
     groups.into_iter().filter_map(|(provenance, records)| Some((provenance, answers(records)?))).collect()
 }
 
-fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Accuracy> {
+pub(crate) fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Accuracy> {
     let (mut judged, mut correct) = (0, 0);
     for agrees in records.filter_map(Record::correct) {
         judged += 1;
@@ -109,7 +113,7 @@ fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Accuracy> {
     (judged > 0).then(|| Accuracy { judged, correct, accuracy: correct as f64 / judged as f64 })
 }
 
-fn errors(records: &[Record]) -> BTreeMap<String, usize> {
+pub(crate) fn errors<'a>(records: impl Iterator<Item = &'a Record>) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();
     for record in records {
         if let Some(Outcome::Failed(failure)) = record.outcome {

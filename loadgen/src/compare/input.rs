@@ -1,0 +1,111 @@
+//! What a comparison measured.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::WireEncoding;
+use crate::run::Recording;
+use crate::schedule::Arrivals;
+
+/// A finished comparison, or as much of it as there is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// What was asked for.
+    pub settings: Settings,
+    /// What each strategy did. Block `i` of every strategy had the same planned times and rows.
+    pub strategies: Vec<Measured>,
+    /// Faults injected meanwhile.
+    pub faults: Vec<FaultMark>,
+}
+
+/// What a comparison was asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Model.
+    pub model: String,
+    /// Seed of the schedule and of the order of rows.
+    pub seed: u64,
+    /// Arrival process.
+    pub arrivals: Arrivals,
+    /// Mean requests/s.
+    pub rate: f64,
+    /// Blocks planned for each strategy.
+    pub blocks: usize,
+    /// Seconds of load in each block.
+    pub block_s: f64,
+    /// Timeout of each request from its actual send.
+    pub timeout_ms: u64,
+    /// Form of the tensors.
+    pub encoding: WireEncoding,
+    /// Deadline that requests carried, if they did.
+    pub deadline_ms: Option<u64>,
+    /// File of the rows that were sent.
+    pub images: String,
+    /// File of their classes, if given.
+    pub labels: Option<String>,
+    /// Anything else worth telling a reader, such as the machine or how stragglers were made.
+    pub notes: BTreeMap<String, String>,
+}
+
+/// One strategy's measurements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Short name, unlike the others'.
+    pub name: String,
+    /// What it does, in a line.
+    pub description: String,
+    /// Instances that it ran on, those for redundancy included.
+    pub instances: usize,
+    /// Its blocks, in the order of the schedule.
+    pub blocks: Vec<Block>,
+    /// What it spent on redundancy, over all its blocks.
+    pub redundancy: Redundancy,
+}
+
+/// An uninterrupted stretch of load on one strategy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// When it started, in seconds since the comparison did.
+    pub started_s: f64,
+    /// Its requests; their times count from the block's start.
+    pub recording: Recording,
+    /// Whether the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
+    pub valid: bool,
+}
+
+/// Work beside the one prediction that each request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Redundancy {
+    /// Redundant requests sent to instances: parity queries, copies, hedges.
+    pub issued: u64,
+    /// Redundant requests whose answer was used.
+    pub won: u64,
+    /// Redundant requests whose answer was not needed.
+    pub wasted: u64,
+    /// Redundant requests not sent, for want of room.
+    pub shed: u64,
+    /// Redundant requests that failed.
+    pub failed: u64,
+    /// Coding groups in which a late member could not be reconstructed.
+    pub unrecoverable: u64,
+    /// Coding groups.
+    pub groups: u64,
+    /// All requests sent to instances.
+    pub upstream_requests: u64,
+}
+
+/// A fault that was injected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FaultMark {
+    /// When it began, in seconds since the comparison's start.
+    pub at_s: f64,
+    /// When it ended; `None` where it is a moment, or did not end.
+    pub until_s: Option<f64>,
+    /// What was done, such as `stopped`.
+    pub what: String,
+    /// Where.
+    pub instance: String,
+    /// The strategy whose cluster it hit; `None` if it hit all.
+    pub strategy: Option<String>,
+}

@@ -1,0 +1,25 @@
+//! Comparing redundancy strategies that served the same schedule.
+//!
+//! Strategies take turns, block by block (A B C A B C ...), so that whatever the machine does meanwhile happens to all of
+//! them. A *round* is one block of each. Blocks of a round share their planned times and rows; so the rounds, not the
+//! requests, are what the bootstrap draws, all strategies' blocks of a round together.
+//!
+//! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to [`CompareReport`].
+
+mod analyse;
+mod binomial;
+mod distribution;
+mod input;
+mod pool;
+mod report;
+mod resample;
+mod warning;
+
+pub use analyse::{AnalyseError, analyse};
+pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
+pub use input::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
+pub use report::{
+    Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series, SpectrumPoint,
+    StrategyReport,
+};
+pub use warning::{Warning, WarningKind};

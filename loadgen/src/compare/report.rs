@@ -1,0 +1,190 @@
+//! What a comparison found.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{FaultMark, Redundancy, Settings, Warning};
+use crate::report::{Accuracy, Answers, Counts, Summary};
+use crate::target::Provenance;
+
+/// Name and version of [`CompareReport`]'s form.
+pub const SCHEMA: &str = "parapet-loadgen/compare/1";
+
+/// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from the planned send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompareReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Whether the generator kept its schedule in every block that counts.
+    pub valid: bool,
+    /// Whether the comparison was ended before all its blocks were done.
+    pub partial: bool,
+    /// What was asked for.
+    pub settings: Settings,
+    /// Name of the strategy that the others are compared with.
+    pub baseline: String,
+    /// Rounds that every strategy finished; only these count.
+    pub rounds: usize,
+    /// How intervals were made.
+    pub bootstrap: Bootstrap,
+    /// What a reader should know first.
+    pub warnings: Vec<Warning>,
+    /// The strategies, in the order in which they ran.
+    pub strategies: Vec<StrategyReport>,
+    /// Faults injected meanwhile.
+    pub faults: Vec<FaultMark>,
+}
+
+/// How the block bootstrap draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bootstrap {
+    /// How many times the rounds are drawn anew.
+    pub resamples: usize,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl Default for Bootstrap {
+    fn default() -> Self {
+        Self { resamples: 2000, seed: 1 }
+    }
+}
+
+/// One strategy's figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StrategyReport {
+    /// Its name.
+    pub name: String,
+    /// What it does, in a line.
+    pub description: String,
+    /// Instances that it ran on.
+    pub instances: usize,
+    /// Blocks in which the generator did not keep its schedule.
+    pub invalid_blocks: usize,
+    /// What became of the requests.
+    pub counts: Counts,
+    /// Failed requests by kind.
+    pub errors: BTreeMap<String, usize>,
+    /// Of all requests that were due, as in a run's `latency.all`, but as exact order statistics: the value at `q` is the
+    /// smallest that at least a share `q` of the requests do not exceed.
+    pub latency: Summary,
+    /// How sure the percentiles of `latency` are, under the same names: `p50`, `p90`, `p99`, `p99_5`, `p99_9`.
+    pub confidence: BTreeMap<String, Confidence>,
+    /// `p99_9 - p50`.
+    pub gap_ms: Estimate,
+    /// The baseline's gap over this one's, so more is better; absent where this one's is 0.
+    pub gap_ratio: Option<Estimate>,
+    /// This median over the baseline's, so less is better; absent where the baseline's is 0.
+    pub p50_ratio: Option<Estimate>,
+    /// Answers by how they came about; only kinds that occurred.
+    pub provenance: BTreeMap<Provenance, Answers>,
+    /// Accuracy over all answers; absent where no class is known.
+    pub accuracy: Option<Accuracy>,
+    /// What redundancy took.
+    pub cost: Cost,
+    /// The whole distribution of `latency`, ascending, at most ten points for each factor of ten.
+    pub spectrum: Vec<SpectrumPoint>,
+    /// Latency over time, ascending; only stretches in which requests were due.
+    pub series: Series,
+}
+
+/// A figure and the range that its true value is in with a confidence of 95 %, by the block bootstrap; absent with fewer
+/// than two rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// Its range.
+    pub interval: Option<Interval>,
+}
+
+/// A range.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+/// How sure a percentile is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Confidence {
+    /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]); absent if there are too
+    /// few of them for one.
+    pub binomial: Option<Interval>,
+    /// Range by the block bootstrap, which heeds that neighbouring requests are slow together.
+    pub bootstrap: Option<Interval>,
+    /// Whether there are enough samples, so that `binomial` exists.
+    pub quotable: bool,
+    /// How many more samples it takes.
+    pub needs_samples: u64,
+}
+
+/// What redundancy took, over all blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Requests that were sent and not refused (429, 503, no connection).
+    pub accepted: usize,
+    /// Redundant requests issued for each accepted one; absent if none was accepted.
+    pub extra_work: Option<f64>,
+    /// Redundant requests whose answer was not needed, for each accepted one; absent if none was accepted.
+    pub wasted_work: Option<f64>,
+    /// Share of coding groups with a member that was late and could not be reconstructed; absent without groups.
+    pub unrecoverable: Option<f64>,
+    /// The counts.
+    pub redundancy: Redundancy,
+}
+
+/// A point of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SpectrumPoint {
+    /// Share of requests, `0.0..=1.0`.
+    pub quantile: f64,
+    /// Latency that so many do not exceed.
+    pub ms: f64,
+}
+
+/// Latency over time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Seconds that each bin covers.
+    pub bin_s: f64,
+    /// The bins.
+    pub bins: Vec<Bin>,
+}
+
+/// Requests that were due in a stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bin {
+    /// Its beginning, in seconds since the comparison's start.
+    pub at_s: f64,
+    /// Requests.
+    pub count: usize,
+    /// Their median.
+    pub p50: f64,
+    /// Their 99th percentile.
+    pub p99: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl CompareReport {
+    /// The strategy of that name.
+    pub fn strategy(&self, name: &str) -> Option<&StrategyReport> {
+        self.strategies.iter().find(|strategy| strategy.name == name)
+    }
+}
+
+impl Interval {
+    /// Whether the two have a value in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+
+    /// Whether `value` is in it.
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
