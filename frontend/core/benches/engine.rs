@@ -9,13 +9,47 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use parapet_frontend_core::{
-    Action, Arrival, Coded, CodedConfig, CoreConfig, Engine, GroupKey, HoldBackPolicy, NoRedundancy,
-    PoolConfig, Strategy, Time,
+    Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, Engine, GroupKey, HedgeConfig,
+    HoldBackPolicy, PoolConfig, PoolId, StrategyConfig, Time,
 };
 
 const IN_FLIGHT: usize = 64;
 
-fn engine(k: Option<usize>) -> Engine<u64, u64> {
+fn hold_back() -> HoldBackPolicy {
+    HoldBackPolicy::Learned { percentile: 0.97, min: Duration::from_millis(1), max: Duration::from_secs(1) }
+}
+
+fn coded(k: usize) -> CodedConfig {
+    CodedConfig {
+        k,
+        r: 1,
+        first_parity: PoolId::FIRST_REDUNDANT,
+        hold_back: hold_back(),
+        flush_after: Duration::from_millis(10),
+        late_truth_wait: Duration::from_secs(2),
+        parity_timeout: Duration::from_secs(1),
+        redundant_share: 1.0,
+        redundant_burst: 32.0,
+        shed_above: 64,
+        audit_every: 64,
+        max_keys: 64,
+    }
+}
+
+fn strategies() -> Vec<(&'static str, StrategyConfig)> {
+    let hedge = HedgeConfig { delay: hold_back(), max_copies: 1, share: 0.05, burst: 10.0, shed_above: 64 };
+    let coded_hedged = CodedHedgedConfig { coded: coded(2), share: 0.05, burst: 10.0 };
+    vec![
+        ("none", StrategyConfig::None),
+        ("hedge", StrategyConfig::Hedge(hedge)),
+        ("coded k=2", StrategyConfig::Coded(coded(2))),
+        ("coded k=3", StrategyConfig::Coded(coded(3))),
+        ("coded k=4", StrategyConfig::Coded(coded(4))),
+        ("coded_hedged k=2", StrategyConfig::CodedHedged(coded_hedged)),
+    ]
+}
+
+fn engine(strategy: &StrategyConfig) -> Engine<u64, u64> {
     let pool = PoolConfig { instances: 12, slots: 16, queue: 1024 };
     let config = CoreConfig {
         pools: vec![pool, pool],
@@ -25,27 +59,7 @@ fn engine(k: Option<usize>) -> Engine<u64, u64> {
         retry_burst: 10.0,
         suspect_after: Duration::from_millis(500),
     };
-    let strategy: Box<dyn Strategy<u64, u64>> = match k {
-        None => Box::new(NoRedundancy),
-        Some(k) => Box::new(Coded::new(CodedConfig {
-            k,
-            r: 1,
-            hold_back: HoldBackPolicy::Learned {
-                percentile: 0.97,
-                min: Duration::from_millis(1),
-                max: Duration::from_secs(1),
-            },
-            flush_after: Duration::from_millis(10),
-            late_truth_wait: Duration::from_secs(2),
-            parity_timeout: Duration::from_secs(1),
-            redundant_share: 1.0,
-            redundant_burst: 32.0,
-            shed_above: 64,
-            audit_every: 64,
-            max_keys: 64,
-        })),
-    };
-    Engine::new(&config, strategy)
+    Engine::new(&config, strategy.build())
 }
 
 struct Driver {
@@ -58,9 +72,9 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(k: Option<usize>) -> Self {
+    fn new(strategy: &StrategyConfig) -> Self {
         let mut driver = Self {
-            engine: engine(k),
+            engine: engine(strategy),
             now: 1,
             actions: Vec::new(),
             work: Vec::new(),
@@ -85,6 +99,7 @@ impl Driver {
             key: GroupKey(1),
             deadline: now + Duration::from_secs(1),
             allow_approximate: true,
+            class: ClassId::DEFAULT,
         };
         let _ = black_box(self.engine.arrive(now, arrival, &mut self.actions));
         self.settle();
@@ -134,9 +149,8 @@ impl Driver {
 fn per_query(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine, one query");
     group.throughput(Throughput::Elements(1));
-    for (name, k) in [("none", None), ("coded k=2", Some(2)), ("coded k=3", Some(3)), ("coded k=4", Some(4))]
-    {
-        let mut driver = Driver::new(k);
+    for (name, strategy) in strategies() {
+        let mut driver = Driver::new(&strategy);
         group.bench_function(BenchmarkId::from_parameter(name), |b| b.iter(|| driver.step()));
     }
     group.finish();

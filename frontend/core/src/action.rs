@@ -64,16 +64,20 @@ pub enum Action<I, O> {
 pub enum Answer<O> {
     /// The deployed model's own prediction.
     Exact(Arc<O>),
+    /// The deployed model's own prediction as well, but from a redundant copy of the query.
+    Hedged(Arc<O>),
+    /// A backup model's prediction.
+    Backup(Arc<O>),
     /// Decoded from the group.
     Reconstructed(Arc<O>),
     /// None could be had.
     Failed(Failure),
 }
 
-/// A reconstruction beside the deployed model's own prediction.
+/// An approximate answer beside the deployed model's own prediction.
 #[derive(Debug, Clone)]
 pub enum Comparison<O> {
-    /// The exact prediction came after its reconstruction had been sent.
+    /// The exact prediction came after a reconstruction, or a backup model's prediction, had been sent.
     LateTruth {
         /// What was sent.
         reconstruction: Arc<O>,

@@ -21,9 +21,14 @@ impl TokenBucket {
         self.tokens = (self.tokens + self.share).min(self.burst);
     }
 
+    /// Whether there is a token for one extra request.
+    pub fn can_spend(&self) -> bool {
+        self.tokens >= 1.0
+    }
+
     /// Takes one token for one extra request; false when there is none.
     pub fn spend(&mut self) -> bool {
-        let allowed = self.tokens >= 1.0;
+        let allowed = self.can_spend();
         if allowed {
             self.tokens -= 1.0;
         }

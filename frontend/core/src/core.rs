@@ -1,17 +1,18 @@
 //! What all strategies share: the query table, the pools, retries, deadlines. It alone answers queries, so no strategy
 //! can break CG-1 or CG-2.
 
-use std::sync::Arc;
+mod requests;
+
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::pool::Avoid;
-use crate::query::{Job, Phase, Purpose, Query};
+use crate::query::{Job, Phase, Query};
+use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, Failure, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Stats,
-    Submitted, Time, TokenBucket,
+    Action, Answer, ClassId, Failure, FailureKind, Fates, JobId, Pool, PoolId, QueryId, Stats, Time,
+    TokenBucket,
 };
 
 /// One pool's size.
@@ -28,7 +29,7 @@ pub struct PoolConfig {
 /// Bounds of the core.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
-    /// The deployed model's pool, then one for each parity row.
+    /// The deployed model's pool, then those that the strategies name: one for each parity row, a backup model's.
     pub pools: Vec<PoolConfig>,
     /// Most queries in the table, awaited late truths included.
     pub max_queries: usize,
@@ -53,6 +54,8 @@ pub struct Core<I, O> {
     queries: FxHashMap<QueryId, Query<I>>,
     jobs: FxHashMap<JobId, Job<I>>,
     pools: Vec<Pool>,
+    /// By class.
+    fates: Vec<Fates>,
     retry_budget: TokenBucket,
     max_queries: usize,
     max_attempts: u32,
@@ -73,6 +76,7 @@ impl<I, O> Core<I, O> {
             pools: pools
                 .map(|(pool, id)| Pool::new(PoolId(id), pool.instances, pool.slots, pool.queue))
                 .collect(),
+            fates: Vec::new(),
             retry_budget: TokenBucket::new(config.retry_share, config.retry_burst),
             max_queries: config.max_queries,
             max_attempts: config.max_attempts.max(1),
@@ -96,6 +100,27 @@ impl<I, O> Core<I, O> {
         self.pools.get(usize::from(pool.0))
     }
 
+    /// What became of the redundant requests of a class.
+    pub fn fates(&self, class: ClassId) -> Fates {
+        self.fates.get(usize::from(class.0)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn count(&mut self, class: ClassId, fate: Fate) {
+        self.stats.count(fate);
+        let class = usize::from(class.0);
+        if self.fates.len() <= class {
+            self.fates.resize(class + 1, Fates::default());
+        }
+        if let Some(fates) = self.fates.get_mut(class) {
+            fates.count(fate);
+        }
+    }
+
+    /// Whether so many queries wait for a slot that redundant work is to be shed (CG-7).
+    pub(crate) fn is_congested(&self, shed_above: usize) -> bool {
+        self.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.queued() > shed_above)
+    }
+
     pub(crate) fn fresh_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -104,8 +129,6 @@ impl<I, O> Core<I, O> {
     pub(crate) fn push(&mut self, action: Action<I, O>) {
         self.actions.push(action);
     }
-
-    // -- queries ---------------------------------------------------------------------------------------------------
 
     pub(crate) fn query(&self, query: QueryId) -> Option<&Query<I>> {
         self.queries.get(&query)
@@ -123,8 +146,8 @@ impl<I, O> Core<I, O> {
         self.queries.len() < self.max_queries && self.pools.first().is_some_and(|pool| !pool.is_full())
     }
 
-    pub(crate) fn accept(&mut self, query: Query<I>) -> QueryId {
-        let id = QueryId(self.fresh_id());
+    pub(crate) fn accept(&mut self, class: ClassId, query: Query<I>) -> QueryId {
+        let id = QueryId::new(self.fresh_id(), class);
         self.timers.set(query.deadline, Timer::Deadline(id));
         self.queries.insert(id, query);
         self.stats.accepted += 1;
@@ -145,6 +168,8 @@ impl<I, O> Core<I, O> {
         }
         match &answer {
             Answer::Exact(_) => self.stats.exact += 1,
+            Answer::Hedged(_) => self.stats.hedged += 1,
+            Answer::Backup(_) => self.stats.backup += 1,
             Answer::Reconstructed(_) => self.stats.reconstructed += 1,
             Answer::Failed(failure) => {
                 self.stats.failed += 1;
@@ -185,7 +210,8 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Keeps a closed query's requests until `until`; without one, withdraws them. Forgets the query once it has none.
+    /// Keeps a closed query's own requests until `until`; without one, withdraws them. Forgets the query once it has none.
+    /// Redundant ones beside them are withdrawn in any case.
     pub(crate) fn settle(&mut self, id: QueryId, keep_until: Option<Time>) {
         let Some(query) = self.queries.get_mut(&id).filter(|query| !query.is_waiting()) else {
             return;
@@ -196,6 +222,7 @@ impl<I, O> Core<I, O> {
                     self.timers.cancel(before, Timer::GiveUp(id));
                 }
                 self.timers.set(until, Timer::GiveUp(id));
+                self.withdraw_redundant(id);
             }
             None => self.forget(id, false),
         }
@@ -210,9 +237,7 @@ impl<I, O> Core<I, O> {
         if let Some(at) = query.give_up_timer {
             self.timers.cancel(at, Timer::GiveUp(id));
         }
-        for job in query.jobs {
-            self.withdraw_job(job, suspect);
-        }
+        self.withdraw_unneeded(query.jobs.into_iter().chain(query.backup), suspect);
     }
 
     pub(crate) fn mark_lost(&mut self, id: QueryId, failure: Failure) {
@@ -229,169 +254,6 @@ impl<I, O> Core<I, O> {
             self.answer(id, Answer::Failed(failure));
             self.forget(id, false);
         }
-    }
-
-    // -- requests --------------------------------------------------------------------------------------------------
-
-    /// Sends an attempt of `id` to the deployed model. False when the queue is full.
-    pub(crate) fn dispatch(&mut self, id: QueryId, avoid: Avoid) -> bool {
-        let Some(query) = self.queries.get_mut(&id) else {
-            return false;
-        };
-        query.attempts += 1;
-        let input = Arc::clone(&query.input);
-        match self.submit(Purpose::Query(id), PoolId::DEPLOYED, input, avoid) {
-            Some(job) => {
-                if let Some(query) = self.queries.get_mut(&id) {
-                    query.jobs.push(job);
-                }
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Sends a parity query that must end by `expires`. `None` when the pool's queue is full.
-    pub(crate) fn dispatch_parity(
-        &mut self,
-        group: GroupId,
-        row: Row,
-        input: Arc<I>,
-        expires: Time,
-    ) -> Option<JobId> {
-        let id = self.submit(Purpose::Parity(group, row), PoolId::parity(row), input, Avoid::new())?;
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.timer = Some(expires);
-            self.timers.set(expires, Timer::Job(id));
-        }
-        self.stats.redundant_issued += 1;
-        Some(id)
-    }
-
-    fn submit(&mut self, purpose: Purpose, pool: PoolId, input: Arc<I>, avoid: Avoid) -> Option<JobId> {
-        let id = JobId(self.fresh_id());
-        let instance = match self.pools.get_mut(usize::from(pool.0))?.submit(id, avoid) {
-            Submitted::Start(instance) => Some(instance),
-            Submitted::Queued => None,
-            Submitted::Full => return None,
-        };
-        let job = Job { purpose, pool, input: Arc::clone(&input), instance, sent: self.now, timer: None };
-        self.jobs.insert(id, job);
-        if let Some(instance) = instance {
-            self.push(Action::Send { job: id, instance, input });
-        }
-        Some(id)
-    }
-
-    /// Takes a finished request off the books and starts the next one in its slot.
-    pub(crate) fn finish_job(&mut self, id: JobId, failure: Option<FailureKind>) -> Option<Job<I>> {
-        let job = self.jobs.remove(&id)?;
-        if let Some(at) = job.timer {
-            self.timers.cancel(at, Timer::Job(id));
-        }
-        if let Purpose::Query(query) = job.purpose
-            && let Some(query) = self.queries.get_mut(&query)
-        {
-            query.jobs.retain(|job| *job != id);
-            if let (Some(_), Some(instance)) = (failure, job.instance) {
-                query.tried.push(instance);
-            }
-        }
-        if let Some(instance) = job.instance {
-            if failure.is_some_and(FailureKind::suspects_instance) {
-                self.suspect(instance);
-            }
-            self.release(instance);
-        }
-        Some(job)
-    }
-
-    /// Withdraws a request that is queued or in flight. `suspect` as in [`forget`](Self::forget).
-    pub(crate) fn withdraw_job(&mut self, id: JobId, suspect: bool) {
-        let Some(job) = self.jobs.remove(&id) else { return };
-        if let Some(at) = job.timer {
-            self.timers.cancel(at, Timer::Job(id));
-        }
-        match job.instance {
-            None => {
-                if let Some(pool) = self.pools.get_mut(usize::from(job.pool.0)) {
-                    pool.withdraw(id);
-                }
-            }
-            Some(instance) => {
-                self.push(Action::Abort { job: id });
-                if suspect && self.now.since(job.sent) >= self.suspect_after {
-                    self.suspect(instance);
-                }
-                self.release(instance);
-            }
-        }
-    }
-
-    /// Whether the request is still waiting for a slot.
-    pub(crate) fn is_queued(&self, id: JobId) -> bool {
-        self.jobs.get(&id).is_some_and(|job| job.instance.is_none())
-    }
-
-    pub(crate) fn job_purpose(&self, id: JobId) -> Option<Purpose> {
-        self.jobs.get(&id).map(|job| job.purpose)
-    }
-
-    /// Instances that have requests of this query.
-    pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
-        let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
-        jobs.iter().filter_map(|job| self.jobs.get(job)?.instance)
-    }
-
-    /// Whether a failed attempt may be made again elsewhere; takes from the retry budget if so.
-    pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
-        let Some(query) = self.queries.get(&id) else {
-            return false;
-        };
-        let allowed =
-            failure.is_retryable() && query.attempts < self.max_attempts && self.retry_budget.spend();
-        self.stats.retries += u64::from(allowed);
-        allowed
-    }
-
-    // -- instances -------------------------------------------------------------------------------------------------
-
-    /// No more requests for this instance until the driver reports it up.
-    fn suspect(&mut self, instance: InstanceId) {
-        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
-            && pool.set_up(instance, false)
-        {
-            self.push(Action::Probe { instance });
-        }
-    }
-
-    pub(crate) fn set_instance_up(&mut self, instance: InstanceId, up: bool) {
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
-            return;
-        };
-        if pool.set_up(instance, up) {
-            while let Some((job, instance)) =
-                self.pools.get_mut(usize::from(instance.pool.0)).and_then(Pool::start_next)
-            {
-                self.start(job, instance);
-            }
-        }
-    }
-
-    fn release(&mut self, instance: InstanceId) {
-        if let Some((job, instance)) =
-            self.pools.get_mut(usize::from(instance.pool.0)).and_then(|pool| pool.release(instance))
-        {
-            self.start(job, instance);
-        }
-    }
-
-    fn start(&mut self, id: JobId, instance: InstanceId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.instance = Some(instance);
-        job.sent = self.now;
-        let input = Arc::clone(&job.input);
-        self.push(Action::Send { job: id, instance, input });
     }
 }
 

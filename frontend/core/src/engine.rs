@@ -7,10 +7,11 @@ use thiserror::Error;
 
 use crate::pool::Avoid;
 use crate::query::{Phase, Purpose, Query};
+use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId, Outcome,
-    PoolId, QueryId, Row, Stats, Strategy, Time, Verdict,
+    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId,
+    Outcome, PoolId, QueryId, Row, Stats, Strategy, Time, Verdict,
 };
 
 /// A query as the driver hands it in.
@@ -22,8 +23,10 @@ pub struct Arrival<I> {
     pub key: GroupKey,
     /// When it must be answered.
     pub deadline: Time,
-    /// Whether its client takes a reconstruction.
+    /// Whether its client takes an approximation: a reconstruction, or a backup model's prediction.
     pub allow_approximate: bool,
+    /// Which strategy is its, where classes have their own.
+    pub class: ClassId,
 }
 
 /// Why a query was not accepted.
@@ -70,21 +73,26 @@ impl<I, O> Engine<I, O> {
             self.core.stats.rejected += 1;
             return Err(Rejected::Overloaded);
         }
-        let avoid = self.strategy.avoid(&self.core, arrival.key);
-        let query = self.core.accept(Query {
-            key: arrival.key,
-            input: arrival.input,
-            arrived: now,
-            deadline: arrival.deadline,
-            allow_approximate: arrival.allow_approximate,
-            phase: Phase::Waiting,
-            jobs: SmallVec::new(),
-            attempts: 0,
-            tried: Avoid::new(),
-            lost: None,
-            late_timer: None,
-            give_up_timer: None,
-        });
+        let avoid = self.strategy.avoid(&self.core, arrival.class, arrival.key);
+        let query = self.core.accept(
+            arrival.class,
+            Query {
+                key: arrival.key,
+                input: arrival.input,
+                arrived: now,
+                deadline: arrival.deadline,
+                allow_approximate: arrival.allow_approximate,
+                phase: Phase::Waiting,
+                jobs: SmallVec::new(),
+                attempts: 0,
+                copies: 0,
+                backup: None,
+                tried: Avoid::new(),
+                lost: None,
+                late_timer: None,
+                give_up_timer: None,
+            },
+        );
         self.core.dispatch(query, avoid);
         self.strategy.on_accepted(&mut self.core, query);
         self.flush_actions(actions);
@@ -96,8 +104,17 @@ impl<I, O> Engine<I, O> {
         self.core.now = now;
         let failure = outcome.as_ref().err().map(|failure| failure.kind);
         if let Some(finished) = self.core.finish_job(job, failure) {
+            if let (Some(class), Some(_)) = (finished.purpose.redundant_for(), failure) {
+                self.core.count(class, Fate::Failed);
+            }
             match finished.purpose {
-                Purpose::Query(query) => self.attempt_ended(query, outcome),
+                Purpose::Query(query) => self.attempt_ended(query, outcome, false),
+                Purpose::Copy(query) => self.attempt_ended(query, outcome, true),
+                Purpose::Backup(query) => {
+                    self.strategy.on_backup(&mut self.core, query, outcome.map(Arc::new));
+                    self.settle(query);
+                    self.fail_if_hopeless(query);
+                }
                 Purpose::Parity(group, row) => {
                     self.strategy.on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
                 }
@@ -133,7 +150,6 @@ impl<I, O> Engine<I, O> {
             // CG-2: if the exact prediction came while this was computed, the query no longer waits.
             Some(output) if self.core.is_waiting(query) => {
                 self.core.answer(query, Answer::Reconstructed(Arc::clone(&output)));
-                self.core.stats.redundant_won += 1;
                 Some(output)
             }
             _ => {
@@ -178,6 +194,7 @@ impl<I, O> Engine<I, O> {
                 Timer::Late(query) => {
                     self.core.late_timer_fired(query);
                     self.strategy.on_late(&mut self.core, query);
+                    self.settle(query);
                 }
                 Timer::Flush(group) => self.strategy.on_flush(&mut self.core, group),
                 Timer::GiveUp(query) => {
@@ -198,6 +215,7 @@ impl<I, O> Engine<I, O> {
     /// Running totals and gauges.
     pub fn stats(&mut self) -> Stats {
         self.core.stats.queries_tracked = self.core.tracked() as u64;
+        (self.core.stats.groups_tracked, self.core.stats.hold_back_us) = (0, 0);
         self.strategy.report(&mut self.core);
         self.core.stats
     }
@@ -207,15 +225,21 @@ impl<I, O> Engine<I, O> {
         &self.core
     }
 
-    fn attempt_ended(&mut self, query: QueryId, outcome: Outcome<O>) {
+    fn attempt_ended(&mut self, query: QueryId, outcome: Outcome<O>, is_copy: bool) {
         match outcome {
             Ok(output) => {
                 let output = Arc::new(output);
-                if self.core.is_waiting(query) {
-                    self.core.answer(query, Answer::Exact(Arc::clone(&output)));
+                let wins = self.core.is_waiting(query);
+                if wins {
+                    let answer = if is_copy { Answer::Hedged } else { Answer::Exact };
+                    self.core.answer(query, answer(Arc::clone(&output)));
+                }
+                if is_copy {
+                    self.core.count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
                 }
                 self.strategy.on_exact(&mut self.core, query, &output);
-                self.core.forget(query, false);
+                // A request that took long and was overtaken says something about its instance.
+                self.core.forget(query, is_copy);
             }
             Err(failure) => self.attempt_failed(query, failure),
         }
@@ -253,6 +277,8 @@ impl<I, O> Engine<I, O> {
         if self.strategy.on_lost(&mut self.core, id) == Verdict::Fail && self.core.is_waiting(id) {
             self.core.answer(id, Answer::Failed(failure));
             self.close(id);
+        } else {
+            self.settle(id);
         }
     }
 
@@ -284,7 +310,11 @@ impl<I, O> Engine<I, O> {
         self.settle(query);
     }
 
+    /// Withdraws what is left of a query that is answered, unless the strategy wants it. Nothing while it waits.
     fn settle(&mut self, query: QueryId) {
+        if self.core.is_waiting(query) {
+            return;
+        }
         let keep_until = self.strategy.keep_until(&self.core, query);
         self.core.settle(query, keep_until);
     }
@@ -293,7 +323,10 @@ impl<I, O> Engine<I, O> {
         let Some(Purpose::Parity(group, row)) = self.core.job_purpose(job) else {
             return;
         };
-        self.core.withdraw_job(job, true);
+        let withdrawn = self.core.withdraw_job(job, true);
+        if withdrawn.is_some_and(|job| job.instance.is_some()) {
+            self.core.count(group.class(), Fate::Failed);
+        }
         let failure = Failure::new(FailureKind::DeadlineExceeded, "the parity query took too long");
         self.strategy.on_parity(&mut self.core, group, row, job, Err(failure));
     }

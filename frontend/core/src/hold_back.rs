@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::Time;
+use crate::{Stats, Time};
 
 /// How long a reconstruction is held back after the query's arrival.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +65,12 @@ impl HoldBack {
     /// When a query that arrived at `arrived` counts as late.
     pub fn late_at(&self, arrived: Time) -> Time {
         arrived + self.delay
+    }
+
+    /// Publishes the delay; of several, the longest.
+    pub(crate) fn report(&self, stats: &mut Stats) {
+        let micros = u64::try_from(self.delay.as_micros()).unwrap_or(u64::MAX);
+        stats.hold_back_us = stats.hold_back_us.max(micros);
     }
 
     /// An exact prediction came `latency` after its query's arrival.

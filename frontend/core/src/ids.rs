@@ -1,29 +1,72 @@
 //! Identifiers. Each is its own type, so that none is taken for another; none is ever used again.
 
-/// An accepted query.
+/// An accepted query. Carries its class, so that everything said of it can be routed with no table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QueryId(pub(crate) u64);
+pub struct QueryId(u64);
 
-/// A coding group.
+/// A coding group. Carries the class of its queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub(crate) u64);
+pub struct GroupId(u64);
+
+/// A class of requests, with a redundancy strategy of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ClassId(pub u8);
+
+impl ClassId {
+    /// The class of requests that name none.
+    pub const DEFAULT: Self = Self(0);
+}
+
+/// The class is in the top byte, the serial number below it: 2^56 of them last for two thousand years at a million
+/// queries a second.
+const SERIAL_BITS: u32 = 56;
+
+const fn with_class(serial: u64, class: ClassId) -> u64 {
+    (class.0 as u64) << SERIAL_BITS | serial & ((1 << SERIAL_BITS) - 1)
+}
+
+macro_rules! classed {
+    ($($type:ident),*) => {$(
+        impl $type {
+            pub(crate) const fn new(serial: u64, class: ClassId) -> Self {
+                Self(with_class(serial, class))
+            }
+
+            /// Its class.
+            pub const fn class(self) -> ClassId {
+                ClassId((self.0 >> SERIAL_BITS) as u8)
+            }
+
+            const fn serial(self) -> u64 {
+                self.0 & ((1 << SERIAL_BITS) - 1)
+            }
+        }
+    )*};
+}
+classed!(QueryId, GroupId);
 
 /// One request to one instance: an attempt of a query, or a parity query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(crate) u64);
 
+impl JobId {
+    const fn serial(self) -> u64 {
+        self.0
+    }
+}
+
 macro_rules! display {
     ($($type:ident $prefix:literal),*) => {$(
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
+                write!(f, concat!($prefix, "{}"), self.serial())
             }
         }
     )*};
 }
 display!(QueryId "q", GroupId "g", JobId "j");
 
-/// A pool of instances that serve the same model: the deployed model's, or those of one parity row.
+/// A pool of instances that serve the same model: the deployed model's, those of one parity row, or a backup model's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u8);
 
@@ -31,9 +74,12 @@ impl PoolId {
     /// The pool of the deployed model.
     pub const DEPLOYED: Self = Self(0);
 
-    /// The pool of the parity model of `row`.
-    pub const fn parity(row: Row) -> Self {
-        Self(row.0 + 1)
+    /// The first pool after the deployed model's: by custom that of parity row 0, or of the backup model.
+    pub const FIRST_REDUNDANT: Self = Self(1);
+
+    /// The pool of the parity model of `row`, when this is that of row 0.
+    pub const fn of_row(self, row: Row) -> Self {
+        Self(self.0.saturating_add(row.0))
     }
 }
 

@@ -9,7 +9,7 @@
 //!            events                              actions
 //!   driver ---------> Engine { Core, Strategy } ---------> driver
 //!                       |         |
-//!                       |         `- None, Coded, ..: which redundant work, which answer besides the exact one
+//!                       |         `- Hedge, Coded, ..: which redundant work, which answer besides the exact one
 //!                       `- queries (exactly one answer), pools (FIFO, free slots), retries, timers
 //! ```
 //!
@@ -43,10 +43,17 @@ pub use budget::TokenBucket;
 pub use core::{Core, CoreConfig, PoolConfig};
 pub use engine::{Arrival, Engine, Rejected};
 pub use hold_back::{HoldBack, HoldBackPolicy};
-pub use ids::{GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot};
+pub use ids::{ClassId, GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot};
 pub use pool::{Pool, Submitted};
-pub use stats::Stats;
+pub use stats::{Fates, Stats};
+pub use strategy::approximate_backup::{ApproximateBackup, ApproximateBackupConfig};
+pub use strategy::by_class::ByClass;
 pub use strategy::coded::{Coded, CodedConfig};
+pub use strategy::coded_hedged::{CodedHedged, CodedHedgedConfig};
+pub use strategy::config::StrategyConfig;
+pub use strategy::equal_resources::EqualResources;
+pub use strategy::hedge::{Hedge, HedgeConfig};
 pub use strategy::none::NoRedundancy;
+pub use strategy::replicate::{Replicate, ReplicateConfig};
 pub use strategy::{Strategy, Verdict};
 pub use time::Time;

@@ -36,8 +36,18 @@ struct Instance {
 
 #[derive(Debug)]
 struct Waiting {
+    /// Its place in line among queries and copies.
+    ticket: u64,
     job: JobId,
     avoid: Avoid,
+}
+
+/// A redundant copy in line. Which instances it must not go to is asked when one is free, since that changes while it
+/// waits.
+#[derive(Debug)]
+struct WaitingCopy {
+    ticket: u64,
+    job: JobId,
 }
 
 /// One pool's queue and slots. Pure bookkeeping: the caller starts what it is told to.
@@ -50,6 +60,9 @@ pub struct Pool {
     queue: VecDeque<Waiting>,
     /// Jobs in `queue` that were withdrawn; they leave when they reach its head, or by compaction.
     withdrawn: FxHashSet<JobId>,
+    /// Redundant copies in line. Apart from `queue`, so that one that must not go where a slot is free holds nobody up.
+    copies: VecDeque<WaitingCopy>,
+    tickets: u64,
     capacity: usize,
     releases: u64,
 }
@@ -68,12 +81,14 @@ impl Pool {
             available: all.map(|index| (0, u64::from(index), index)).collect(),
             queue: VecDeque::new(),
             withdrawn: FxHashSet::default(),
+            copies: VecDeque::new(),
+            tickets: 0,
             capacity,
             releases: instances as u64,
         }
     }
 
-    /// Jobs that wait for a slot.
+    /// Jobs that wait for a slot, redundant copies aside.
     pub fn queued(&self) -> usize {
         self.queue.len() - self.withdrawn.len()
     }
@@ -114,11 +129,41 @@ impl Pool {
                 Submitted::Start(instance)
             }
             None if self.queued() < self.capacity => {
-                self.queue.push_back(Waiting { job, avoid });
+                let ticket = self.ticket();
+                self.queue.push_back(Waiting { ticket, job, avoid });
                 Submitted::Queued
             }
             None => Submitted::Full,
         }
+    }
+
+    /// Takes a redundant copy, which must not go to an instance in `taken`. If no other is free it waits; if no other is
+    /// up it is refused.
+    pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid) -> Submitted {
+        let here = |index| InstanceId { pool: self.id, index };
+        let mut free = self.available.iter().map(|&(_, _, index)| here(index)).take(taken.len() + 1);
+        if let Some(instance) = free.find(|instance| !taken.contains(instance)) {
+            self.occupy(instance.index);
+            return Submitted::Start(instance);
+        }
+        let others_up =
+            self.instances.iter().zip(0u32..).any(|(state, index)| state.up && !taken.contains(&here(index)));
+        if !others_up || self.copies.len() >= self.capacity {
+            return Submitted::Full;
+        }
+        let ticket = self.ticket();
+        self.copies.push_back(WaitingCopy { ticket, job });
+        Submitted::Queued
+    }
+
+    /// Takes a queued redundant copy back.
+    pub(crate) fn withdraw_copy(&mut self, job: JobId) {
+        self.copies.retain(|waiting| waiting.job != job);
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
     }
 
     /// Takes a queued job back. The caller knows that it is queued.
@@ -130,16 +175,18 @@ impl Pool {
         }
     }
 
-    /// A request at `instance` ended: its slot is free again. Returns what to start in it.
-    pub(crate) fn release(&mut self, instance: InstanceId) -> Option<(JobId, InstanceId)> {
-        let state = self.instances.get_mut(instance.index as usize)?;
+    /// A request at `instance` ended: its slot is free again. Call [`start_next`](Self::start_next) until it returns
+    /// `None` afterwards.
+    pub(crate) fn release(&mut self, instance: InstanceId) {
+        let Some(state) = self.instances.get_mut(instance.index as usize) else {
+            return;
+        };
         let was_available = (state.in_flight, state.idle_since, instance.index);
         self.available.remove(&was_available);
         state.in_flight = state.in_flight.saturating_sub(1);
         self.releases += 1;
         state.idle_since = self.releases;
         self.offer(instance.index);
-        self.start_next()
     }
 
     /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end.
@@ -161,8 +208,12 @@ impl Pool {
         true
     }
 
-    /// The next queued job and the instance to start it on, if there are both.
-    pub(crate) fn start_next(&mut self) -> Option<(JobId, InstanceId)> {
+    /// The next queued job and the instance to start it on, if there are both: first come, first served. A redundant
+    /// copy goes only to an instance of which `may_copy_to` says so.
+    pub(crate) fn start_next(
+        &mut self,
+        may_copy_to: impl Fn(JobId, InstanceId) -> bool,
+    ) -> Option<(JobId, InstanceId)> {
         let &(_, _, index) = self.available.first()?;
         let instance = InstanceId { pool: self.id, index };
         while let Some(head) = self.queue.front() {
@@ -170,6 +221,10 @@ impl Pool {
                 break;
             }
             self.queue.pop_front();
+        }
+        let ahead_of = self.queue.front().map_or(u64::MAX, |head| head.ticket);
+        if let Some(start) = self.start_copy(ahead_of, may_copy_to) {
+            return Some(start);
         }
         let willing = self
             .queue
@@ -180,6 +235,25 @@ impl Pool {
         let waiting = self.queue.remove(willing)?;
         self.occupy(index);
         Some((waiting.job, instance))
+    }
+
+    /// The first copy in line before `ahead_of` that may go to an instance with a free slot.
+    fn start_copy(
+        &mut self,
+        ahead_of: u64,
+        may_copy_to: impl Fn(JobId, InstanceId) -> bool,
+    ) -> Option<(JobId, InstanceId)> {
+        let copies = self.copies.iter().take_while(|copy| copy.ticket < ahead_of).take(LOOK_PAST).enumerate();
+        let (position, job, instance) = copies.into_iter().find_map(|(position, copy)| {
+            let mut free = self.available.iter().take(LOOK_PAST + 1);
+            free.find_map(|&(_, _, index)| {
+                let instance = InstanceId { pool: self.id, index };
+                may_copy_to(copy.job, instance).then_some((position, copy.job, instance))
+            })
+        })?;
+        self.copies.remove(position);
+        self.occupy(instance.index);
+        Some((job, instance))
     }
 
     fn occupy(&mut self, index: u32) {
@@ -214,6 +288,16 @@ mod tests {
         InstanceId { pool: POOL, index }
     }
 
+    fn anywhere(_: JobId, _: InstanceId) -> bool {
+        true
+    }
+
+    /// What starts when a request there ends.
+    fn freed(pool: &mut Pool, instance: InstanceId) -> Option<(JobId, InstanceId)> {
+        pool.release(instance);
+        pool.start_next(anywhere)
+    }
+
     #[test]
     fn spreads_over_idle_instances_then_queues_then_refuses() {
         let mut pool = Pool::new(POOL, 2, 1, 1);
@@ -222,9 +306,9 @@ mod tests {
         assert_eq!(pool.submit(JobId(3), Avoid::new()), Submitted::Queued);
         assert!(pool.is_full());
         assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Full);
-        assert_eq!(pool.release(at(1)), Some((JobId(3), at(1))));
-        assert_eq!(pool.release(at(0)), None);
-        assert_eq!(pool.release(at(1)), None);
+        assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
+        assert_eq!(freed(&mut pool, at(0)), None);
+        assert_eq!(freed(&mut pool, at(1)), None);
         assert_eq!(
             pool.submit(JobId(5), Avoid::new()),
             Submitted::Start(at(0)),
@@ -243,11 +327,15 @@ mod tests {
         assert_eq!(pool.submit(JobId(5), avoid), Submitted::Queued);
         assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
         assert_eq!(
-            pool.release(at(0)),
+            freed(&mut pool, at(0)),
             Some((JobId(6), at(0))),
             "the freed slot looks past one that avoids it"
         );
-        assert_eq!(pool.release(at(0)), Some((JobId(5), at(0))), "and takes it when there is nothing else");
+        assert_eq!(
+            freed(&mut pool, at(0)),
+            Some((JobId(5), at(0))),
+            "and takes it when there is nothing else"
+        );
     }
 
     #[test]
@@ -258,8 +346,31 @@ mod tests {
         assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(1)));
         assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Queued);
         assert!(pool.set_up(at(0), true));
-        assert_eq!(pool.start_next(), Some((JobId(2), at(0))));
-        assert_eq!(pool.start_next(), None);
+        assert_eq!(pool.start_next(anywhere), Some((JobId(2), at(0))));
+        assert_eq!(pool.start_next(anywhere), None);
+    }
+
+    #[test]
+    fn a_copy_waits_for_an_instance_of_its_own_and_holds_nobody_up() {
+        let mut pool = Pool::new(POOL, 2, 2, 4);
+        let taken = Avoid::from_slice(&[at(0)]);
+        let elsewhere = |job, instance| job != JobId(4) || instance != at(0);
+        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
+        assert_eq!(pool.submit_copy(JobId(2), &taken), Submitted::Start(at(1)));
+        assert_eq!(pool.submit_copy(JobId(3), &taken), Submitted::Start(at(1)));
+        assert_eq!(
+            pool.submit_copy(JobId(4), &taken),
+            Submitted::Queued,
+            "although instance 0 has a free slot"
+        );
+        assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Start(at(0)), "which others take");
+        assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
+        pool.release(at(0));
+        assert_eq!(pool.start_next(elsewhere), Some((JobId(6), at(0))), "past the copy");
+        pool.release(at(1));
+        assert_eq!(pool.start_next(elsewhere), Some((JobId(4), at(1))));
+        pool.set_up(at(1), false);
+        assert_eq!(pool.submit_copy(JobId(7), &taken), Submitted::Full, "no other instance is up");
     }
 
     proptest! {
@@ -288,7 +399,7 @@ mod tests {
                     2 => {
                         if !running.is_empty() {
                             let (_, instance) = running.swap_remove(index as usize % running.len());
-                            started.extend(pool.release(instance));
+                            started.extend(freed(&mut pool, instance));
                         }
                     }
                     3 => {
@@ -300,7 +411,7 @@ mod tests {
                     _ => {
                         up[index as usize] = !up[index as usize];
                         pool.set_up(at(index), up[index as usize]);
-                        while let Some(start) = pool.start_next() {
+                        while let Some(start) = pool.start_next(anywhere) {
                             started.push(start);
                         }
                     }

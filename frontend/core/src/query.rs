@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::core::DECODE_MARGIN;
 use crate::pool::Avoid;
-use crate::{Failure, GroupKey, JobId, PoolId, QueryId, Time};
+use crate::{ClassId, Failure, GroupKey, JobId, PoolId, QueryId, Time};
 
 /// Where a query stands with its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +27,13 @@ pub(crate) struct Query<I> {
     pub(crate) deadline: Time,
     pub(crate) allow_approximate: bool,
     pub(crate) phase: Phase,
-    /// Requests for it that are queued or in flight.
+    /// Requests to the deployed model for it that are queued or in flight.
     pub(crate) jobs: SmallVec<[JobId; 2]>,
     pub(crate) attempts: u32,
+    /// Redundant copies made of it.
+    pub(crate) copies: u32,
+    /// Its request to a backup model.
+    pub(crate) backup: Option<JobId>,
     /// Instances that failed it.
     pub(crate) tried: Avoid,
     /// Set once every attempt failed and only the strategy can still answer.
@@ -41,6 +46,11 @@ impl<I> Query<I> {
     pub(crate) fn is_waiting(&self) -> bool {
         self.phase == Phase::Waiting
     }
+
+    /// When an approximation is given, late or not, so that it still comes before the deadline.
+    pub(crate) fn last_call(&self) -> Time {
+        Time::from_nanos(self.deadline.as_nanos().saturating_sub(DECODE_MARGIN.as_nanos() as u64))
+    }
 }
 
 /// What a request is for.
@@ -48,8 +58,23 @@ impl<I> Query<I> {
 pub(crate) enum Purpose {
     /// An attempt to get a query's own prediction.
     Query(QueryId),
+    /// A redundant copy of one that is under way, at another instance.
+    Copy(QueryId),
+    /// A request for a backup model's prediction.
+    Backup(QueryId),
     /// A parity query.
     Parity(crate::GroupId, crate::Row),
+}
+
+impl Purpose {
+    /// The class that pays for it, if it is redundant work.
+    pub(crate) fn redundant_for(self) -> Option<ClassId> {
+        match self {
+            Self::Query(_) => None,
+            Self::Copy(query) | Self::Backup(query) => Some(query.class()),
+            Self::Parity(group, _) => Some(group.class()),
+        }
+    }
 }
 
 #[derive(Debug)]

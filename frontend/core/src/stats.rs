@@ -7,8 +7,12 @@ pub struct Stats {
     pub accepted: u64,
     /// Queries refused because a bound was reached.
     pub rejected: u64,
-    /// Answered with the deployed model's own prediction.
+    /// Answered with the deployed model's own prediction from the query's own request.
     pub exact: u64,
+    /// Answered with the deployed model's own prediction from a redundant copy.
+    pub hedged: u64,
+    /// Answered with a backup model's prediction.
+    pub backup: u64,
     /// Answered with a reconstruction.
     pub reconstructed: u64,
     /// Answered with an error, the deadline's included.
@@ -25,15 +29,16 @@ pub struct Stats {
     pub groups_completed_with_fillers: u64,
     /// Queries that joined no group, since too many kinds of query are about.
     pub uncoded: u64,
-    /// Parity queries sent (redundant requests issued).
+    /// Redundant requests sent: copies, requests to a backup model, parity queries. One that was withdrawn before its
+    /// turn came is not among them. Each ends as exactly one of won, wasted and failed.
     pub redundant_issued: u64,
-    /// Reconstructions that answered a query (redundant work that won).
+    /// Of those, with an outcome that answered a query.
     pub redundant_won: u64,
-    /// Parity queries whose group did not need them in the end.
+    /// Of those, with an outcome that nobody needed, or withdrawn.
     pub redundant_wasted: u64,
-    /// Parity queries not sent: budget, overload, no parity instance (CG-7).
+    /// Not sent: budget, overload, no instance for it (CG-7).
     pub redundant_shed: u64,
-    /// Parity queries that failed.
+    /// Of those sent, failed.
     pub redundant_failed: u64,
     /// Reconstructions refused: they came after the exact prediction, or were not finite.
     pub reconstructions_dropped: u64,
@@ -47,4 +52,53 @@ pub struct Stats {
     pub groups_tracked: u64,
     /// Gauge: the current hold-back in microseconds.
     pub hold_back_us: u64,
+}
+
+/// What became of redundant requests; as in [`Stats`], for one class of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fates {
+    /// Sent.
+    pub issued: u64,
+    /// Answered a query.
+    pub won: u64,
+    /// Not needed in the end.
+    pub wasted: u64,
+    /// Not sent.
+    pub shed: u64,
+    /// Failed.
+    pub failed: u64,
+}
+
+/// What became of one redundant request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Issued,
+    Won,
+    Wasted,
+    Shed,
+    Failed,
+}
+
+impl Stats {
+    pub(crate) fn count(&mut self, fate: Fate) {
+        match fate {
+            Fate::Issued => self.redundant_issued += 1,
+            Fate::Won => self.redundant_won += 1,
+            Fate::Wasted => self.redundant_wasted += 1,
+            Fate::Shed => self.redundant_shed += 1,
+            Fate::Failed => self.redundant_failed += 1,
+        }
+    }
+}
+
+impl Fates {
+    pub(crate) fn count(&mut self, fate: Fate) {
+        match fate {
+            Fate::Issued => self.issued += 1,
+            Fate::Won => self.won += 1,
+            Fate::Wasted => self.wasted += 1,
+            Fate::Shed => self.shed += 1,
+            Fate::Failed => self.failed += 1,
+        }
+    }
 }

@@ -4,13 +4,15 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Harness, coded_config};
-use parapet_frontend_core::{FailureKind, HoldBackPolicy, InstanceId, PoolId};
+use harness::{
+    Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config, replicate_config,
+};
+use parapet_frontend_core::{ClassId, FailureKind, HoldBackPolicy, InstanceId, PoolId, StrategyConfig};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Arrive { key: u64, allow_approximate: bool, deadline_ms: u64 },
+    Arrive { class: u8, key: u64, allow_approximate: bool, deadline_ms: u64 },
     Complete { index: usize },
     Fail { index: usize, kind: FailureKind },
     Encode { index: usize, works: bool },
@@ -31,15 +33,15 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let index = 0usize..8;
     prop_oneof![
-        6 => (0u64..2, prop::bool::weighted(0.8), 2u64..120).prop_map(|(key, allow_approximate, deadline_ms)| {
-            Op::Arrive { key, allow_approximate, deadline_ms }
+        6 => (0u8..3, 0u64..2, prop::bool::weighted(0.8), 2u64..120).prop_map(|(class, key, allow_approximate, deadline_ms)| {
+            Op::Arrive { class, key, allow_approximate, deadline_ms }
         }),
         6 => index.clone().prop_map(|index| Op::Complete { index }),
         1 => (index.clone(), kind).prop_map(|(index, kind)| Op::Fail { index, kind }),
         4 => (index.clone(), prop::bool::weighted(0.95)).prop_map(|(index, works)| Op::Encode { index, works }),
         4 => (index.clone(), prop::bool::weighted(0.9)).prop_map(|(index, works)| Op::Decode { index, works }),
         1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
-        2 => (0u8..2, 0u32..4, prop::bool::weighted(0.75)).prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
+        2 => (0u8..3, 0u32..4, prop::bool::weighted(0.75)).prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
         5 => prop_oneof![0u64..2_000, 0u64..30_000].prop_map(|micros| Op::Advance { micros }),
     ]
 }
@@ -47,8 +49,10 @@ fn op() -> impl Strategy<Value = Op> {
 fn run(mut harness: Harness, ops: Vec<Op>) {
     for op in ops {
         match op {
-            Op::Arrive { key, allow_approximate, deadline_ms } => {
-                let _ = harness.arrive(key, allow_approximate, Duration::from_millis(deadline_ms));
+            Op::Arrive { class, key, allow_approximate, deadline_ms } => {
+                let class = ClassId(class % harness.classes());
+                let deadline = Duration::from_millis(deadline_ms);
+                let _ = harness.arrive_in(class, key, allow_approximate, deadline);
             }
             Op::Complete { index } => harness.complete(index, None),
             Op::Fail { index, kind } => harness.complete(index, Some(kind)),
@@ -107,5 +111,68 @@ proptest! {
     #[test]
     fn no_redundancy(ops in ops()) {
         run(Harness::plain(4, 2), ops);
+    }
+
+    #[test]
+    fn equal_resources(ops in ops()) {
+        run(Harness::of(6, 2, StrategyConfig::EqualResources), ops);
+    }
+
+    #[test]
+    fn two_copies(ops in ops()) {
+        run(Harness::of(4, 2, StrategyConfig::Replicate(replicate_config(2))), ops);
+    }
+
+    #[test]
+    fn three_copies_of_one_slot_each(ops in ops()) {
+        run(Harness::of(4, 1, StrategyConfig::Replicate(replicate_config(3))), ops);
+    }
+
+    #[test]
+    fn hedge(ops in ops()) {
+        run(Harness::of(4, 1, StrategyConfig::Hedge(hedge_config())), ops);
+    }
+
+    #[test]
+    fn hedge_twice_at_once(ops in ops()) {
+        let mut config = hedge_config();
+        config.delay = HoldBackPolicy::Fixed(Duration::ZERO);
+        config.max_copies = 2;
+        config.share = 1.0;
+        run(Harness::of(3, 2, StrategyConfig::Hedge(config)), ops);
+    }
+
+    #[test]
+    fn approximate_backup_asked_at_arrival(ops in ops()) {
+        run(Harness::of(4, 1, StrategyConfig::ApproximateBackup(backup_config(true))), ops);
+    }
+
+    #[test]
+    fn approximate_backup_asked_when_late(ops in ops()) {
+        let mut config = backup_config(false);
+        config.share = 0.3;
+        run(Harness::of(4, 2, StrategyConfig::ApproximateBackup(config)), ops);
+    }
+
+    #[test]
+    fn coded_hedged_k2_r1(ops in ops()) {
+        run(Harness::of(4, 2, StrategyConfig::CodedHedged(coded_hedged_config(2, 1))), ops);
+    }
+
+    #[test]
+    fn coded_hedged_k3_r2(ops in ops()) {
+        run(Harness::of(4, 1, StrategyConfig::CodedHedged(coded_hedged_config(3, 2))), ops);
+    }
+
+    #[test]
+    fn classes_with_strategies_of_their_own(ops in ops()) {
+        let mut backup = backup_config(true);
+        backup.pool = PoolId(2);
+        let strategies = vec![
+            StrategyConfig::CodedHedged(coded_hedged_config(2, 1)),
+            StrategyConfig::Replicate(replicate_config(2)),
+            StrategyConfig::ApproximateBackup(backup),
+        ];
+        run(Harness::build(core_config(4, 2, 2), strategies), ops);
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Action, Answer, Arrival, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId, QueryId,
-    Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId,
+    QueryId, Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -148,7 +148,8 @@ impl<T: Transport> Driver<T> {
         let (sender, receiver) = oneshot::channel();
         let input = Arc::new(input);
         let query = self.feed(|locked, now| {
-            let arrival = Arrival { input, key, deadline: now + timeout, allow_approximate };
+            let deadline = now + timeout;
+            let arrival = Arrival { input, key, deadline, allow_approximate, class: ClassId::DEFAULT };
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
             locked.waiters.insert(query, sender);
             Ok(query)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Answer, Coded, CodedConfig, CoreConfig, Engine, GroupKey, NoRedundancy, PoolConfig, Strategy,
+    Answer, Coded, CodedConfig, CoreConfig, Engine, GroupKey, NoRedundancy, PoolConfig, PoolId, Strategy,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
 
@@ -120,6 +120,14 @@ impl<T: Transport> ServedModel<T> {
                 let confidence = output.confidence;
                 Ok((output, Provenance { kind: "exact", confidence, code: None }))
             }
+            Answer::Hedged(output) => {
+                let confidence = output.confidence;
+                Ok((output, Provenance { kind: "hedged", confidence, code: None }))
+            }
+            Answer::Backup(output) => {
+                let confidence = output.confidence;
+                Ok((output, Provenance { kind: "backup", confidence, code: None }))
+            }
             Answer::Reconstructed(output) => {
                 let (confidence, code) = (output.confidence, self.driver.code_label().map(str::to_owned));
                 Ok((output, Provenance { kind: "reconstructed", confidence, code }))
@@ -194,6 +202,7 @@ fn coded_config(settings: &CodedSettings) -> CodedConfig {
     CodedConfig {
         k: settings.spec.k,
         r: settings.spec.r,
+        first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: settings.hold_back.clone(),
         flush_after: settings.flush_after,
         late_truth_wait: settings.late_truth_wait,

@@ -3,10 +3,18 @@
 use std::sync::Arc;
 
 use crate::pool::Avoid;
-use crate::{Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Time};
+use crate::{ClassId, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Time};
 
+mod allowance;
+pub(crate) mod approximate_backup;
+pub(crate) mod by_class;
 pub(crate) mod coded;
+pub(crate) mod coded_hedged;
+pub(crate) mod config;
+pub(crate) mod equal_resources;
+pub(crate) mod hedge;
 pub(crate) mod none;
+pub(crate) mod replicate;
 
 /// What a strategy makes of a query whose own attempts have all failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +29,8 @@ pub enum Verdict {
 /// with the first exact prediction, retries, and keeps deadlines. Every hook has a default that adds no redundancy.
 pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Instances that a new query of this kind had better not go to.
-    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
-        let _ = (core, key);
+    fn avoid(&self, core: &Core<I, O>, class: ClassId, key: GroupKey) -> Avoid {
+        let _ = (core, class, key);
         Avoid::new()
     }
 
@@ -31,7 +39,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, query);
     }
 
-    /// The query's own prediction came; it has been answered with it, unless it was closed before.
+    /// The deployed model's prediction came, from whichever request; the query has been answered with it, unless it was
+    /// closed before.
     fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
         let _ = (core, query, output);
     }
@@ -63,6 +72,11 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, group);
     }
 
+    /// The backup model's request ended.
+    fn on_backup(&mut self, core: &mut Core<I, O>, query: QueryId, outcome: Outcome<Arc<O>>) {
+        let _ = (core, query, outcome);
+    }
+
     /// A parity query has been computed, or could not be.
     fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
         let _ = (core, group, row, parity);
@@ -85,7 +99,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, query, output);
     }
 
-    /// Brings the gauges in the core's statistics up to date.
+    /// Adds to the gauges in the core's statistics, which were set to zero before.
     fn report(&self, core: &mut Core<I, O>) {
         let _ = core;
     }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use parapet_decoder::LinearDecoder;
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
-    Action, Answer, Arrival, Coded, CodedConfig, Comparison, CoreConfig, Engine, Failure, FailureKind,
-    GroupId, GroupKey, HoldBackPolicy, InstanceId, JobId, NoRedundancy, PoolConfig, PoolId, QueryId,
-    Rejected, Row, Slot, Strategy, Time,
+    Action, Answer, ApproximateBackupConfig, Arrival, ByClass, ClassId, CodedConfig, CodedHedgedConfig,
+    Comparison, CoreConfig, Engine, Failure, FailureKind, GroupId, GroupKey, HedgeConfig, HoldBackPolicy,
+    InstanceId, JobId, PoolConfig, PoolId, QueryId, Rejected, ReplicateConfig, Row, Slot, StrategyConfig,
+    Time,
 };
 
 /// What a client sends; a parity query has no number.
@@ -30,6 +31,11 @@ pub fn model(value: f32) -> f32 {
     3.0 * value
 }
 
+/// A cheaper model, a little off.
+pub fn backup_model(value: f32) -> f32 {
+    model(value) + 0.5
+}
+
 pub const HOLD_BACK: Duration = Duration::from_millis(20);
 pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
 pub const LATE_TRUTH_WAIT: Duration = Duration::from_millis(500);
@@ -38,6 +44,7 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
     CodedConfig {
         k,
         r,
+        first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
         flush_after: FLUSH_AFTER,
         late_truth_wait: LATE_TRUTH_WAIT,
@@ -47,6 +54,58 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
         shed_above: 8,
         audit_every: 3,
         max_keys: 4,
+    }
+}
+
+pub fn replicate_config(copies: u32) -> ReplicateConfig {
+    ReplicateConfig { copies, share: f64::from(copies - 1), burst: 4.0, shed_above: 4 }
+}
+
+pub fn hedge_config() -> HedgeConfig {
+    HedgeConfig {
+        delay: HoldBackPolicy::Fixed(HOLD_BACK),
+        max_copies: 1,
+        share: 0.3,
+        burst: 2.0,
+        shed_above: 4,
+    }
+}
+
+pub fn backup_config(eager: bool) -> ApproximateBackupConfig {
+    ApproximateBackupConfig {
+        pool: PoolId::FIRST_REDUNDANT,
+        delay: HoldBackPolicy::Fixed(HOLD_BACK),
+        eager,
+        late_truth_wait: LATE_TRUTH_WAIT,
+        share: 1.0,
+        burst: 4.0,
+        shed_above: 4,
+    }
+}
+
+pub fn coded_hedged_config(k: usize, r: usize) -> CodedHedgedConfig {
+    CodedHedgedConfig { coded: coded_config(k, r), share: 0.2, burst: 2.0 }
+}
+
+/// What a strategy may spend: its share and burst, and those of its hedge.
+fn budget(strategy: &StrategyConfig) -> (f64, f64) {
+    match strategy {
+        StrategyConfig::None | StrategyConfig::EqualResources => (0.0, 0.0),
+        StrategyConfig::Replicate(config) => (config.share, config.burst),
+        StrategyConfig::Hedge(config) => (config.share, config.burst),
+        StrategyConfig::ApproximateBackup(config) => (config.share, config.burst),
+        StrategyConfig::Coded(config) => (config.redundant_share, config.redundant_burst),
+        StrategyConfig::CodedHedged(config) => {
+            (config.share + config.coded.redundant_share, config.burst + config.coded.redundant_burst)
+        }
+    }
+}
+
+fn coded_part(strategy: &StrategyConfig) -> Option<CodedConfig> {
+    match strategy {
+        StrategyConfig::Coded(config) => Some(config.clone()),
+        StrategyConfig::CodedHedged(config) => Some(config.coded.clone()),
+        _ => None,
     }
 }
 
@@ -68,6 +127,8 @@ pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
 pub enum Fate {
     Waiting,
     Exact,
+    Hedged,
+    Backup,
     Reconstructed,
     Failed(FailureKind),
     Abandoned,
@@ -125,24 +186,45 @@ pub struct Harness {
     pub groups: BTreeMap<GroupId, Vec<usize>>,
     pub encoded_total: usize,
     config: CoreConfig,
+    /// By class.
+    strategies: Vec<StrategyConfig>,
     coded: Option<CodedConfig>,
+    backup: Option<PoolId>,
     decoder: Option<LinearDecoder>,
     code: Option<Code>,
 }
 
 impl Harness {
     pub fn plain(instances: usize, slots: u32) -> Self {
-        Self::build(core_config(instances, slots, 0), None)
+        Self::of(instances, slots, StrategyConfig::None)
+    }
+
+    /// With pools as the strategy needs them.
+    pub fn of(instances: usize, slots: u32, strategy: StrategyConfig) -> Self {
+        let redundant = match &strategy {
+            StrategyConfig::ApproximateBackup(_) => 1,
+            other => coded_part(other).map_or(0, |coded| coded.r),
+        };
+        Self::build(core_config(instances, slots, redundant), vec![strategy])
     }
 
     pub fn coded(instances: usize, slots: u32, coded: CodedConfig) -> Self {
-        Self::build(core_config(instances, slots, coded.r), Some(coded))
+        Self::of(instances, slots, StrategyConfig::Coded(coded))
     }
 
-    pub fn build(config: CoreConfig, coded: Option<CodedConfig>) -> Self {
-        let strategy: Box<dyn Strategy<Input, Output>> = match &coded {
-            Some(coded) => Box::new(Coded::new(coded.clone())),
-            None => Box::new(NoRedundancy),
+    /// With a strategy for each class; at most one of them coded, at most one with a backup model.
+    pub fn build(config: CoreConfig, strategies: Vec<StrategyConfig>) -> Self {
+        let coded = strategies.iter().find_map(coded_part);
+        let backup = strategies.iter().find_map(|strategy| match strategy {
+            StrategyConfig::ApproximateBackup(config) => Some(config.pool),
+            _ => None,
+        });
+        let (default, others) = strategies.split_first().unwrap();
+        let strategy = match others {
+            [] => default.build(),
+            others => {
+                Box::new(ByClass::new(default.build(), others.iter().map(StrategyConfig::build).collect()))
+            }
         };
         let code = coded.as_ref().map(|coded| {
             let spec = CodeSpec { encoder: EncoderKind::Sum, k: coded.k, r: coded.r, generator: None };
@@ -161,7 +243,9 @@ impl Harness {
             groups: BTreeMap::new(),
             encoded_total: 0,
             config,
+            strategies,
             coded,
+            backup,
             decoder: code.clone().map(LinearDecoder::new),
             code,
         }
@@ -169,6 +253,16 @@ impl Harness {
 
     pub fn arrive(
         &mut self,
+        key: u64,
+        allow_approximate: bool,
+        deadline: Duration,
+    ) -> Result<usize, Rejected> {
+        self.arrive_in(ClassId::DEFAULT, key, allow_approximate, deadline)
+    }
+
+    pub fn arrive_in(
+        &mut self,
+        class: ClassId,
         key: u64,
         allow_approximate: bool,
         deadline: Duration,
@@ -182,7 +276,7 @@ impl Harness {
         let mut actions = Vec::new();
         let id = self.engine.arrive(
             self.now,
-            Arrival { input, key, deadline, allow_approximate },
+            Arrival { input, key, deadline, allow_approximate, class },
             &mut actions,
         )?;
         if free {
@@ -213,14 +307,19 @@ impl Harness {
         if self.sent.is_empty() {
             return;
         }
-        let sent = self.sent.swap_remove(index % self.sent.len());
+        let sent = self.sent.remove(index % self.sent.len());
+        let from_backup = self.backup == Some(sent.instance.pool);
         let outcome = match failure {
+            None if from_backup => Ok(backup_model(sent.input.value)),
             None => Ok(model(sent.input.value)),
             Some(kind) => Err(Failure::new(kind, "injected")),
         };
-        if let Some(client) = sent.input.number.and_then(|number| self.clients.get_mut(number)) {
+        let others = sent.input.number.is_some_and(|number| self.is_in_flight(number));
+        if let Some(client) = sent.input.number.and_then(|number| self.clients.get_mut(number))
+            && !from_backup
+        {
             client.exact_seen |= outcome.is_ok();
-            client.lost = outcome.is_err();
+            client.lost = outcome.is_err() && !others;
         }
         if failure.is_some_and(FailureKind::suspects_instance) {
             self.down.insert(sent.instance);
@@ -232,7 +331,10 @@ impl Harness {
 
     /// Ends the oldest request of this client, if there is one in flight.
     pub fn complete_client(&mut self, number: usize, failure: Option<FailureKind>) {
-        let position = self.sent.iter().position(|sent| sent.input.number == Some(number));
+        let position = self
+            .sent
+            .iter()
+            .position(|sent| sent.input.number == Some(number) && sent.instance.pool == PoolId::DEPLOYED);
         self.complete(position.expect("a request of this client is in flight"), failure);
     }
 
@@ -240,6 +342,26 @@ impl Harness {
     pub fn complete_parity(&mut self, failure: Option<FailureKind>) {
         let position = self.sent.iter().position(|sent| sent.input.number.is_none());
         self.complete(position.expect("a parity request is in flight"), failure);
+    }
+
+    /// Ends the request of this client at the deployed model's instance `index`.
+    pub fn complete_at(&mut self, number: usize, index: u32, failure: Option<FailureKind>) {
+        let instance = InstanceId { pool: PoolId::DEPLOYED, index };
+        let position =
+            self.sent.iter().position(|sent| sent.input.number == Some(number) && sent.instance == instance);
+        self.complete(position.expect("this client has a request there"), failure);
+    }
+
+    /// Ends the oldest request to the backup model.
+    pub fn complete_backup(&mut self, failure: Option<FailureKind>) {
+        let position = self.sent.iter().position(|sent| Some(sent.instance.pool) == self.backup);
+        self.complete(position.expect("a request to the backup model is in flight"), failure);
+    }
+
+    /// Where this client's requests to the deployed model are, in the order in which they were sent.
+    pub fn places(&self, number: usize) -> Vec<u32> {
+        let sent = self.sent.iter().filter(|sent| sent.input.number == Some(number));
+        sent.filter(|sent| sent.instance.pool == PoolId::DEPLOYED).map(|sent| sent.instance.index).collect()
     }
 
     pub fn encode(&mut self, index: usize, works: bool) {
@@ -334,12 +456,16 @@ impl Harness {
         }
     }
 
+    pub fn classes(&self) -> u8 {
+        self.strategies.len() as u8
+    }
+
     pub fn fate(&self, number: usize) -> &Fate {
         &self.clients[number].fate
     }
 
     pub fn is_in_flight(&self, number: usize) -> bool {
-        self.sent.iter().any(|sent| sent.input.number == Some(number))
+        !self.places(number).is_empty()
     }
 
     pub fn apply(&mut self, actions: Vec<Action<Input, Output>>) {
@@ -350,9 +476,15 @@ impl Harness {
                     let slots = self.config.pools[usize::from(instance.pool.0)].slots as usize;
                     let load = self.sent.iter().filter(|sent| sent.instance == instance).count();
                     assert!(load < slots, "{instance:?} has no free slot");
-                    assert_eq!(input.number.is_none(), instance.pool != PoolId::DEPLOYED);
-                    if let Some(client) = input.number.and_then(|number| self.clients.get_mut(number)) {
-                        client.lost = false;
+                    let to_model = instance.pool == PoolId::DEPLOYED;
+                    assert_eq!(input.number.is_some(), to_model || Some(instance.pool) == self.backup);
+                    if let Some(number) = input.number.filter(|_| to_model) {
+                        let here = self.places(number).contains(&instance.index);
+                        assert!(!here, "a copy of query {number} where it is in flight already");
+                        // It is not in the table yet when this is its first send.
+                        if let Some(client) = self.clients.get_mut(number) {
+                            client.lost = false;
+                        }
                     }
                     self.sent.push(Sent { job, instance, input });
                 }
@@ -374,6 +506,21 @@ impl Harness {
                 Action::Compare(comparison) => self.comparisons.push(comparison),
             }
         }
+        self.check_budget();
+    }
+
+    /// CG-7, for each class: what was issued is within its strategy's budget.
+    fn check_budget(&mut self) {
+        let stats = self.engine.stats();
+        let mut issued = 0;
+        for (strategy, class) in self.strategies.iter().zip((0u8..).map(ClassId)) {
+            let fates = self.engine.core().fates(class);
+            let (share, burst) = budget(strategy);
+            let allowed = share * stats.accepted as f64 + burst + 1e-9;
+            assert!(fates.issued as f64 <= allowed, "CG-7: {} issued by {}", fates.issued, strategy.name());
+            issued += fates.issued;
+        }
+        assert_eq!(issued, stats.redundant_issued);
     }
 
     fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
@@ -401,6 +548,19 @@ impl Harness {
             Answer::Exact(output) => {
                 assert_eq!(**output, model(client.value));
                 Fate::Exact
+            }
+            Answer::Hedged(output) => {
+                assert_eq!(**output, model(client.value));
+                Fate::Hedged
+            }
+            Answer::Backup(output) => {
+                assert!(client.allow_approximate, "approximated against the client's word");
+                assert!(!client.exact_seen, "CG-2: a backup's prediction although the model's is in hand");
+                let last_call = now + Duration::from_millis(1) >= client.deadline;
+                let late = now.since(client.arrived) >= HOLD_BACK;
+                assert!(late || client.lost || last_call, "CG-4: answered by the backup before it was late");
+                assert_eq!(**output, backup_model(client.value));
+                Fate::Backup
             }
             Answer::Reconstructed(output) => {
                 assert!(client.allow_approximate, "reconstructed against the client's word");
@@ -445,8 +605,11 @@ impl Harness {
         assert_eq!(stats.queries_tracked, 0, "queries are left over");
         let max_keys = self.coded.as_ref().map_or(0, |coded| coded.max_keys);
         assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);
-        let answered = stats.exact + stats.reconstructed + stats.failed + stats.abandoned;
+        let predicted = stats.exact + stats.hedged + stats.backup + stats.reconstructed;
+        let answered = predicted + stats.failed + stats.abandoned;
         assert_eq!(stats.accepted, answered, "CG-1: accepted = answered + abandoned");
         assert_eq!(stats.accepted as usize, self.clients.len());
+        let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
+        assert_eq!(stats.redundant_issued, ended, "every redundant request ends one way: {stats:?}");
     }
 }

@@ -111,10 +111,8 @@ pub(super) struct Group<I, O> {
     pub(super) flush_at: Option<Time>,
     /// Compare a reconstruction with the truth even if nothing straggles.
     pub(super) audit: bool,
-    /// Parity requests issued.
-    pub(super) issued: u32,
-    /// Reconstructions that answered.
-    pub(super) won: u32,
+    /// Parity outputs with which a reconstruction answered.
+    pub(super) won: usize,
 }
 
 impl<I, O> Group<I, O> {
@@ -126,7 +124,6 @@ impl<I, O> Group<I, O> {
             sealed: false,
             flush_at: None,
             audit: false,
-            issued: 0,
             won: 0,
         }
     }
@@ -149,8 +146,12 @@ impl<I, O> Group<I, O> {
 
     /// Any u <= r missing predictions from any u parity outputs: the code is MDS.
     pub(super) fn is_recoverable(&self) -> bool {
-        let outputs = self.rows.iter().filter(|row| matches!(row, Parity::Output(_))).count();
-        self.sealed && self.missing() <= outputs
+        self.sealed && self.missing() <= self.outputs()
+    }
+
+    /// Parity outputs that are there.
+    pub(super) fn outputs(&self) -> usize {
+        self.rows.iter().filter(|row| matches!(row, Parity::Output(_))).count()
     }
 
     /// Whether lost members can still be had back: as many parity rows may answer as predictions will never come.

@@ -15,12 +15,12 @@ use rustc_hash::FxHashMap;
 
 use self::group::{Group, Member, Parity, Status};
 use self::key::{Answered, Keys};
-use crate::core::DECODE_MARGIN;
 use crate::pool::Avoid;
+use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Comparison, Core, GroupId, GroupKey, HoldBack, HoldBackPolicy, JobId, Outcome, PoolId, QueryId,
-    Row, Slot, Strategy, Time, TokenBucket, Verdict,
+    Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, HoldBackPolicy, JobId, Outcome, PoolId,
+    QueryId, Row, Slot, Strategy, Time, TokenBucket, Verdict,
 };
 
 /// Settings of coded redundancy.
@@ -30,6 +30,8 @@ pub struct CodedConfig {
     pub k: usize,
     /// Parity rows, each with its own pool.
     pub r: usize,
+    /// The pool of row 0's parity model; those of the other rows follow it.
+    pub first_parity: PoolId,
     /// When a query counts as late.
     pub hold_back: HoldBackPolicy,
     /// How long a group may stay open while somebody in it waits.
@@ -77,18 +79,30 @@ impl<I, O> Coded<I, O> {
         }
     }
 
+    /// When a query that arrived at `arrived` counts as late.
+    pub(super) fn late_at(&self, arrived: Time) -> Time {
+        self.hold_back.late_at(arrived)
+    }
+
+    /// Whether a reconstruction of this query is being computed.
+    pub(super) fn is_reconstructing(&self, query: QueryId) -> bool {
+        let member =
+            self.membership.get(&query).and_then(|(id, slot)| self.groups.get(id)?.members.get(*slot));
+        member.is_some_and(|member| member.reconstructing)
+    }
+
     fn group_of(&mut self, query: QueryId) -> Option<(GroupId, usize, &mut Group<I, O>)> {
         let &(id, slot) = self.membership.get(&query)?;
         Some((id, slot, self.groups.get_mut(&id)?))
     }
 
     /// The group of this key that takes members, a fresh one if need be.
-    fn open_group(&mut self, core: &mut Core<I, O>, key: GroupKey) -> Option<GroupId> {
+    fn open_group(&mut self, core: &mut Core<I, O>, class: ClassId, key: GroupKey) -> Option<GroupId> {
         let state = self.keys.get_or_insert(key)?;
         if let Some(open) = state.open {
             return Some(open);
         }
-        let id = GroupId(core.fresh_id());
+        let id = GroupId::new(core.fresh_id(), class);
         state.open = Some(id);
         self.groups.insert(id, Group::open(key, self.config.r));
         Some(id)
@@ -134,19 +148,18 @@ impl<I, O> Coded<I, O> {
         if let Some(state) = self.keys.get_mut(group.key) {
             state.open = None;
         }
-        let congested =
-            core.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.queued() > self.config.shed_above);
+        let congested = core.is_congested(self.config.shed_above);
         let mut encoded = false;
         for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
-            let servable =
-                core.pool(PoolId::parity(row)).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
+            let pool = self.config.first_parity.of_row(row);
+            let servable = core.pool(pool).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
             if !congested && servable && self.budget.spend() {
                 let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
                 core.push(Action::Encode { group: id, row, inputs });
                 *row_state = Parity::Encoding;
                 encoded = true;
             } else {
-                core.stats.redundant_shed += 1;
+                core.count(id.class(), Fate::Shed);
                 *row_state = Parity::Dead;
             }
         }
@@ -222,13 +235,13 @@ impl<I, O> Coded<I, O> {
             return;
         }
         if let Some(group) = self.groups.remove(&id) {
-            self.close_books(core, &group);
+            self.close_books(core, id, &group);
         }
     }
 
-    fn close_books(&mut self, core: &mut Core<I, O>, group: &Group<I, O>) {
-        if group.won == 0 {
-            core.stats.redundant_wasted += u64::from(group.issued);
+    fn close_books(&mut self, core: &mut Core<I, O>, id: GroupId, group: &Group<I, O>) {
+        for _ in group.won..group.outputs() {
+            core.count(id.class(), Fate::Wasted);
         }
         for query in group.members.iter().filter_map(|member| member.query) {
             self.membership.remove(&query);
@@ -267,7 +280,7 @@ impl<I, O> Coded<I, O> {
 }
 
 impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for Coded<I, O> {
-    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
+    fn avoid(&self, core: &Core<I, O>, _: ClassId, key: GroupKey) -> Avoid {
         let open = self.keys.get(key).and_then(|state| state.open).and_then(|id| self.groups.get(&id));
         let members = open.map(|group| group.members.as_slice()).unwrap_or_default();
         members.iter().filter_map(|member| member.query).flat_map(|query| core.instances_of(query)).collect()
@@ -277,11 +290,9 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         self.budget.earn();
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
-        let last_call =
-            Time::from_nanos(query.deadline.as_nanos().saturating_sub(DECODE_MARGIN.as_nanos() as u64));
-        let late_at = self.hold_back.late_at(query.arrived).min(last_call);
+        let late_at = self.hold_back.late_at(query.arrived).min(query.last_call());
         let member = Member::waiting(id, Arc::clone(&query.input), allow_approximate);
-        let Some(group_id) = self.open_group(core, key) else {
+        let Some(group_id) = self.open_group(core, id.class(), key) else {
             core.stats.uncoded += 1;
             return;
         };
@@ -408,6 +419,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, id: GroupId, row: Row, parity: Option<Arc<I>>) {
         let expires = core.now() + self.config.parity_timeout;
+        let pool = self.config.first_parity.of_row(row);
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
@@ -419,16 +431,13 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         }
         let sent = parity.filter(|_| needed).and_then(|input| {
-            let job = core.dispatch_parity(id, row, Arc::clone(&input), expires)?;
+            let job = core.dispatch_parity(id, row, pool, Arc::clone(&input), expires)?;
             Some(Parity::InFlight { job, input, retried: false })
         });
         match sent {
-            Some(in_flight) => {
-                *state = in_flight;
-                group.issued += 1;
-            }
+            Some(in_flight) => *state = in_flight,
             None => {
-                core.stats.redundant_shed += 1;
+                core.count(id.class(), Fate::Shed);
                 *state = Parity::Dead;
             }
         }
@@ -444,8 +453,11 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         outcome: Outcome<Arc<O>>,
     ) {
         let expires = core.now() + self.config.parity_timeout;
-        core.stats.redundant_failed += u64::from(outcome.is_err());
+        let pool = self.config.first_parity.of_row(row);
         let Some(group) = self.groups.get_mut(&id) else {
+            if outcome.is_ok() {
+                core.count(id.class(), Fate::Wasted);
+            }
             return;
         };
         let needed = group.is_any_waiting();
@@ -461,11 +473,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         *state = match outcome {
             Ok(output) => Parity::Output(output),
             Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
-                match core.dispatch_parity(id, row, Arc::clone(&input), expires) {
-                    Some(job) => {
-                        group.issued += 1;
-                        Parity::InFlight { job, input, retried: true }
-                    }
+                match core.dispatch_parity(id, row, pool, Arc::clone(&input), expires) {
+                    Some(job) => Parity::InFlight { job, input, retried: true },
                     None => Parity::Dead,
                 }
             }
@@ -487,7 +496,10 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             Some(output) => {
                 member.reconstruction = Some(output);
                 member.status = if has_jobs { Status::AwaitingTruth } else { Status::Done };
-                group.won += 1;
+                if group.won < group.outputs() {
+                    group.won += 1;
+                    core.count(id.class(), Fate::Won);
+                }
             }
             None => member.refused = true,
         }
@@ -495,7 +507,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn report(&self, core: &mut Core<I, O>) {
-        core.stats.groups_tracked = self.groups.len() as u64;
-        core.stats.hold_back_us = u64::try_from(self.hold_back.delay().as_micros()).unwrap_or(u64::MAX);
+        core.stats.groups_tracked += self.groups.len() as u64;
+        self.hold_back.report(&mut core.stats);
     }
 }

@@ -1,0 +1,306 @@
+//! Requests to instances: sending, queueing, withdrawing; and the instances' own state.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::Core;
+use crate::pool::Avoid;
+use crate::query::{Job, Purpose, Query};
+use crate::stats::Fate;
+use crate::timers::Timer;
+use crate::{Action, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Submitted, Time};
+
+type Jobs = SmallVec<[JobId; 4]>;
+
+impl<I, O> Core<I, O> {
+    /// Sends an attempt of `id` to the deployed model. False when the queue is full.
+    pub(crate) fn dispatch(&mut self, id: QueryId, avoid: Avoid) -> bool {
+        let Some(query) = self.queries.get_mut(&id) else {
+            return false;
+        };
+        query.attempts += 1;
+        let input = Arc::clone(&query.input);
+        match self.submit(Purpose::Query(id), PoolId::DEPLOYED, input, avoid) {
+            Some(job) => {
+                if let Some(query) = self.queries.get_mut(&id) {
+                    query.jobs.push(job);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends a redundant copy of `id` to an instance of the deployed model that has no other request of it. False when
+    /// there is none, and when its own request still waits for a slot: a copy would wait behind it.
+    pub(crate) fn dispatch_copy(&mut self, id: QueryId) -> bool {
+        let Some(query) = self.queries.get(&id).filter(|query| query.is_waiting()) else {
+            return false;
+        };
+        if query.jobs.is_empty() || self.is_own_queued(id) {
+            return false;
+        }
+        let input = Arc::clone(&query.input);
+        let Some(job) = self.submit(Purpose::Copy(id), PoolId::DEPLOYED, input, Avoid::new()) else {
+            return false;
+        };
+        if let Some(query) = self.queries.get_mut(&id) {
+            query.copies += 1;
+            query.jobs.push(job);
+        }
+        true
+    }
+
+    /// Whether the query's own request still waits for a slot.
+    pub(crate) fn is_own_queued(&self, id: QueryId) -> bool {
+        let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
+        let mut jobs = jobs.iter().filter_map(|job| self.jobs.get(job));
+        jobs.any(|job| job.instance.is_none() && matches!(job.purpose, Purpose::Query(_)))
+    }
+
+    /// Asks the backup model in `pool` for its prediction. False when it cannot take the query.
+    pub(crate) fn dispatch_backup(&mut self, id: QueryId, pool: PoolId) -> bool {
+        let Some(query) = self.queries.get(&id).filter(|query| query.is_waiting() && query.backup.is_none())
+        else {
+            return false;
+        };
+        if !self.pool(pool).is_some_and(Pool::is_any_up) {
+            return false;
+        }
+        let input = Arc::clone(&query.input);
+        let job = self.submit(Purpose::Backup(id), pool, input, Avoid::new());
+        if let Some(query) = self.queries.get_mut(&id) {
+            query.backup = job;
+        }
+        job.is_some()
+    }
+
+    /// Sends a parity query to `pool`; it must end by `expires`. `None` when the pool's queue is full.
+    pub(crate) fn dispatch_parity(
+        &mut self,
+        group: GroupId,
+        row: Row,
+        pool: PoolId,
+        input: Arc<I>,
+        expires: Time,
+    ) -> Option<JobId> {
+        let id = self.submit(Purpose::Parity(group, row), pool, input, Avoid::new())?;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.timer = Some(expires);
+            self.timers.set(expires, Timer::Job(id));
+        }
+        Some(id)
+    }
+
+    fn submit(&mut self, purpose: Purpose, pool: PoolId, input: Arc<I>, avoid: Avoid) -> Option<JobId> {
+        let id = JobId(self.fresh_id());
+        let taken: Avoid = match purpose {
+            Purpose::Copy(query) => self.instances_of(query).collect(),
+            _ => Avoid::new(),
+        };
+        let state = self.pools.get_mut(usize::from(pool.0))?;
+        let submitted = match purpose {
+            Purpose::Copy(_) => state.submit_copy(id, &taken),
+            _ => state.submit(id, avoid),
+        };
+        let instance = match submitted {
+            Submitted::Start(instance) => Some(instance),
+            Submitted::Queued => None,
+            Submitted::Full => return None,
+        };
+        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None };
+        self.jobs.insert(id, job);
+        if let Some(instance) = instance {
+            self.start(id, instance);
+        }
+        Some(id)
+    }
+
+    /// Takes a finished request off the books and starts the next one in its slot.
+    pub(crate) fn finish_job(&mut self, id: JobId, failure: Option<FailureKind>) -> Option<Job<I>> {
+        let job = self.jobs.remove(&id)?;
+        if let Some(at) = job.timer {
+            self.timers.cancel(at, Timer::Job(id));
+        }
+        match job.purpose {
+            Purpose::Query(query) | Purpose::Copy(query) => {
+                if failure.is_none() {
+                    self.withdraw_queued_copies(query);
+                }
+                if let Some(query) = self.queries.get_mut(&query) {
+                    query.jobs.retain(|job| *job != id);
+                    if let (Some(_), Some(instance)) = (failure, job.instance) {
+                        query.tried.push(instance);
+                    }
+                }
+            }
+            Purpose::Backup(query) => {
+                if let Some(query) = self.queries.get_mut(&query) {
+                    query.backup = None;
+                }
+            }
+            Purpose::Parity(..) => {}
+        }
+        if let Some(instance) = job.instance {
+            if failure.is_some_and(FailureKind::suspects_instance) {
+                self.suspect(instance);
+            }
+            self.release(instance);
+        }
+        Some(job)
+    }
+
+    /// Withdraws what is redundant of a closed query's requests, if one of its own is left.
+    pub(super) fn withdraw_redundant(&mut self, id: QueryId) {
+        let Some(query) = self.queries.get_mut(&id) else { return };
+        let is_own =
+            |job: &JobId| self.jobs.get(job).is_some_and(|job| matches!(job.purpose, Purpose::Query(_)));
+        let mut unneeded: SmallVec<[JobId; 2]> = query.backup.take().into_iter().collect();
+        if query.jobs.iter().any(is_own) {
+            unneeded.extend(query.jobs.iter().copied().filter(|job| !is_own(job)));
+            query.jobs.retain(|job| is_own(job));
+        }
+        self.withdraw_unneeded(unneeded, false);
+    }
+
+    /// Withdraws requests of a query that needs them no more. Those in line first: a slot that the others free is not for
+    /// them.
+    pub(super) fn withdraw_unneeded(&mut self, jobs: impl IntoIterator<Item = JobId>, suspect: bool) {
+        let (queued, sent): (Jobs, Jobs) = jobs.into_iter().partition(|&job| self.is_queued(job));
+        for job in queued.into_iter().chain(sent) {
+            if let Some(Job { purpose, instance: Some(_), .. }) = self.withdraw_job(job, suspect)
+                && let Some(class) = purpose.redundant_for()
+            {
+                self.count(class, Fate::Wasted);
+            }
+        }
+    }
+
+    /// A query's prediction is there: the slot that it frees is not for its own copies in line.
+    fn withdraw_queued_copies(&mut self, id: QueryId) {
+        let Some(query) = self.queries.get_mut(&id).filter(|query| query.copies > 0) else {
+            return;
+        };
+        let (queued, rest): (Jobs, Jobs) = query
+            .jobs
+            .drain(..)
+            .partition(|job| self.jobs.get(job).is_some_and(|job| job.instance.is_none()));
+        query.jobs.extend(rest);
+        self.withdraw_unneeded(queued, false);
+    }
+
+    /// Withdraws a request that is queued or in flight. `suspect` as in [`forget`](Self::forget).
+    pub(crate) fn withdraw_job(&mut self, id: JobId, suspect: bool) -> Option<Job<I>> {
+        let job = self.jobs.remove(&id)?;
+        if let Some(at) = job.timer {
+            self.timers.cancel(at, Timer::Job(id));
+        }
+        match job.instance {
+            None => {
+                if let Some(pool) = self.pools.get_mut(usize::from(job.pool.0)) {
+                    match job.purpose {
+                        Purpose::Copy(_) => pool.withdraw_copy(id),
+                        _ => pool.withdraw(id),
+                    }
+                }
+            }
+            Some(instance) => {
+                self.push(Action::Abort { job: id });
+                if suspect && self.now.since(job.sent) >= self.suspect_after {
+                    self.suspect(instance);
+                }
+                self.release(instance);
+            }
+        }
+        Some(job)
+    }
+
+    /// Whether the request is still waiting for a slot.
+    pub(crate) fn is_queued(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.instance.is_none())
+    }
+
+    pub(crate) fn job_purpose(&self, id: JobId) -> Option<Purpose> {
+        self.jobs.get(&id).map(|job| job.purpose)
+    }
+
+    /// Instances that have requests of this query.
+    pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
+        let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
+        jobs.iter().filter_map(|job| self.jobs.get(job)?.instance)
+    }
+
+    /// Whether a failed attempt may be made again elsewhere; takes from the retry budget if so.
+    pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
+        let Some(query) = self.queries.get(&id) else {
+            return false;
+        };
+        let allowed =
+            failure.is_retryable() && query.attempts < self.max_attempts && self.retry_budget.spend();
+        self.stats.retries += u64::from(allowed);
+        allowed
+    }
+
+    /// No more requests for this instance until the driver reports it up.
+    fn suspect(&mut self, instance: InstanceId) {
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
+            && pool.set_up(instance, false)
+        {
+            self.push(Action::Probe { instance });
+        }
+    }
+
+    pub(crate) fn set_instance_up(&mut self, instance: InstanceId, up: bool) {
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
+            return;
+        };
+        if pool.set_up(instance, up) {
+            self.start_queued(instance.pool);
+        }
+    }
+
+    fn release(&mut self, instance: InstanceId) {
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) {
+            pool.release(instance);
+        }
+        self.start_queued(instance.pool);
+    }
+
+    /// Starts what waits in `pool` and has an instance to go to.
+    fn start_queued(&mut self, pool: PoolId) {
+        loop {
+            let (jobs, queries) = (&self.jobs, &self.queries);
+            let may_copy_to = |job, instance| may_copy_to(jobs, queries, job, instance);
+            let next = self.pools.get_mut(usize::from(pool.0)).and_then(|pool| pool.start_next(may_copy_to));
+            let Some((job, instance)) = next else { return };
+            self.start(job, instance);
+        }
+    }
+
+    fn start(&mut self, id: JobId, instance: InstanceId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.instance = Some(instance);
+        job.sent = self.now;
+        let input = Arc::clone(&job.input);
+        if let Some(class) = job.purpose.redundant_for() {
+            self.count(class, Fate::Issued);
+        }
+        self.push(Action::Send { job: id, instance, input });
+    }
+}
+
+/// Whether a queued copy's query has no other request at `instance`. False, too, once the query is forgotten.
+fn may_copy_to<I>(
+    jobs: &FxHashMap<JobId, Job<I>>,
+    queries: &FxHashMap<QueryId, Query<I>>,
+    copy: JobId,
+    instance: InstanceId,
+) -> bool {
+    let Some(Purpose::Copy(query)) = jobs.get(&copy).map(|job| job.purpose) else {
+        return false;
+    };
+    let is_there = |job: &JobId| jobs.get(job).is_some_and(|job| job.instance == Some(instance));
+    queries.get(&query).is_some_and(|query| !query.jobs.iter().any(is_there))
+}

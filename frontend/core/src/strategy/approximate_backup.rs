@@ -1,0 +1,181 @@
+//! A cheaper model answers when the deployed one is late: the approximate backups of ParM's evaluation (SOSP 2019, section
+//! 5.2.6).
+//!
+//! Asked at arrival (`eager`, as there) the backup model must keep up with the whole request rate, but its prediction is
+//! in hand when the query is late; asked when the query is late it costs little and comes later. Either way its prediction
+//! answers only then, or when the query's own attempts have all failed (CG-4). What the deployed model says afterwards is
+//! compared with what was sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::allowance::Allowance;
+use crate::stats::Fate;
+use crate::{
+    Action, Answer, Comparison, Core, HoldBack, HoldBackPolicy, Outcome, PoolId, QueryId, Strategy, Time,
+    Verdict,
+};
+
+/// Settings of approximate backup.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApproximateBackupConfig {
+    /// The backup model's pool.
+    pub pool: PoolId,
+    /// When a query counts as late.
+    pub delay: HoldBackPolicy,
+    /// Ask the backup model when the query arrives, and hold its prediction until the query is late; else ask it when the
+    /// query is late.
+    pub eager: bool,
+    /// How long the own prediction of a query that the backup model answered is awaited, to compare.
+    pub late_truth_wait: Duration,
+    /// Requests to the backup model allowed for each accepted query over time; 1 lets every query have one.
+    pub share: f64,
+    /// Requests to the backup model allowed at once beyond that.
+    pub burst: f64,
+    /// None while more queries than this wait for a slot of the deployed model.
+    pub shed_above: usize,
+}
+
+/// What is known of one query that may be answered by the backup model.
+#[derive(Debug)]
+struct Backed<O> {
+    late: bool,
+    asked: bool,
+    /// The backup model's prediction, which must wait.
+    held: Option<Arc<O>>,
+    /// The backup model's prediction, which was sent.
+    sent: Option<Arc<O>>,
+}
+
+/// The strategy of a backup model.
+#[derive(Debug)]
+pub struct ApproximateBackup<O> {
+    config: ApproximateBackupConfig,
+    delay: HoldBack,
+    allowance: Allowance,
+    queries: FxHashMap<QueryId, Backed<O>>,
+}
+
+impl<O> ApproximateBackup<O> {
+    /// A strategy with these settings.
+    pub fn new(config: ApproximateBackupConfig) -> Self {
+        Self {
+            delay: HoldBack::new(config.delay.clone()),
+            allowance: Allowance::new(config.share, config.burst, config.shed_above),
+            queries: FxHashMap::default(),
+            config,
+        }
+    }
+
+    /// Asks the backup model, once.
+    fn ask<I>(&mut self, core: &mut Core<I, O>, id: QueryId) -> bool {
+        let Some(backed) = self.queries.get_mut(&id).filter(|backed| !backed.asked) else {
+            return false;
+        };
+        backed.asked = self.allowance.backup(core, id, self.config.pool);
+        backed.asked
+    }
+
+    /// Answers with the prediction in hand, if there is one and the query waits.
+    fn answer_held<I>(&mut self, core: &mut Core<I, O>, id: QueryId) -> bool {
+        let Some(query) = core.query(id).filter(|query| query.is_waiting()) else {
+            return false;
+        };
+        let truth_may_come = !query.jobs.is_empty();
+        let Some(backed) = self.queries.get_mut(&id) else {
+            return false;
+        };
+        let Some(output) = backed.held.take() else {
+            return false;
+        };
+        if truth_may_come {
+            backed.sent = Some(Arc::clone(&output));
+        } else {
+            self.queries.remove(&id);
+        }
+        core.answer(id, Answer::Backup(output));
+        core.count(id.class(), Fate::Won);
+        true
+    }
+
+    /// Drops a query's state; a prediction that was never sent was in vain.
+    fn drop_query<I>(&mut self, core: &mut Core<I, O>, id: QueryId) -> Option<Backed<O>> {
+        let backed = self.queries.remove(&id)?;
+        if backed.held.is_some() {
+            core.count(id.class(), Fate::Wasted);
+        }
+        Some(backed)
+    }
+}
+
+impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O> {
+    fn on_accepted(&mut self, core: &mut Core<I, O>, id: QueryId) {
+        self.allowance.earn();
+        let Some(query) = core.query(id).filter(|query| query.allow_approximate) else {
+            return;
+        };
+        let late_at = self.delay.late_at(query.arrived).min(query.last_call());
+        self.queries.insert(id, Backed { late: false, asked: false, held: None, sent: None });
+        core.set_late_timer(id, late_at);
+        if self.config.eager {
+            self.ask(core, id);
+        }
+    }
+
+    fn on_exact(&mut self, core: &mut Core<I, O>, id: QueryId, output: &Arc<O>) {
+        if let Some(arrived) = core.query(id).map(|query| query.arrived) {
+            self.delay.observe(core.now().since(arrived));
+        }
+        if let Some(reconstruction) = self.drop_query(core, id).and_then(|backed| backed.sent) {
+            let truth = Arc::clone(output);
+            core.push(Action::Compare(Comparison::LateTruth { reconstruction, truth }));
+        }
+    }
+
+    fn on_late(&mut self, core: &mut Core<I, O>, id: QueryId) {
+        if let Some(backed) = self.queries.get_mut(&id) {
+            backed.late = true;
+        }
+        if !self.answer_held(core, id) {
+            self.ask(core, id);
+        }
+    }
+
+    fn on_lost(&mut self, core: &mut Core<I, O>, id: QueryId) -> Verdict {
+        if self.answer_held(core, id) {
+            return Verdict::Wait;
+        }
+        let is_asked = core.query(id).is_some_and(|query| query.backup.is_some());
+        if is_asked || self.ask(core, id) { Verdict::Wait } else { Verdict::Fail }
+    }
+
+    fn on_backup(&mut self, core: &mut Core<I, O>, id: QueryId, outcome: Outcome<Arc<O>>) {
+        let Ok(output) = outcome else { return };
+        let is_lost = core.query(id).is_some_and(|query| query.lost.is_some());
+        match self.queries.get_mut(&id) {
+            Some(backed) if core.is_waiting(id) => {
+                let may_answer = backed.late || is_lost;
+                backed.held = Some(output);
+                if may_answer {
+                    self.answer_held(core, id);
+                }
+            }
+            _ => core.count(id.class(), Fate::Wasted),
+        }
+    }
+
+    fn on_closed(&mut self, core: &mut Core<I, O>, id: QueryId) {
+        self.drop_query(core, id);
+    }
+
+    fn keep_until(&self, core: &Core<I, O>, id: QueryId) -> Option<Time> {
+        let sent = self.queries.get(&id).is_some_and(|backed| backed.sent.is_some());
+        sent.then(|| core.now() + self.config.late_truth_wait)
+    }
+
+    fn report(&self, core: &mut Core<I, O>) {
+        self.delay.report(&mut core.stats);
+    }
+}

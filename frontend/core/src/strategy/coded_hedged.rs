@@ -1,0 +1,114 @@
+//! Coded redundancy, and a hedge for what it cannot help: a query that is late, and that its group cannot recover yet, gets
+//! a second copy at a distinct instance, within a budget of its own.
+//!
+//! Coding covers the usual single straggler for 1/k of the work; hedging covers groups that are not full, lost parity
+//! queries, two stragglers in one group, and clients that take no approximation. Not in ParM; the hedge is that of
+//! *The Tail at Scale* (CACM 2013).
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::allowance::Allowance;
+use crate::pool::Avoid;
+use crate::{
+    ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Strategy, Time,
+    Verdict,
+};
+
+/// Settings of coded redundancy with hedging.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CodedHedgedConfig {
+    /// The coded part. Its hold-back is the hedge's delay, too, and its `shed_above` holds for both.
+    pub coded: CodedConfig,
+    /// Copies allowed for each accepted query over time.
+    pub share: f64,
+    /// Copies allowed at once beyond that.
+    pub burst: f64,
+}
+
+/// The coded strategy with hedging.
+#[derive(Debug)]
+pub struct CodedHedged<I, O> {
+    coded: Coded<I, O>,
+    allowance: Allowance,
+}
+
+impl<I, O> CodedHedged<I, O> {
+    /// A strategy with these settings.
+    pub fn new(config: CodedHedgedConfig) -> Self {
+        Self {
+            allowance: Allowance::new(config.share, config.burst, config.coded.shed_above),
+            coded: Coded::new(config.coded),
+        }
+    }
+}
+
+impl<I: Send + Sync + Debug, O: Send + Sync + Debug> Strategy<I, O> for CodedHedged<I, O> {
+    fn avoid(&self, core: &Core<I, O>, class: ClassId, key: GroupKey) -> Avoid {
+        self.coded.avoid(core, class, key)
+    }
+
+    fn on_accepted(&mut self, core: &mut Core<I, O>, id: QueryId) {
+        self.allowance.earn();
+        self.coded.on_accepted(core, id);
+        // Queries that cannot be reconstructed can still be hedged.
+        let unwatched = core.query(id).filter(|query| query.late_timer.is_none());
+        if let Some(at) = unwatched.map(|query| self.coded.late_at(query.arrived)) {
+            core.set_late_timer(id, at);
+        }
+    }
+
+    fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
+        self.coded.on_exact(core, query, output);
+    }
+
+    fn on_lost(&mut self, core: &mut Core<I, O>, query: QueryId) -> Verdict {
+        self.coded.on_lost(core, query)
+    }
+
+    fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        self.coded.on_closed(core, query);
+    }
+
+    fn keep_until(&self, core: &Core<I, O>, query: QueryId) -> Option<Time> {
+        self.coded.keep_until(core, query)
+    }
+
+    fn on_late(&mut self, core: &mut Core<I, O>, id: QueryId) {
+        if core.query(id).is_some_and(|query| query.allow_approximate) {
+            self.coded.on_late(core, id);
+        }
+        // A copy of a query that is lost, or still waits for its first slot, would not help.
+        let has_requests = core.query(id).is_some_and(|query| !query.jobs.is_empty());
+        if has_requests && !core.is_own_queued(id) && !self.coded.is_reconstructing(id) {
+            self.allowance.copy(core, id);
+        }
+    }
+
+    fn on_flush(&mut self, core: &mut Core<I, O>, group: GroupId) {
+        self.coded.on_flush(core, group);
+    }
+
+    fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
+        self.coded.on_encoded(core, group, row, parity);
+    }
+
+    fn on_parity(
+        &mut self,
+        core: &mut Core<I, O>,
+        group: GroupId,
+        row: Row,
+        job: JobId,
+        outcome: Outcome<Arc<O>>,
+    ) {
+        self.coded.on_parity(core, group, row, job, outcome);
+    }
+
+    fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
+        self.coded.on_reconstructed(core, query, output);
+    }
+
+    fn report(&self, core: &mut Core<I, O>) {
+        self.coded.report(core);
+    }
+}

@@ -1,0 +1,64 @@
+//! Every strategy with its settings, as one value: what the frontend's configuration and a simulation build engines from.
+
+use std::fmt::Debug;
+
+use crate::{
+    ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, CodedHedgedConfig,
+    EqualResources, Hedge, HedgeConfig, NoRedundancy, Replicate, ReplicateConfig, Strategy,
+};
+
+/// A redundancy strategy and its settings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum StrategyConfig {
+    /// No redundancy.
+    #[default]
+    None,
+    /// No redundancy, but as many machines.
+    EqualResources,
+    /// Several copies at once.
+    Replicate(ReplicateConfig),
+    /// A second copy when late.
+    Hedge(HedgeConfig),
+    /// A cheaper model when late.
+    ApproximateBackup(ApproximateBackupConfig),
+    /// Coded redundancy.
+    Coded(CodedConfig),
+    /// Coded redundancy, hedged.
+    CodedHedged(CodedHedgedConfig),
+}
+
+impl StrategyConfig {
+    /// The names of all strategies.
+    pub const NAMES: [&str; 7] =
+        ["none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded_hedged"];
+
+    /// The strategy's name in configurations, metrics and reports.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::EqualResources => "equal_resources",
+            Self::Replicate(_) => "replicate",
+            Self::Hedge(_) => "hedge",
+            Self::ApproximateBackup(_) => "approximate_backup",
+            Self::Coded(_) => "coded",
+            Self::CodedHedged(_) => "coded_hedged",
+        }
+    }
+
+    /// A strategy with these settings, for payloads of any kind.
+    pub fn build<I, O>(&self) -> Box<dyn Strategy<I, O>>
+    where
+        I: Send + Sync + Debug + 'static,
+        O: Send + Sync + Debug + 'static,
+    {
+        match self.clone() {
+            Self::None => Box::new(NoRedundancy),
+            Self::EqualResources => Box::new(EqualResources),
+            Self::Replicate(config) => Box::new(Replicate::new(&config)),
+            Self::Hedge(config) => Box::new(Hedge::new(&config)),
+            Self::ApproximateBackup(config) => Box::new(ApproximateBackup::new(config)),
+            Self::Coded(config) => Box::new(Coded::new(config)),
+            Self::CodedHedged(config) => Box::new(CodedHedged::new(config)),
+        }
+    }
+}

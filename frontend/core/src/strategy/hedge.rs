@@ -1,0 +1,87 @@
+//! A second copy of a query that is late, to a distinct instance: hedged requests (Dean and Barroso, *The Tail at Scale*,
+//! CACM 2013, "Within request short-term adaptations").
+//!
+//! Late is a percentile of recent latency, so that at the 95th about one query in twenty is hedged; the budget holds when
+//! everything slows down at once. The first answer of either wins, the other is withdrawn. An error of one does not end
+//! the query while the other is under way.
+
+use std::time::Duration;
+
+use super::allowance::Allowance;
+use crate::{Core, HoldBack, HoldBackPolicy, QueryId, Strategy, Time};
+
+/// Settings of hedging.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HedgeConfig {
+    /// After which time since its arrival a query is hedged, and after which further time again.
+    pub delay: HoldBackPolicy,
+    /// Most copies of a query beside its own request.
+    pub max_copies: u32,
+    /// Copies allowed for each accepted query over time.
+    pub share: f64,
+    /// Copies allowed at once beyond that.
+    pub burst: f64,
+    /// No copies while more queries than this wait for a slot.
+    pub shed_above: usize,
+}
+
+/// The strategy of hedged requests.
+#[derive(Debug)]
+pub struct Hedge {
+    delay: HoldBack,
+    max_copies: u32,
+    allowance: Allowance,
+}
+
+impl Hedge {
+    /// A strategy with these settings.
+    pub fn new(config: &HedgeConfig) -> Self {
+        Self {
+            delay: HoldBack::new(config.delay.clone()),
+            max_copies: config.max_copies,
+            allowance: Allowance::new(config.share, config.burst, config.shed_above),
+        }
+    }
+
+    /// After a look at a query, the time of the next one.
+    fn look_again<I, O>(&self, core: &mut Core<I, O>, query: QueryId) {
+        let at = core.now() + self.delay.delay().max(LEAST_DELAY);
+        core.set_late_timer(query, at);
+    }
+}
+
+/// Between two looks at one query, lest a delay of zero looks for ever.
+const LEAST_DELAY: Duration = Duration::from_millis(1);
+
+impl<I, O> Strategy<I, O> for Hedge {
+    fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        self.allowance.earn();
+        if self.max_copies > 0 {
+            let at: Time = self.delay.late_at(core.now());
+            core.set_late_timer(query, at);
+        }
+    }
+
+    fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, _: &std::sync::Arc<O>) {
+        // A hedged query counts with what it took in the end: more than the delay, so that the share of late ones is right.
+        if let Some(arrived) = core.query(query).map(|query| query.arrived) {
+            self.delay.observe(core.now().since(arrived));
+        }
+    }
+
+    fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        if core.is_own_queued(query) {
+            // It is late for want of a slot; a copy would wait behind it.
+            self.look_again(core, query);
+            return;
+        }
+        let sent = self.allowance.copy(core, query);
+        if sent && core.query(query).is_some_and(|query| query.copies < self.max_copies) {
+            self.look_again(core, query);
+        }
+    }
+
+    fn report(&self, core: &mut Core<I, O>) {
+        self.delay.report(&mut core.stats);
+    }
+}

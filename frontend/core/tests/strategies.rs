@@ -1,0 +1,342 @@
+//! What each redundancy strategy does, one story at a time.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{
+    Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_hedged_config, core_config, hedge_config,
+    replicate_config,
+};
+use parapet_frontend_core::{
+    ClassId, Comparison, Engine, FailureKind, InstanceId, PoolId, StrategyConfig, Time,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
+
+fn replicate(copies: u32) -> Harness {
+    Harness::of(3, 1, StrategyConfig::Replicate(replicate_config(copies)))
+}
+
+fn hedge(instances: usize) -> Harness {
+    Harness::of(instances, 1, StrategyConfig::Hedge(hedge_config()))
+}
+
+fn backup(eager: bool) -> Harness {
+    Harness::of(2, 1, StrategyConfig::ApproximateBackup(backup_config(eager)))
+}
+
+fn coded_hedged() -> Harness {
+    Harness::of(4, 1, StrategyConfig::CodedHedged(coded_hedged_config(2, 1)))
+}
+
+#[test]
+fn every_strategy_is_built_by_its_configuration_for_any_payload() {
+    let strategies = [
+        StrategyConfig::None,
+        StrategyConfig::EqualResources,
+        StrategyConfig::Replicate(replicate_config(2)),
+        StrategyConfig::Hedge(hedge_config()),
+        StrategyConfig::ApproximateBackup(backup_config(false)),
+        StrategyConfig::Coded(coded_hedged_config(2, 1).coded),
+        StrategyConfig::CodedHedged(coded_hedged_config(2, 1)),
+    ];
+    for (strategy, name) in strategies.iter().zip(StrategyConfig::NAMES) {
+        assert_eq!(strategy.name(), name);
+        let _: Engine<(), ()> = Engine::new(&core_config(2, 1, 1), strategy.build());
+    }
+}
+
+#[test]
+fn replicate_the_first_answer_wins_and_the_losers_are_withdrawn() {
+    let mut harness = replicate(3);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    assert_eq!(harness.places(query), [0, 1, 2], "one at each instance");
+    harness.complete_at(query, 1, None);
+    assert_eq!(harness.fate(query), &Fate::Hedged, "by a copy");
+    assert!(harness.sent.is_empty(), "the losers are withdrawn");
+    let stats = harness.engine.stats();
+    assert_eq!((stats.redundant_issued, stats.redundant_won, stats.redundant_wasted), (2, 1, 1));
+    harness.finish();
+}
+
+#[test]
+fn replicate_the_own_request_may_win() {
+    let mut harness = replicate(2);
+    let query = harness.arrive(0, false, MINUTE).unwrap();
+    harness.complete_at(query, 0, None);
+    assert_eq!(harness.fate(query), &Fate::Exact);
+    assert_eq!(harness.engine.stats().redundant_wasted, 1);
+    harness.finish();
+}
+
+#[test]
+fn an_error_of_one_copy_does_not_end_the_query_while_another_runs() {
+    let mut harness = replicate(2);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_at(query, 0, Some(FailureKind::Refused));
+    assert_eq!(harness.fate(query), &Fate::Waiting, "its copy is under way");
+    assert_eq!(harness.engine.stats().retries, 0);
+    harness.complete_at(query, 1, None);
+    assert_eq!(harness.fate(query), &Fate::Hedged);
+
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let [own, copy] = harness.places(query)[..] else { unreachable!("two requests") };
+    harness.complete_at(query, copy, Some(FailureKind::Refused));
+    assert_eq!(harness.fate(query), &Fate::Waiting, "its own request is");
+    assert_eq!(harness.engine.stats().redundant_failed, 1);
+    harness.complete_at(query, own, Some(FailureKind::Refused));
+    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::Refused), "the last error ends it");
+    harness.finish();
+}
+
+#[test]
+fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
+    let strategies = vec![StrategyConfig::None, StrategyConfig::Replicate(replicate_config(2))];
+    let mut harness = Harness::build(core_config(2, 2, 0), strategies);
+    let plain: Vec<usize> = (0..4).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    harness.complete_at(plain[0], 0, None);
+    harness.complete_at(plain[2], 0, None);
+    let copied = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
+    assert_eq!(harness.places(copied), [0], "beside a free slot");
+    let other = harness.arrive(0, true, MINUTE).unwrap();
+    assert_eq!(harness.places(other), [0], "which is not kept for it");
+    harness.complete_at(plain[1], 1, None);
+    assert_eq!(harness.places(copied), [0, 1]);
+    harness.finish();
+}
+
+#[test]
+fn copies_are_shed_first() {
+    let mut harness = replicate(2);
+    let queries: Vec<usize> = (0..3).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    assert_eq!(harness.places(queries[1]).len(), 1, "its copy waits: no other instance is free");
+    assert!(harness.places(queries[2]).is_empty(), "waits itself");
+    assert_eq!(harness.engine.stats().redundant_shed, 1, "so that it gets no copy");
+    harness.set_up(InstanceId { pool: PoolId::DEPLOYED, index: 2 }, false);
+    harness.finish();
+}
+
+#[test]
+fn with_one_instance_left_serving_goes_on_plainly() {
+    let mut harness = replicate(2);
+    for index in [1, 2] {
+        harness.set_up(InstanceId { pool: PoolId::DEPLOYED, index }, false);
+    }
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    assert_eq!(harness.places(query), [0]);
+    harness.complete_at(query, 0, None);
+    assert_eq!(harness.fate(query), &Fate::Exact);
+    assert_eq!(harness.engine.stats().redundant_shed, 1);
+    harness.finish();
+}
+
+#[test]
+fn hedge_a_late_query_gets_a_second_copy_elsewhere() {
+    let mut harness = hedge(2);
+    let query = harness.arrive(0, false, MINUTE).unwrap();
+    harness.advance(HOLD_BACK - MS);
+    assert_eq!(harness.places(query), [0]);
+    harness.advance(MS);
+    assert_eq!(harness.places(query), [0, 1]);
+    harness.advance(10 * HOLD_BACK);
+    assert_eq!(harness.places(query).len(), 2, "one copy and no more");
+    harness.complete_at(query, 1, None);
+    assert_eq!(harness.fate(query), &Fate::Hedged, "although it takes no approximation: this is exact");
+    assert!(harness.sent.is_empty());
+    harness.finish();
+}
+
+#[test]
+fn hedge_a_punctual_query_costs_nothing() {
+    let mut harness = hedge(2);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_client(query, None);
+    harness.advance(10 * HOLD_BACK);
+    assert_eq!(harness.engine.stats().redundant_issued, 0);
+    harness.finish();
+}
+
+#[test]
+fn hedge_the_budget_holds_when_everything_is_late() {
+    let mut harness = hedge(40);
+    for _ in 0..20 {
+        harness.arrive(0, true, MINUTE).unwrap();
+    }
+    harness.advance(HOLD_BACK);
+    let stats = harness.engine.stats();
+    assert_eq!(stats.redundant_issued, 2, "the burst: the bucket was full all the while");
+    assert_eq!(stats.redundant_shed, 18);
+    harness.finish();
+}
+
+#[test]
+fn hedge_a_query_that_waits_for_a_slot_is_hedged_once_it_is_stuck() {
+    let mut config = hedge_config();
+    config.burst = 3.0;
+    let mut harness = Harness::of(2, 1, StrategyConfig::Hedge(config));
+    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.advance(MS);
+    let waiting = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(HOLD_BACK);
+    assert!(harness.places(waiting).is_empty());
+    harness.complete_at(a, 0, None);
+    harness.complete_at(b, 1, None);
+    let stuck = harness.places(waiting)[0];
+    harness.advance(HOLD_BACK);
+    assert_eq!(harness.places(waiting).len(), 2, "hedged");
+    harness.complete_at(waiting, 1 - stuck, None);
+    assert_eq!(harness.fate(waiting), &Fate::Hedged);
+    harness.finish();
+}
+
+#[test]
+fn a_withdrawn_copy_that_never_left_was_never_issued() {
+    let mut harness = hedge(2);
+    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.advance(HOLD_BACK);
+    assert_eq!((harness.places(a).len(), harness.places(b).len()), (1, 1), "both copies wait");
+    harness.complete_at(a, 0, None);
+    assert_eq!(harness.places(b), [1, 0], "instance 0 is for the copy of b");
+    harness.complete_at(b, 1, None);
+    assert_eq!((harness.fate(a), harness.fate(b)), (&Fate::Exact, &Fate::Exact));
+    assert_eq!(harness.engine.stats().redundant_issued, 1, "that of a never left");
+    harness.finish();
+}
+
+#[test]
+fn backup_asked_at_arrival_answers_at_the_moment_of_lateness() {
+    let mut harness = backup(true);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_backup(None);
+    assert_eq!(harness.fate(query), &Fate::Waiting, "CG-4: held");
+    harness.advance(HOLD_BACK);
+    assert_eq!(harness.fate(query), &Fate::Backup);
+    assert!(harness.is_in_flight(query), "the truth is awaited");
+    harness.complete_client(query, None);
+    assert!(matches!(&harness.comparisons[..], [Comparison::LateTruth { .. }]), "and compared");
+    harness.finish();
+}
+
+#[test]
+fn backup_asked_when_late_answers_when_it_comes() {
+    let mut harness = backup(false);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(HOLD_BACK - MS);
+    assert_eq!(harness.sent.len(), 1, "not asked yet");
+    harness.advance(MS);
+    harness.complete_backup(None);
+    assert_eq!(harness.fate(query), &Fate::Backup);
+    harness.advance(LATE_TRUTH_WAIT);
+    assert!(!harness.is_in_flight(query), "the truth is not awaited for ever");
+    harness.finish();
+}
+
+#[test]
+fn backup_the_deployed_models_word_counts_while_it_is_in_time() {
+    let mut harness = backup(true);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_backup(None);
+    harness.complete_client(query, None);
+    assert_eq!(harness.fate(query), &Fate::Exact);
+    let stats = harness.engine.stats();
+    assert_eq!((stats.redundant_issued, stats.redundant_wasted), (1, 1));
+    harness.finish();
+}
+
+#[test]
+fn backup_not_for_who_wants_no_approximation() {
+    let mut harness = backup(true);
+    let query = harness.arrive(0, false, 100 * MS).unwrap();
+    harness.advance(HOLD_BACK);
+    assert_eq!(harness.sent.len(), 1, "the backup model is not even asked");
+    harness.advance(80 * MS);
+    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::DeadlineExceeded));
+    harness.finish();
+}
+
+#[test]
+fn backup_answers_a_lost_query_at_once() {
+    let mut harness = backup(false);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_client(query, Some(FailureKind::Refused));
+    assert_eq!(harness.fate(query), &Fate::Waiting, "the backup model was asked instead");
+    harness.complete_backup(None);
+    assert_eq!(harness.fate(query), &Fate::Backup);
+
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_client(query, Some(FailureKind::Refused));
+    harness.complete_backup(Some(FailureKind::InstanceError));
+    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::Refused), "neither has a prediction");
+    harness.finish();
+}
+
+#[test]
+fn coded_hedged_hedges_what_its_group_cannot_recover() {
+    let mut harness = coded_hedged();
+    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.advance(HOLD_BACK); // two stragglers, one parity query: nothing to decode
+    assert_eq!((harness.places(a).len(), harness.places(b).len()), (2, 2));
+    let copy_of_a = harness.places(a)[1];
+    harness.complete_at(a, copy_of_a, None);
+    assert_eq!(harness.fate(a), &Fate::Hedged);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(b), &Fate::Reconstructed, "with the prediction that the hedge brought");
+    harness.finish();
+}
+
+#[test]
+fn coded_hedged_spends_no_copy_on_what_its_group_recovers() {
+    let mut harness = coded_hedged();
+    let (frozen, other) =
+        (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.complete_client(other, None);
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    assert_eq!(harness.places(frozen).len(), 1);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    harness.finish();
+}
+
+#[test]
+fn coded_hedged_hedges_who_wants_no_approximation() {
+    let mut harness = coded_hedged();
+    let strict = harness.arrive(0, false, MINUTE).unwrap();
+    harness.advance(HOLD_BACK);
+    let places = harness.places(strict);
+    assert_eq!(places.len(), 2);
+    harness.complete_at(strict, places[1], None);
+    assert_eq!(harness.fate(strict), &Fate::Hedged);
+    harness.finish();
+}
+
+#[test]
+fn each_class_has_its_own_strategy_and_its_own_books() {
+    let strategies = vec![StrategyConfig::None, StrategyConfig::Hedge(hedge_config())];
+    let mut harness = Harness::build(core_config(2, 2, 0), strategies);
+    let plain = harness.arrive_in(ClassId::DEFAULT, 0, true, MINUTE).unwrap();
+    let hedged = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
+    harness.advance(HOLD_BACK);
+    assert_eq!((harness.places(plain).len(), harness.places(hedged).len()), (1, 2));
+    assert_eq!(harness.engine.core().fates(ClassId::DEFAULT).issued, 0);
+    assert_eq!(harness.engine.core().fates(ClassId(1)).issued, 1);
+    harness.finish();
+}
+
+#[test]
+fn an_overtaken_straggler_must_show_that_it_is_well() {
+    let mut harness = hedge(2);
+    let query = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(60 * MS); // longer than suspect_after
+    assert_eq!(harness.now, Time::from_nanos(60_000_001));
+    harness.complete_at(query, 1, None);
+    assert_eq!(harness.probes, [InstanceId { pool: PoolId::DEPLOYED, index: 0 }]);
+    harness.finish();
+}
