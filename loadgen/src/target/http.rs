@@ -65,6 +65,8 @@ fn answer(response: Response) -> Result<Answer, Failure> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     let provenance = match text(PROVENANCE) {
         None | Some("exact") => Provenance::Exact,
+        Some("hedged") => Provenance::Hedged,
+        Some("backup") => Provenance::Backup,
         Some("reconstructed") => Provenance::Reconstructed,
         Some(_) => Provenance::Other,
     };

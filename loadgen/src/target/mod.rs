@@ -25,6 +25,10 @@ pub trait Transport: Send + Sync + 'static {
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.
     Exact,
+    /// The model's own prediction, from a redundant copy of the request.
+    Hedged,
+    /// A cheaper model's prediction.
+    Backup,
     /// Decoded from the other predictions of its coding group.
     Reconstructed,
     /// Something that this version does not know.
@@ -35,6 +39,8 @@ impl fmt::Display for Provenance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Self::Exact => "exact",
+            Self::Hedged => "hedged",
+            Self::Backup => "backup",
             Self::Reconstructed => "reconstructed",
             Self::Other => "other",
         })
