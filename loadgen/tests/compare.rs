@@ -7,8 +7,8 @@
 mod synthetic;
 
 use parapet_loadgen::compare::{
-    AnalyseError, Bootstrap, CompareReport, Comparison, OrderInterval, SCHEMA, WarningKind, analyse,
-    samples_needed,
+    AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, OrderInterval, SCHEMA, WarningKind,
+    analyse, samples_needed,
 };
 use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
@@ -111,6 +111,18 @@ fn what_makes_figures_doubtful_is_said_first() {
     let confidence = &report.strategies[0].confidence;
     assert!(confidence["p99"].quotable && !confidence["p99_9"].quotable);
     assert_eq!(confidence["p99_9"].needs_samples, 3688 - report.strategies[0].latency.count);
+}
+
+#[test]
+fn the_table_says_what_is_not_to_be_quoted() {
+    let text =
+        CompareText(&figures(&comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() })))
+            .to_string();
+    for expected in
+        ["warning: 3 rounds are few", "times narrower", "against spread", " to ", "*", "unrecoverable"]
+    {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
 }
 
 #[test]

@@ -192,7 +192,11 @@ impl<'a> Counted<'a> {
             accuracy: accuracy(self.records()),
             cost: cost(self.measured),
             spectrum: distribution::spectrum(&self.pool),
-            series: distribution::series(self.blocks.iter().copied(), timeout_us, bin_s),
+            series: distribution::series(
+                self.blocks.iter().map(|block| (block.started_s, &block.recording)),
+                timeout_us,
+                bin_s,
+            ),
         }
     }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::pool::Pool;
-use super::{Bin, Block, Comparison, Series, SpectrumPoint};
+use super::{Bin, Comparison, Series, SpectrumPoint};
 use crate::report::charged_us;
+use crate::run::{Record, Recording};
 
 const POINTS_PER_DECADE: i32 = 10;
 /// Most bins that a comparison's whole time is cut into.
@@ -24,16 +25,24 @@ pub(super) fn spectrum(pool: &Pool) -> Vec<SpectrumPoint> {
 pub(super) fn bin_s(comparison: &Comparison) -> f64 {
     let blocks = comparison.strategies.iter().flat_map(|strategy| &strategy.blocks);
     let end = blocks.map(|block| block.started_s + block.recording.sending_ended.as_secs_f64());
-    (end.fold(0.0, f64::max) / MAX_BINS).ceil().max(LEAST_BIN_S)
+    bin_of(end.fold(0.0, f64::max))
+}
+
+fn bin_of(end_s: f64) -> f64 {
+    (end_s / MAX_BINS).ceil().max(LEAST_BIN_S)
 }
 
 /// Latency by the time at which requests were due.
-pub(super) fn series<'a>(blocks: impl Iterator<Item = &'a Block>, timeout_us: u64, bin_s: f64) -> Series {
+pub(super) fn series<'a>(
+    blocks: impl Iterator<Item = (f64, &'a Recording)>,
+    timeout_us: u64,
+    bin_s: f64,
+) -> Series {
     let mut bins: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for block in blocks {
-        for record in &block.recording.records {
-            if let Some(charged) = charged_us(record, timeout_us, &block.recording) {
-                let due_s = block.started_s + record.planned_us as f64 / 1e6;
+    for (started_s, recording) in blocks {
+        for record in &recording.records {
+            if let Some(charged) = charged_us(record, timeout_us, recording) {
+                let due_s = started_s + record.planned_us as f64 / 1e6;
                 bins.entry((due_s / bin_s) as u64).or_default().push(charged);
             }
         }
@@ -49,4 +58,34 @@ pub(super) fn series<'a>(blocks: impl Iterator<Item = &'a Block>, timeout_us: u6
         })
     };
     Series { bin_s, bins: bins.into_iter().filter_map(bin).collect() }
+}
+
+/// What the plots of a single run show.
+pub(crate) struct RecordingPlots {
+    /// Number and distribution of all requests that were due.
+    pub(crate) all: (u64, Vec<SpectrumPoint>),
+    /// Number and distribution of answers.
+    pub(crate) answered: (u64, Vec<SpectrumPoint>),
+    /// Latency over time.
+    pub(crate) series: Series,
+}
+
+/// The plots of a run's recording.
+pub(crate) fn recording_plots(recording: &Recording, timeout_us: u64) -> RecordingPlots {
+    let distribution = |times: Vec<u64>| {
+        let pool = Pool::new([times.as_slice()]);
+        (pool.len() as u64, spectrum(&pool))
+    };
+    let records = &recording.records;
+    let all = records.iter().filter_map(|record| charged_us(record, timeout_us, recording));
+    let answers = records.iter().filter(|record| record.answer().is_some());
+    RecordingPlots {
+        all: distribution(all.collect()),
+        answered: distribution(answers.filter_map(Record::latency_us).collect()),
+        series: series(
+            [(0.0, recording)].into_iter(),
+            timeout_us,
+            bin_of(recording.sending_ended.as_secs_f64()),
+        ),
+    }
 }

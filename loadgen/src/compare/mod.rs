@@ -4,22 +4,30 @@
 //! them. A *round* is one block of each. Blocks of a round share their planned times and rows; so the rounds, not the
 //! requests, are what the bootstrap draws, all strategies' blocks of a round together.
 //!
-//! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to [`CompareReport`].
+//! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to [`CompareReport`], and from many of these to [`SweepReport`].
 
 mod analyse;
 mod binomial;
 mod distribution;
+mod headline;
 mod input;
 mod pool;
 mod report;
 mod resample;
+mod sweep;
+mod text;
 mod warning;
 
 pub use analyse::{AnalyseError, analyse};
 pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
+pub(crate) use distribution::recording_plots;
 pub use input::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
 pub use report::{
     Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series, SpectrumPoint,
     StrategyReport,
 };
+pub(crate) use sweep::{Curve, curves};
+pub use sweep::{KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};
+pub use text::CompareText;
+pub(crate) use text::percent;
 pub use warning::{Warning, WarningKind};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::text::percent;
 use super::{CompareReport, Estimate, StrategyReport};
 
 /// A reason not to take the figures at their face.
@@ -84,9 +85,9 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
     }
     let without = counts.failed + counts.unanswered;
     if without > 0 {
-        let share = 100.0 * without as f64 / counts.planned.max(1) as f64;
+        let share = percent(Some(without as f64 / counts.planned.max(1) as f64));
         let text = format!(
-            "{name}: {without} requests ({share:.2} %) had no answer and count as the timeout or longer"
+            "{name}: no answer to {without} of the requests ({share}), which count as the timeout or longer"
         );
         found.push((WarningKind::NoAnswer, text));
     }

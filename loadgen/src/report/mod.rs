@@ -11,6 +11,7 @@
 
 mod csv;
 mod hgrm;
+mod html;
 mod lag;
 mod summarise;
 mod summary;
@@ -18,6 +19,7 @@ mod text;
 
 pub use csv::write_csv;
 pub use hgrm::write_hgrm;
+pub use html::{compare_page, run_page, sweep_page};
 pub use lag::{LagReport, lag_limit_ms};
 pub(crate) use summarise::{accuracy, by_provenance, charged_us, count, errors};
 pub use summarise::{latency_histogram, summarise};

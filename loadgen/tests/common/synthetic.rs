@@ -166,7 +166,7 @@ fn record(kind: &Kind, planned: Duration, stopped: bool, straggles: f64, random:
     let provenance =
         if rescued.is_some() && kind.coded { Provenance::Reconstructed } else { Provenance::Exact };
     let right = unit() < if provenance == Provenance::Reconstructed { 0.86 } else { 0.973 };
-    let failed = unit() < 0.000_2;
+    let failed = unit() < 0.000_02;
     let planned_us = planned.as_micros() as u64;
     let done_us = planned_us + (time_ms * 1e3) as u64;
     let answer = Answer { provenance, confidence: Some(0.9), class: Some(if right { 3 } else { 5 }) };

@@ -1,0 +1,67 @@
+//! Writes reports of made-up measurements, to look at: `cargo run --example example_report -- FOLDER`.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "an example for developers")]
+
+#[path = "../tests/common/synthetic.rs"]
+mod synthetic;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use parapet_loadgen::compare::{Bootstrap, CompareText, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::report::{Settings, compare_page, run_page, summarise, sweep_page};
+use synthetic::{KINDS, Kind, Size, comparison};
+
+fn main() {
+    let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
+
+    let measured = comparison(&KINDS, Size::default());
+    let report = analyse(&measured, "spread", Bootstrap::default()).unwrap();
+    print!("{}", CompareText(&report));
+    write("compare.html", compare_page(&report));
+    write("compare.json", serde_json::to_string_pretty(&report).unwrap());
+
+    let mut doubtful = comparison(&KINDS, Size { blocks: 3, block_s: 3.0, ..Size::default() });
+    doubtful.settings.blocks = 10;
+    doubtful.strategies[1].blocks[1].valid = false;
+    let report = analyse(&doubtful, "spread", Bootstrap::default()).unwrap();
+    write("partial.html", compare_page(&report));
+
+    let points = [0.005, 0.02].into_iter().flat_map(|stragglers| {
+        [100.0, 150.0, 200.0, 250.0, 300.0].map(|rate| {
+            // A made-up queue: all latencies grow near capacity, the more with more redundancy.
+            let kinds = KINDS.map(|kind| {
+                let spare = (1.0 - rate * (1.0 + kind.extra) / 620.0).max(0.03);
+                Kind { slower: kind.slower / spare, rescue_ms: kind.rescue_ms.map(|at| at / spare), ..kind }
+            });
+            let size = Size { rate, straggler_probability: stragglers, block_s: 6.0, ..Size::default() };
+            let report = analyse(&comparison(&kinds, size), "spread", Bootstrap::default()).unwrap();
+            let axes = [("rate", rate), ("k", 2.0), ("straggler_probability", stragglers)];
+            SweepPoint::new(BTreeMap::from(axes.map(|(axis, value)| (axis.to_owned(), value))), &report)
+        })
+    });
+    let sweep = SweepReport::new("spread".to_owned(), points.collect(), false);
+    write("sweep.html", sweep_page(&sweep));
+    write("sweep.json", serde_json::to_string_pretty(&sweep).unwrap());
+
+    let made = &measured.settings;
+    let settings = Settings {
+        target: "http://127.0.0.1:8000".to_owned(),
+        model: made.model.clone(),
+        seed: made.seed,
+        arrivals: made.arrivals,
+        rate: made.rate,
+        timeout_ms: made.timeout_ms,
+        encoding: made.encoding,
+        allow_approximate: None,
+        deadline_ms: None,
+        images: made.images.clone(),
+        labels: made.labels.clone(),
+    };
+    let recording = &measured.strategies[1].blocks[2].recording;
+    let report = summarise(settings, recording);
+    write("run.html", run_page(&report, recording));
+    write("run.json", serde_json::to_string_pretty(&report).unwrap());
+}

@@ -1,0 +1,245 @@
+//! Comparisons over a grid of settings.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CompareReport, Estimate, Interval, StrategyReport};
+
+/// Name and version of [`SweepReport`]'s form.
+pub const SWEEP_SCHEMA: &str = "parapet-loadgen/sweep/1";
+/// The axis that knees are looked for along.
+pub const RATE: &str = "rate";
+/// How many times its value at the lowest rate p99.9 may be before the knee.
+pub const KNEE: f64 = 2.0;
+
+/// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or `straggler_probability`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SweepReport {
+    /// [`SWEEP_SCHEMA`].
+    pub schema: String,
+    /// Whether the sweep was ended before all its points were done.
+    pub partial: bool,
+    /// Name of the strategy that the others are compared with.
+    pub baseline: String,
+    /// The points.
+    pub points: Vec<SweepPoint>,
+    /// For each strategy and each setting of the axes other than the rate, where its latency takes off.
+    pub knees: Vec<Knee>,
+}
+
+/// One comparison of a sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SweepPoint {
+    /// Its place: a value for each axis.
+    pub axes: BTreeMap<String, f64>,
+    /// Whether the generator kept its schedule.
+    pub valid: bool,
+    /// Whether the comparison was ended early.
+    pub partial: bool,
+    /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be told from it because
+    /// their intervals overlap with its own. One alone has won.
+    pub best: Vec<String>,
+    /// The strategies.
+    pub rows: Vec<Row>,
+}
+
+/// A strategy's main figures. Times are milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// Requests that were due.
+    pub samples: u64,
+    /// Share of requests sent that failed or were not answered.
+    pub without_answer: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p99_9: Estimate,
+    /// Whether `p99_9` has enough samples.
+    pub quotable: bool,
+    /// `p99_9 - p50`.
+    pub gap_ms: Estimate,
+    /// The baseline's gap over this one's.
+    pub gap_ratio: Option<Estimate>,
+    /// Accuracy over all answers.
+    pub accuracy: Option<f64>,
+    /// Redundant requests issued for each accepted one.
+    pub extra_work: Option<f64>,
+}
+
+/// Where a strategy's latency takes off.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Knee {
+    /// The strategy.
+    pub strategy: String,
+    /// The axes other than the rate.
+    pub axes: BTreeMap<String, f64>,
+    /// The lowest rate measured.
+    pub lowest_rate: f64,
+    /// p99.9 there.
+    pub p99_9_at_lowest: f64,
+    /// The lowest rate measured at which p99.9 is more than [`KNEE`] times that; `None` if there is none.
+    pub rate: Option<f64>,
+}
+
+impl SweepPoint {
+    /// The main figures of a comparison made at `axes`.
+    pub fn new(axes: BTreeMap<String, f64>, report: &CompareReport) -> Self {
+        let rows: Vec<Row> = report.strategies.iter().map(Row::new).collect();
+        Self { axes, valid: report.valid, partial: report.partial, best: best(&rows), rows }
+    }
+
+    /// The strategy that is better than all others, if one is.
+    pub fn winner(&self) -> Option<&str> {
+        match self.best.as_slice() {
+            [winner] => Some(winner),
+            _ => None,
+        }
+    }
+}
+
+impl Row {
+    fn new(strategy: &StrategyReport) -> Self {
+        let counts = strategy.counts;
+        let confidence = strategy.confidence.get("p99_9");
+        let without_answer = (counts.failed + counts.unanswered) as f64 / counts.sent.max(1) as f64;
+        Self {
+            name: strategy.name.clone(),
+            samples: strategy.latency.count,
+            without_answer,
+            p50: strategy.latency.p50,
+            p99: strategy.latency.p99,
+            p99_9: Estimate {
+                value: strategy.latency.p99_9,
+                interval: confidence.and_then(|confidence| confidence.bootstrap),
+            },
+            quotable: confidence.is_some_and(|confidence| confidence.quotable),
+            gap_ms: strategy.gap_ms,
+            gap_ratio: strategy.gap_ratio,
+            accuracy: strategy.accuracy.map(|accuracy| accuracy.accuracy),
+            extra_work: strategy.cost.extra_work,
+        }
+    }
+
+    /// The interval of p99.9. A figure without one is not known at all.
+    fn range(&self) -> Interval {
+        self.p99_9.interval.unwrap_or(Interval { low: 0.0, high: f64::INFINITY })
+    }
+}
+
+fn best(rows: &[Row]) -> Vec<String> {
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by(|one, other| one.p99_9.value.total_cmp(&other.p99_9.value));
+    let Some(first) = rows.first().map(|row| row.range()) else { return Vec::new() };
+    rows.iter().filter(|row| row.range().overlaps(&first)).map(|row| row.name.clone()).collect()
+}
+
+impl SweepReport {
+    /// A sweep's report.
+    pub fn new(baseline: String, points: Vec<SweepPoint>, partial: bool) -> Self {
+        let knees = knees(&points);
+        Self { schema: SWEEP_SCHEMA.to_owned(), partial, baseline, points, knees }
+    }
+}
+
+/// For each strategy and each setting of the other axes, the lowest rate at which p99.9 is more than [`KNEE`] times what it
+/// is at the lowest rate. Points that are not valid, or have no rate, do not count.
+pub fn knees(points: &[SweepPoint]) -> Vec<Knee> {
+    curves(points.iter().filter(|point| point.valid), RATE)
+        .into_iter()
+        .filter_map(|Curve { strategy, axes, points }| {
+            let (lowest_rate, Estimate { value: p99_9_at_lowest, .. }) = *points.first()?;
+            let knee = points.iter().find(|(_, p99_9)| p99_9.value > KNEE * p99_9_at_lowest);
+            Some(Knee { strategy, axes, lowest_rate, p99_9_at_lowest, rate: knee.map(|(rate, _)| *rate) })
+        })
+        .collect()
+}
+
+/// One strategy's p99.9 against one axis, all else equal.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Curve {
+    /// The strategy.
+    pub(crate) strategy: String,
+    /// The other axes.
+    pub(crate) axes: BTreeMap<String, f64>,
+    /// Value of the axis, and p99.9, by value.
+    pub(crate) points: Vec<(f64, Estimate)>,
+}
+
+/// All curves of a sweep along `axis`, in the order in which they first occur.
+pub(crate) fn curves<'a>(points: impl Iterator<Item = &'a SweepPoint>, axis: &str) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for point in points {
+        let mut axes = point.axes.clone();
+        let Some(value) = axes.remove(axis) else { continue };
+        for row in &point.rows {
+            let at = (value, row.p99_9);
+            let same = |curve: &&mut Curve| curve.strategy == row.name && curve.axes == axes;
+            match curves.iter_mut().find(same) {
+                Some(curve) => curve.points.push(at),
+                None => {
+                    curves.push(Curve { strategy: row.name.clone(), axes: axes.clone(), points: vec![at] });
+                }
+            }
+        }
+    }
+    curves.iter_mut().for_each(|curve| curve.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
+    curves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, p99_9: f64, spread: f64) -> Row {
+        let interval = Some(Interval { low: p99_9 - spread, high: p99_9 + spread });
+        let estimate = Estimate { value: p99_9, interval };
+        Row {
+            name: name.to_owned(),
+            samples: 10_000,
+            without_answer: 0.0,
+            p50: 1.0,
+            p99: 2.0,
+            p99_9: estimate,
+            quotable: true,
+            gap_ms: estimate,
+            gap_ratio: None,
+            accuracy: None,
+            extra_work: None,
+        }
+    }
+
+    fn point(rate: f64, k: f64, rows: Vec<Row>) -> SweepPoint {
+        let axes = BTreeMap::from([(RATE.to_owned(), rate), ("k".to_owned(), k)]);
+        SweepPoint { axes, valid: true, partial: false, best: best(&rows), rows }
+    }
+
+    #[test]
+    fn one_wins_only_clear_of_the_others() {
+        let of = |rows| point(1.0, 2.0, rows);
+        assert_eq!(of(vec![row("a", 30.0, 1.0), row("b", 20.0, 1.0)]).winner(), Some("b"));
+        let tie = of(vec![row("a", 21.0, 1.0), row("b", 20.0, 1.0), row("c", 50.0, 1.0)]);
+        assert_eq!((tie.winner(), tie.best.join(" ")), (None, "b a".to_owned()));
+        let mut unsure = row("b", 20.0, 1.0);
+        unsure.p99_9.interval = None;
+        assert_eq!(of(vec![row("a", 30.0, 1.0), unsure]).winner(), None);
+    }
+
+    #[test]
+    fn a_knee_is_where_the_tail_doubles() {
+        let mut points: Vec<SweepPoint> = [(300.0, 25.0), (100.0, 10.0), (200.0, 19.0), (400.0, 90.0)]
+            .map(|(rate, p99_9)| point(rate, 2.0, vec![row("a", p99_9, 1.0), row("b", 10.0, 1.0)]))
+            .into();
+        let found = knees(&points);
+        assert_eq!(found.iter().map(|knee| knee.rate).collect::<Vec<_>>(), [Some(300.0), None]);
+        assert_eq!((found[0].lowest_rate, found[0].p99_9_at_lowest), (100.0, 10.0));
+        points[0].valid = false;
+        assert_eq!(knees(&points)[0].rate, Some(400.0));
+        points.push(point(100.0, 3.0, vec![row("a", 7.0, 1.0)]));
+        assert_eq!(knees(&points).len(), 3, "another k is another curve");
+    }
+}

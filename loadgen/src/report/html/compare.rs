@@ -1,0 +1,257 @@
+//! The page of a comparison.
+
+use super::page::{self, SERIES, banner, document, escape, facts, figure, ms, swatch, table};
+use super::parts::{Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_axes, spectrum, time_series};
+use super::plot::{Layer, Mark, Plot};
+use super::scale::Axis;
+use crate::compare::{CompareReport, Estimate, Interval, StrategyReport, WarningKind};
+use crate::target::Provenance;
+
+/// Most strategies with a plot over time of their own.
+const MAX_PANELS: usize = 12;
+
+/// A comparison as an HTML document.
+pub fn compare_page(report: &CompareReport) -> String {
+    let body = [
+        banners(report),
+        format!("<p class=\"headline\">{}</p>\n", escape(&report.headline())),
+        warnings(report),
+        times(report),
+        answers(report),
+        spectra(report),
+        over_time(report),
+        against_tail(report, "Cost against p99.9", cost, "redundant requests for each accepted one, %", true),
+        against_tail(report, "Accuracy against p99.9", accuracy, "accuracy over all answers, %", false),
+        settings(report),
+    ];
+    document(&format!("Strategies compared: {}", report.settings.model), &body.concat())
+}
+
+fn banners(report: &CompareReport) -> String {
+    let with = |kind| report.warnings.iter().find(|warning| warning.kind == kind);
+    let mut banners = String::new();
+    if report.partial {
+        let text = with(WarningKind::Partial).map_or("ended early", |warning| &warning.text);
+        banners.push_str(&banner("partial", "PARTIAL", text));
+    }
+    if !report.valid {
+        let text = "the generator did not keep its schedule, so some of these figures measure the generator";
+        banners.push_str(&banner("invalid", "NOT VALID", text));
+    }
+    banners
+}
+
+fn warnings(report: &CompareReport) -> String {
+    let in_banner = |kind| matches!(kind, WarningKind::Partial);
+    let texts = report.warnings.iter().filter(|warning| !in_banner(warning.kind));
+    page::warnings(&texts.map(|warning| warning.text.as_str()).collect::<Vec<_>>())
+}
+
+fn times(report: &CompareReport) -> String {
+    let row = |(place, strategy): (usize, &StrategyReport)| {
+        let latency = strategy.latency;
+        let percentile = |name: &str, time: f64| match strategy.confidence.get(name) {
+            Some(confidence) if !confidence.quotable => {
+                format!("{}*<small>+ {} requests</small>", ms(time), confidence.needs_samples)
+            }
+            Some(confidence) => ranged(ms(time), confidence.bootstrap, ms),
+            None => ms(time),
+        };
+        vec![
+            swatch(place, &strategy.name),
+            latency.count.to_string(),
+            percentile("p50", latency.p50),
+            ms(latency.mean),
+            percentile("p99", latency.p99),
+            percentile("p99_5", latency.p99_5),
+            percentile("p99_9", latency.p99_9),
+            ms(latency.max),
+            ranged(ms(strategy.gap_ms.value), strategy.gap_ms.interval, ms),
+            estimate(strategy.gap_ratio),
+            estimate(strategy.p50_ratio),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.strategies.iter().enumerate().map(row).collect();
+    let baseline = escape(&report.baseline);
+    let narrower = format!("gap: {baseline} /<br>this");
+    let median = format!("p50: this /<br>{baseline}");
+    let header = [
+        "latency, ms",
+        "requests",
+        "p50",
+        "mean",
+        "p99",
+        "p99.5",
+        "p99.9",
+        "max",
+        "gap<br>p99.9 - p50",
+        &narrower,
+        &median,
+    ];
+    format!(
+        "<h2>Latency</h2>\n{}<p class=\"note\">From the planned send, over all requests that were due; one without an \
+         answer counts as the timeout or longer. Small: 95 % intervals by the block bootstrap. * has too few samples to be \
+         quoted; below it, how many more it takes.</p>\n",
+        table(&header, &rows)
+    )
+}
+
+fn answers(report: &CompareReport) -> String {
+    let row = |(place, strategy): (usize, &StrategyReport)| {
+        let counts = strategy.counts;
+        let of = |provenance| strategy.provenance.get(&provenance);
+        let right = |provenance| Some(of(provenance)?.accuracy?.accuracy);
+        let without = (counts.failed + counts.unanswered) as f64 / counts.sent.max(1) as f64;
+        vec![
+            swatch(place, &strategy.name),
+            strategy.instances.to_string(),
+            percent(Some(without)),
+            percent(strategy.accuracy.map(|accuracy| accuracy.accuracy)),
+            percent(right(Provenance::Exact)),
+            percent(right(Provenance::Reconstructed)),
+            percent(Some(of(Provenance::Reconstructed).map_or(0.0, |answers| answers.share))),
+            percent(strategy.cost.extra_work),
+            percent(strategy.cost.wasted_work),
+            strategy.cost.redundancy.unrecoverable.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.strategies.iter().enumerate().map(row).collect();
+    let header = [
+        "",
+        "instances",
+        "no answer",
+        "accuracy",
+        "of exact",
+        "of recon-<br>structed",
+        "recon-<br>structed",
+        "extra<br>work",
+        "wasted<br>work",
+        "unrecoverable<br>groups",
+    ];
+    let described =
+        report.strategies.iter().map(|strategy| (strategy.name.clone(), strategy.description.clone()));
+    format!("<h2>Answers and cost</h2>\n{}{}", table(&header, &rows), facts(&described.collect::<Vec<_>>()))
+}
+
+fn legend(report: &CompareReport) -> Vec<(usize, &str)> {
+    report.strategies.iter().enumerate().map(|(place, strategy)| (place, strategy.name.as_str())).collect()
+}
+
+fn spectra(report: &CompareReport) -> String {
+    let strategies = report.strategies.iter().enumerate();
+    let distributions: Vec<Distribution<'_>> = strategies
+        .map(|(series, strategy)| Distribution {
+            points: &strategy.spectrum,
+            samples: strategy.latency.count,
+            series,
+        })
+        .collect();
+    figure("Latency by percentile", &legend(report), &spectrum(&distributions), SPECTRUM_NOTE)
+}
+
+fn over_time(report: &CompareReport) -> String {
+    let axes = series_axes(report.strategies.iter().map(|strategy| &strategy.series));
+    let panel = |(place, strategy): (usize, &StrategyReport)| {
+        let hit = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == strategy.name);
+        let marks = report.faults.iter().filter(|fault| hit(&fault.strategy)).map(|fault| Mark {
+            from: fault.at_s,
+            until: fault.until_s,
+            label: format!("{} {}", fault.instance, fault.what),
+        });
+        let name = format!("latency of {} over time", strategy.name);
+        let plot = time_series(&strategy.series, axes.clone(), place, marks.collect(), &name);
+        format!("<h3>{}</h3>\n{plot}", swatch(place, &strategy.name))
+    };
+    let panels: String = report.strategies.iter().enumerate().take(MAX_PANELS).map(panel).collect();
+    figure(
+        "Latency over time",
+        &[],
+        &panels,
+        &format!("{SERIES_NOTE} Faults that were injected are marked in orange."),
+    )
+}
+
+fn cost(strategy: &StrategyReport) -> Option<f64> {
+    strategy.cost.extra_work
+}
+
+fn accuracy(strategy: &StrategyReport) -> Option<f64> {
+    strategy.accuracy.map(|accuracy| accuracy.accuracy)
+}
+
+/// A point for each strategy that has `share`; nothing if none has.
+fn against_tail(
+    report: &CompareReport,
+    title: &str,
+    share: impl Fn(&StrategyReport) -> Option<f64>,
+    label: &str,
+    from_zero: bool,
+) -> String {
+    let strategies = report.strategies.iter().enumerate();
+    let points: Vec<(usize, f64, &StrategyReport)> = strategies
+        .filter_map(|(place, strategy)| Some((place, 100.0 * share(strategy)?, strategy)))
+        .collect();
+    if points.is_empty() {
+        return String::new();
+    }
+    let range = |strategy: &StrategyReport| strategy.confidence.get("p99_9")?.bootstrap;
+    let heights = points.iter().flat_map(|(.., strategy)| {
+        let range = range(strategy).map_or([strategy.latency.p99_9; 2], |range| [range.low, range.high]);
+        [strategy.latency.p99_9, range[0], range[1]]
+    });
+    let x = Axis::linear(label, points.iter().map(|point| point.1), from_zero);
+    let mut plot = Plot::new(x, Axis::log("p99.9 of latency, ms", heights));
+    for (place, x, strategy) in &points {
+        if let Some(Interval { low, high }) = range(strategy) {
+            plot.layers.push(Layer::Whisker { x: *x, low, high, series: place % SERIES });
+        }
+    }
+    let named = points
+        .iter()
+        .map(|(place, x, strategy)| (*x, strategy.latency.p99_9, strategy.name.clone(), place % SERIES));
+    plot.layers.push(Layer::Named { points: named.collect() });
+    figure(title, &[], &plot.svg(title), "Bars are 95 % intervals by the block bootstrap.")
+}
+
+fn settings(report: &CompareReport) -> String {
+    let settings = &report.settings;
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    let rows = [
+        ("model", settings.model.clone()),
+        (
+            "load",
+            format!("{} arrivals, {} requests/s, seed {}", settings.arrivals, settings.rate, settings.seed),
+        ),
+        (
+            "rounds",
+            format!("{} of {}, {} s for each strategy", report.rounds, settings.blocks, settings.block_s),
+        ),
+        ("timeout", format!("{} ms", settings.timeout_ms)),
+        ("deadline", optional(settings.deadline_ms.map(|deadline| format!("{deadline} ms")))),
+        ("tensors", settings.encoding.to_string()),
+        ("images", settings.images.clone()),
+        ("labels", optional(settings.labels.clone())),
+        (
+            "bootstrap",
+            format!("{} draws of rounds, seed {}", report.bootstrap.resamples, report.bootstrap.seed),
+        ),
+    ];
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let notes = settings.notes.iter().map(|(name, value)| (name.clone(), value.clone()));
+    format!("<h2>Settings</h2>\n{}", facts(&rows.chain(notes).collect::<Vec<_>>()))
+}
+
+fn ranged(value: String, interval: Option<Interval>, show: impl Fn(f64) -> String) -> String {
+    match interval {
+        Some(Interval { low, high }) => format!("{value}<small>{} to {}</small>", show(low), show(high)),
+        None => value,
+    }
+}
+
+pub(super) fn estimate(estimate: Option<Estimate>) -> String {
+    estimate.map_or_else(|| "-".to_owned(), |estimate| ranged(ms(estimate.value), estimate.interval, ms))
+}
+
+fn percent(share: Option<f64>) -> String {
+    crate::compare::percent(share)
+}

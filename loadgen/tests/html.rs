@@ -1,0 +1,145 @@
+//! The HTML reports: whole, alone, and telling.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[allow(dead_code, reason = "shared")]
+#[path = "common/synthetic.rs"]
+mod synthetic;
+
+use std::collections::BTreeMap;
+
+use parapet_loadgen::compare::{Bootstrap, Comparison, FaultMark, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::report::{Settings, compare_page, run_page, summarise, sweep_page};
+use synthetic::{KINDS, Kind, Size, comparison};
+
+const DRAWS: Bootstrap = Bootstrap { resamples: 50, seed: 1 };
+
+fn page(comparison: &Comparison) -> String {
+    let page = compare_page(&analyse(comparison, &comparison.strategies[0].name, DRAWS).unwrap());
+    whole(&page);
+    page
+}
+
+/// Every element that is opened is closed in its turn, no number is missing, and nothing comes from elsewhere.
+fn whole(page: &str) {
+    const VOID: [&str; 2] = ["meta", "br"];
+    let body = &page[page.find("<html").unwrap()..];
+    let style = body.find("<style>").unwrap()..body.find("</style>").unwrap();
+    let elements = [&body[..style.start + 7], &body[style.end..]].concat();
+    let mut open: Vec<&str> = Vec::new();
+    for tag in elements.split('<').skip(1) {
+        let (tag, _) = tag.split_once('>').unwrap();
+        let name = tag.trim_start_matches('/').split_whitespace().next().unwrap().trim_end_matches('/');
+        if tag.starts_with('/') {
+            let expected = open.pop().unwrap();
+            assert_eq!(expected, name);
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    for missing in ["NaN", "inf ", "\"inf"] {
+        assert!(!page.contains(missing), "{missing}");
+    }
+    for foreign in ["<script", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+}
+
+#[test]
+fn a_comparison_shows_every_strategy_in_every_plot() {
+    let page = page(&comparison(&KINDS, Size { block_s: 2.0, ..Size::default() }));
+    for title in [
+        "Latency by percentile",
+        "Latency over time",
+        "Cost against p99.9",
+        "Accuracy against p99.9",
+        "Settings",
+    ] {
+        assert!(page.contains(title), "{title}");
+    }
+    for kind in KINDS {
+        assert!(page.matches(kind.name).count() >= 5, "{}", kind.name);
+    }
+    assert!(page.contains("model-2 stopped") && page.contains("95 % interval"));
+    assert!(!page.contains("PARTIAL") && !page.contains("NOT VALID"));
+}
+
+#[test]
+fn doubts_come_before_figures() {
+    let mut measured = comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() });
+    measured.settings.blocks = 9;
+    measured.strategies[0].blocks[0].valid = false;
+    let page = page(&measured);
+    let place = |text: &str| page.find(text).unwrap_or_else(|| unreachable!("{text}"));
+    assert!(place("PARTIAL") < place("<table>") && place("NOT VALID") < place("<table>"));
+    assert!(place("not to be quoted before") < place("<table>"));
+}
+
+#[test]
+fn odd_input_makes_a_page_all_the_same() {
+    let odd = "<b> & \"co\"";
+    let kinds = [Kind { name: odd, ..KINDS[0] }];
+    let mut measured = comparison(&kinds, Size { rate: 3.0, blocks: 1, block_s: 1.0, ..Size::default() });
+    let fault = |number: u32| FaultMark {
+        at_s: f64::from(number) * 0.01,
+        until_s: None,
+        what: "slowed".to_owned(),
+        instance: odd.to_owned(),
+        strategy: None,
+    };
+    measured.faults = (0..40).map(fault).collect();
+    assert!(!page(&measured).contains(odd));
+    let block = &mut measured.strategies[0].blocks[0];
+    block.recording.records.iter_mut().for_each(|record| *record = parapet_loadgen::run::Record::default());
+    page(&measured);
+}
+
+#[test]
+fn a_sweep_shows_winners_and_knees() {
+    let point = |rate: f64| {
+        let slower = if rate > 150.0 { 9.0 } else { 1.0 };
+        let kinds =
+            KINDS.map(|kind| Kind { slower, rescue_ms: kind.rescue_ms.map(|at| at * slower), ..kind });
+        let size = Size { rate, block_s: 3.0, ..Size::default() };
+        let report = analyse(&comparison(&kinds, size), "spread", DRAWS).unwrap();
+        SweepPoint::new(BTreeMap::from([("rate".to_owned(), rate), ("k".to_owned(), 2.0)]), &report)
+    };
+    let points = [100.0, 200.0].map(point).into();
+    let page = sweep_page(&SweepReport::new("spread".to_owned(), points, true));
+    whole(&page);
+    for expected in
+        ["PARTIAL", "Where each strategy wins", "Latency against rate", "knee of coded", "k 2, rate 100"]
+    {
+        assert!(page.contains(expected), "{expected}");
+    }
+    whole(&sweep_page(&SweepReport::new("spread".to_owned(), Vec::new(), true)));
+}
+
+#[test]
+fn a_run_has_a_page() {
+    let measured = comparison(&KINDS, Size::default());
+    let made = measured.settings;
+    let settings = Settings {
+        target: "http://127.0.0.1:8000".to_owned(),
+        model: made.model,
+        seed: made.seed,
+        arrivals: made.arrivals,
+        rate: made.rate,
+        timeout_ms: made.timeout_ms,
+        encoding: made.encoding,
+        allow_approximate: None,
+        deadline_ms: None,
+        images: made.images,
+        labels: made.labels,
+    };
+    let mut recording = measured.strategies[1].blocks[0].recording.clone();
+    let page = run_page(&summarise(settings.clone(), &recording), &recording);
+    whole(&page);
+    assert!(page.contains("requests were answered: p50") && page.contains("reconstructed"));
+    recording.records.clear();
+    recording.partial = true;
+    let page = run_page(&summarise(settings, &recording), &recording);
+    whole(&page);
+    assert!(page.contains("PARTIAL"));
+}
