@@ -5,6 +5,8 @@ use std::time::Duration;
 use parapet_faults::{FaultProfile, Span};
 use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
 
+use serde::{Deserialize, Serialize};
+
 use super::delay::{LONGEST_MS, Network};
 use crate::experiment::{ExperimentError, Role, Roles, StrategySpec};
 use crate::schedule::Arrivals;
@@ -147,7 +149,8 @@ impl Default for InstanceModel {
 }
 
 /// Every instance's process ends now and then, and is there again after a while; what it had is lost.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Crashes {
     /// Mean time from a start to the next end in milliseconds; exponential.
     pub mean_interval_ms: f64,

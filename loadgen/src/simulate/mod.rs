@@ -8,20 +8,26 @@
 //! Pure, and the same for the same [`Simulation`]: no clock, no IO, one seeded stream of random numbers for each purpose.
 
 mod cluster;
+mod comparison;
 mod config;
 mod delay;
 mod instance;
 mod outcome;
 mod queue;
+mod report;
+mod setup;
 mod simulator;
 mod tally;
 
+pub use comparison::{MAX_RECORDS, comparison};
 pub use config::{
     Crashes, Frontend, Health, InstanceModel, Invalid, Load, MAX_INSTANCES, MAX_QUERIES, SimulatedPool,
     Simulation,
 };
 pub use delay::{CalibrationError, Delay, Network};
 pub use outcome::{Answered, PoolUse, Simulated};
+pub use report::{SCHEMA, SimulationReport, SimulationText, StrategyFigures};
+pub use setup::{Setup, SetupError};
 pub use simulator::{Progress, Simulator};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

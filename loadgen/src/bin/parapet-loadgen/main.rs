@@ -5,6 +5,7 @@
 
 mod display;
 mod run;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -21,12 +22,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send requests at planned times and report latency, errors and accuracy
-    Run(run::Args),
+    Run(Box<run::Args>),
+    /// Simulate a cluster under several strategies in virtual time
+    Simulate(Box<simulate::Args>),
 }
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Run(args) } = Cli::parse();
-    match run::run(&args) {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+    };
+    match result {
         Ok(code) => code,
         Err(run::Error { code, cause }) => {
             eprintln!("parapet-loadgen: {cause:#}");

@@ -22,9 +22,9 @@ use crate::display;
 /// How long the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_DURATION_S: f64 = 10.0;
-const BAD_INPUT: u8 = 2;
+pub(crate) const BAD_INPUT: u8 = 2;
 const FAILED: u8 = 1;
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -87,7 +87,7 @@ pub(crate) struct Error {
     pub(crate) cause: anyhow::Error,
 }
 
-fn failed(cause: anyhow::Error) -> Error {
+pub(crate) fn failed(cause: anyhow::Error) -> Error {
     Error { code: FAILED, cause }
 }
 
@@ -150,7 +150,7 @@ fn length(args: &Args) -> anyhow::Result<Length> {
     })
 }
 
-fn check_writable(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(folder.is_dir(), "{}: its folder does not exist; make it first", path.display());
     ensure!(!path.is_dir(), "{}: is a folder; give the path of a file", path.display());
@@ -214,7 +214,10 @@ fn write_files(args: &Args, report: &RunReport, recording: &Recording) -> anyhow
 }
 
 /// Writes under another name first: a file of that name is whole.
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::Result<()> {
+pub(crate) fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
