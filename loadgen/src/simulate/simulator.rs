@@ -41,7 +41,7 @@ pub struct Simulator {
     cluster: Cluster,
     queue: Queue,
     now: u64,
-    arrivals: Box<dyn Iterator<Item = u64>>,
+    arrivals: Box<dyn Iterator<Item = u64> + Send>,
     /// The next query's planned time in microseconds.
     next: Option<u64>,
     sent: u64,
