@@ -9,11 +9,12 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_r
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use parapet_frontend_core::{InstanceId, Stats};
+use parapet_frontend_core::{ClassId, Fates, InstanceId, Stats};
 
 use crate::error::ErrorKind;
+use crate::model::Provenance;
 
-/// Requests by model and outcome: `exact`, `reconstructed`, or a kind of error.
+/// Requests by model and outcome: `exact`, `hedged`, `backup`, `reconstructed`, or a kind of error.
 pub const REQUESTS: &str = "parapet_requests_total";
 /// Seconds from a request's arrival to its answer, by model and provenance.
 pub const REQUEST_SECONDS: &str = "parapet_request_duration_seconds";
@@ -21,11 +22,12 @@ pub const REQUEST_SECONDS: &str = "parapet_request_duration_seconds";
 pub const UPSTREAM_SECONDS: &str = "parapet_upstream_request_duration_seconds";
 /// Upstream requests that failed, by model, pool and kind.
 pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
-/// Reconstructions compared with the truth, by model, code, source and whether they agree on the top class.
+/// Reconstructions and backup models' predictions compared with the truth, by model, code (or `backup`), source and
+/// whether they agree on the top class.
 pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
 /// Whether an instance is up, by model, pool and instance.
 pub const INSTANCE_UP: &str = "parapet_instance_up";
-/// Parity queries by model and what became of them.
+/// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and what became of them.
 pub const REDUNDANT: &str = "parapet_redundant_requests_total";
 /// Coding groups encoded, by model and whether they were completed with fillers.
 pub const GROUPS: &str = "parapet_coding_groups_total";
@@ -81,20 +83,30 @@ impl Metrics {
     }
 
     /// The meters of one model.
-    pub fn model(&self, model: &str, code: &str, pools: &[Vec<String>]) -> ModelMeters {
-        with_local_recorder(&self.recorder, || ModelMeters::new(model, code, pools))
+    /// `pool_labels` names the pools, `pools` the instances in each.
+    pub fn model(
+        &self,
+        model: &str,
+        classes: &[ClassLabels],
+        pool_labels: &[String],
+        pools: &[Vec<String>],
+    ) -> ModelMeters {
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, pools))
     }
 }
 
 fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(REQUESTS, "Requests by outcome: exact, reconstructed, or a kind of error");
+    describe_counter!(
+        REQUESTS,
+        "Requests by outcome: exact, hedged, backup, reconstructed, or a kind of error"
+    );
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "From a request's arrival to its answer");
     describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
     describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
-    describe_counter!(AGREEMENT, "Reconstructions compared with the deployed model's prediction");
+    describe_counter!(AGREEMENT, "Approximate answers compared with the deployed model's prediction");
     describe_gauge!(INSTANCE_UP, "1 when the instance is up");
-    describe_counter!(REDUNDANT, "Parity queries by what became of them");
+    describe_counter!(REDUNDANT, "Redundant requests by strategy and what became of them");
     describe_counter!(GROUPS, "Coding groups encoded");
     describe_counter!(RETRIES, "Attempts after a failed one");
     describe_counter!(
@@ -110,22 +122,38 @@ fn describe() {
 /// Where a comparison of a reconstruction with the truth comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The exact prediction came after the reconstruction had been sent.
+    /// The exact prediction came after the approximation had been sent.
     LateTruth,
     /// A sampled group in which nothing straggled.
     Audit,
 }
 
-/// One model's meters, registered once.
+/// What metrics say of a class of requests.
+#[derive(Debug, Clone)]
+pub struct ClassLabels {
+    /// Its name.
+    pub class: String,
+    /// Its strategy's name.
+    pub strategy: &'static str,
+    /// What approximates: the code's short name, `backup`, or `none`.
+    pub code: String,
+}
+
+/// The meters of one class.
 #[derive(Debug)]
-pub struct ModelMeters {
-    exact: (Counter, Histogram),
-    reconstructed: (Counter, Histogram),
-    errors: Vec<(ErrorKind, Counter)>,
-    pools: Vec<PoolMeters>,
+struct ClassMeters {
     /// Late truth agrees, disagrees; audit agrees, disagrees.
     agreement: [Counter; 4],
     redundant: [Counter; 5],
+}
+
+/// One model's meters, registered once.
+#[derive(Debug)]
+pub struct ModelMeters {
+    answers: [(&'static str, Counter, Histogram); 4],
+    errors: Vec<(ErrorKind, Counter)>,
+    pools: Vec<PoolMeters>,
+    classes: Vec<ClassMeters>,
     groups: [Counter; 2],
     retries: Counter,
     unrecoverable: Counter,
@@ -142,20 +170,34 @@ struct PoolMeters {
     up: Vec<Gauge>,
 }
 
+impl ClassMeters {
+    fn new(model: &str, labels: &ClassLabels) -> Self {
+        let ClassLabels { class, strategy, code } = labels;
+        let agreement = |source: &'static str, agrees: &'static str| counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(), "source" => source, "agrees" => agrees);
+        let redundant = |fate: &'static str| counter!(REDUNDANT, "model" => model.to_owned(), "class" => class.clone(), "strategy" => *strategy, "fate" => fate);
+        Self {
+            agreement: [
+                agreement("late_truth", "true"),
+                agreement("late_truth", "false"),
+                agreement("audit", "true"),
+                agreement("audit", "false"),
+            ],
+            redundant: ["issued", "won", "wasted", "shed", "failed"].map(redundant),
+        }
+    }
+}
+
 impl ModelMeters {
-    fn new(model: &str, code: &str, pools: &[Vec<String>]) -> Self {
+    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], pools: &[Vec<String>]) -> Self {
         let model = model.to_owned();
-        let code = code.to_owned();
         let answers = |provenance: &'static str| {
             (
+                provenance,
                 counter!(REQUESTS, "model" => model.clone(), "outcome" => provenance),
                 histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => provenance),
             )
         };
-        let agreement = |source: &'static str, agrees: &'static str| counter!(AGREEMENT, "model" => model.clone(), "code" => code.clone(), "source" => source, "agrees" => agrees);
-        let redundant = |fate: &'static str| counter!(REDUNDANT, "model" => model.clone(), "fate" => fate);
-        let pool = |(index, instances): (usize, &Vec<String>)| {
-            let pool = if index == 0 { "deployed".to_owned() } else { format!("parity{}", index - 1) };
+        let pool = |(pool, instances): (&String, &Vec<String>)| {
             let up = |name: &String| gauge!(INSTANCE_UP, "model" => model.clone(), "pool" => pool.clone(), "instance" => name.clone());
             PoolMeters {
                 seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
@@ -164,20 +206,13 @@ impl ModelMeters {
             }
         };
         Self {
-            exact: answers("exact"),
-            reconstructed: answers("reconstructed"),
+            answers: Provenance::KINDS.map(answers),
             errors: ErrorKind::ALL
                 .iter()
                 .map(|kind| (*kind, counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name())))
                 .collect(),
-            pools: pools.iter().enumerate().map(pool).collect(),
-            agreement: [
-                agreement("late_truth", "true"),
-                agreement("late_truth", "false"),
-                agreement("audit", "true"),
-                agreement("audit", "false"),
-            ],
-            redundant: ["issued", "won", "wasted", "shed", "failed"].map(redundant),
+            pools: pool_labels.iter().zip(pools).map(pool).collect(),
+            classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
             groups: ["false", "true"]
                 .map(|fillers| counter!(GROUPS, "model" => model.clone(), "fillers" => fillers)),
             retries: counter!(RETRIES, "model" => model.clone()),
@@ -190,10 +225,16 @@ impl ModelMeters {
     }
 
     /// A request was answered with a prediction.
-    pub fn answered(&self, reconstructed: bool, took: Duration) {
-        let (count, seconds) = if reconstructed { &self.reconstructed } else { &self.exact };
-        count.increment(1);
-        seconds.record(took.as_secs_f64());
+    pub fn answered(&self, provenance: &Provenance, took: Duration) {
+        if let Some((_, count, seconds)) = self.answers.iter().find(|(kind, ..)| *kind == provenance.kind) {
+            count.increment(1);
+            seconds.record(took.as_secs_f64());
+        }
+    }
+
+    /// How many classes there are.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
     }
 
     /// A request was answered with an error.
@@ -221,9 +262,10 @@ impl ModelMeters {
         }
     }
 
-    /// A reconstruction was compared with the truth.
-    pub fn compared(&self, source: Source, agrees: bool) {
-        let [late_true, late_false, audit_true, audit_false] = &self.agreement;
+    /// An approximate answer was compared with the truth.
+    pub fn compared(&self, class: ClassId, source: Source, agrees: bool) {
+        let Some(class) = self.classes.get(usize::from(class.0)) else { return };
+        let [late_true, late_false, audit_true, audit_false] = &class.agreement;
         match (source, agrees) {
             (Source::LateTruth, true) => late_true.increment(1),
             (Source::LateTruth, false) => late_false.increment(1),
@@ -232,17 +274,13 @@ impl ModelMeters {
         }
     }
 
-    /// Publishes the core's totals.
-    pub fn publish(&self, stats: &Stats) {
-        let fates = [
-            stats.redundant_issued,
-            stats.redundant_won,
-            stats.redundant_wasted,
-            stats.redundant_shed,
-            stats.redundant_failed,
-        ];
-        for (counter, total) in self.redundant.iter().zip(fates) {
-            counter.absolute(total);
+    /// Publishes the core's totals, and those of each class.
+    pub fn publish(&self, stats: &Stats, fates: &[Fates]) {
+        for (class, fates) in self.classes.iter().zip(fates) {
+            let totals = [fates.issued, fates.won, fates.wasted, fates.shed, fates.failed];
+            for (counter, total) in class.redundant.iter().zip(totals) {
+                counter.absolute(total);
+            }
         }
         let [plain, with_fillers] = &self.groups;
         with_fillers.absolute(stats.groups_completed_with_fillers);

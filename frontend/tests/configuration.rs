@@ -1,6 +1,6 @@
 //! Mistakes in a configuration or a model repository stop the start with one line that names file, field and fix.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use support::{add_model, add_parity_model, coded_toml, config, plain_toml, repository};
+use support::{add_model, add_parity_model, coded_toml, config, plain_toml, repository, strategy_toml};
 
 fn addresses(ports: &[u16]) -> Vec<SocketAddr> {
     ports.iter().map(|&port| SocketAddr::from(([127, 0, 0, 1], port))).collect()
@@ -41,7 +41,7 @@ fn broken_toml_names_the_line() {
     let text = coded(repository.path()).replace("max_body_bytes", "max_body_bites");
     refused(&text, &["parapet.toml: line 3", "max_body_bites"]);
     let text = coded(repository.path()).replace("kind = \"coded\"", "kind = \"magic\"");
-    refused(&text, &["parapet.toml: line", "magic"]);
+    refused(&text, &["parapet.toml: line", "magic", "equal_resources", "approximate_backup", "coded_hedged"]);
 }
 
 #[test]
@@ -111,6 +111,105 @@ fn values_out_of_range_are_named() {
     refused(&hold_back, &["hold_back.percentile", "0.5 to below 1"]);
     let both = coded(repository.path()).replace("fixed_ms = 30", "fixed_ms = 30, percentile = 0.9");
     refused(&both, &["hold_back", "one or the other"]);
+}
+
+#[test]
+fn every_strategy_is_configured() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let parity = "encoder = \"sum\"\nk = 2\n[[models.strategy.parity]]\nmodel = \"linear-parity\"\n\
+                  instances = [\"127.0.0.1:9101\"]";
+    let strategies = [
+        ("none", String::new()),
+        ("equal_resources", "instances = [\"127.0.0.1:9003\"]".to_owned()),
+        ("replicate", String::new()),
+        ("hedge", "delay = { percentile = 0.95, min_ms = 1, max_ms = 50 }".to_owned()),
+        ("approximate_backup", "model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]".to_owned()),
+        ("coded", parity.to_owned()),
+        ("coded_hedged", parity.to_owned()),
+    ];
+    for (kind, rest) in &strategies {
+        let text = strategy_toml(
+            repository.path(),
+            &addresses(&[9001, 9002]),
+            &format!("kind = \"{kind}\"\n{rest}"),
+        );
+        let model = config(&text).unwrap_or_else(|error| panic!("{kind}: {error}")).models.remove(0);
+        assert_eq!(model.classes[0].strategy.name(), *kind);
+        assert_eq!(model.pool.instances.len(), if *kind == "equal_resources" { 3 } else { 2 });
+    }
+}
+
+#[test]
+fn classes_have_strategies_and_pools_of_their_own() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let batch = "[[models.classes]]\nname = \"batch\"\n[models.classes.strategy]\nkind = \"approximate_backup\"\n\
+                 model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]\n";
+    let text = coded(repository.path()) + batch;
+    let model = config(&text).unwrap().models.remove(0);
+    let labels: Vec<&str> = model.redundant.iter().map(|pool| pool.label.as_str()).collect();
+    assert_eq!(labels, ["parity0", "batch-backup"]);
+    refused(&text.replace("\"batch\"", "\"default\""), &["models[0].classes[0].name", "a name of its own"]);
+    let equal = coded(repository.path())
+        + "[[models.classes]]\nname = \"x\"\n[models.classes.strategy]\nkind = \"equal_resources\"\ninstances = []\n";
+    refused(&equal, &["models[0].classes[0].strategy.kind", "share the deployed model's instances"]);
+}
+
+#[test]
+fn mistakes_in_a_strategy_are_named() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let two = [9001, 9002];
+    let backup = |model: &str| {
+        format!("kind = \"approximate_backup\"\nmodel = \"{model}\"\ninstances = [\"127.0.0.1:9201\"]")
+    };
+    let cases: [(&[u16], String, &[&str]); 12] = [
+        (&two, "kind = \"replicate\"\ncopies = 3".to_owned(), &["strategy.copies", "2 instances"]),
+        (&two, "kind = \"replicate\"\ncopies = 1".to_owned(), &["strategy.copies", "at least 2"]),
+        (&two, "kind = \"replicate\"\nburst = 0.5".to_owned(), &["strategy.burst", "copies - 1"]),
+        (&[9001], "kind = \"hedge\"".to_owned(), &["strategy.kind", "second instance", "add an instance"]),
+        (&two, "kind = \"hedge\"\nmax_copies = 2".to_owned(), &["strategy.max_copies", "at most 1"]),
+        (&two, "kind = \"hedge\"\nshare = 99".to_owned(), &["strategy.share"]),
+        (&two, "kind = \"hedge\"\ndelay = { percentile = 2 }".to_owned(), &["strategy.delay.percentile"]),
+        (&two, backup("nothing"), &["strategy.model", "nothing"]),
+        (&two, backup("linear"), &["strategy.model", "the deployed model itself"]),
+        (&two, backup("linear-parity"), &["strategy.model", "is a parity model"]),
+        (
+            &two,
+            "kind = \"equal_resources\"\ninstances = [\"127.0.0.1:9002\"]".to_owned(),
+            &["strategy.instances[0]", "already"],
+        ),
+        (&two, format!("{}\nslots_per_instance = 0", backup("cheap")), &["strategy.slots_per_instance"]),
+    ];
+    for (ports, strategy, parts) in cases {
+        refused(&strategy_toml(repository.path(), &addresses(ports), &strategy), parts);
+    }
+    let hedged = coded(repository.path()).replace("k = 2", "k = 2\nhedge = { share = 0.1 }");
+    refused(&hedged, &["strategy.hedge", "use kind = \"coded_hedged\""]);
+    let toml = repository.path().join("cheap/model.toml");
+    let text = fs::read_to_string(&toml).unwrap();
+    fs::write(&toml, text.replace("shape = [3]", "shape = [2]")).unwrap();
+    refused(
+        &strategy_toml(repository.path(), &addresses(&two), &backup("cheap")),
+        &["strategy.model", "cheap/model.toml", "other names or shapes"],
+    );
+}
+
+#[test]
+fn the_examples_in_the_documentation_are_sound() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/strategies.md");
+    let text = fs::read_to_string(path).unwrap();
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let examples: Vec<&str> =
+        text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(examples.len(), 7, "one for each strategy but none, and one for classes");
+    for example in examples {
+        let example = example.replace("fashion-parity", "linear-parity").replace("fashion-small", "cheap");
+        config(&strategy_toml(repository.path(), &addresses(&[9001, 9002]), &example))
+            .unwrap_or_else(|error| panic!("{error}\n{example}"));
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use parapet_frontend::model::{Provenance, ServedModel};
 use parapet_frontend_core::FailureKind;
 use parapet_open_inference::{InferRequest, InferResponse, Parameters, Tensor};
 use support::memory::{Memory, SERVICE, State, id};
-use support::{INPUTS, close, coded_toml, config, linear, plain_toml, repository};
+use support::{INPUTS, add_model, close, coded_toml, config, linear, plain_toml, repository, strategy_toml};
 use tokio::time::{Instant, sleep, timeout};
 
 const HOLD_BACK: Duration = Duration::from_millis(30);
@@ -49,6 +49,18 @@ async fn plain(deployed: u32) -> Fixture {
     fixture(repository, &text, Memory::new(deployed, 0)).await
 }
 
+/// Beside `coded` and `plain`: a strategy as written in the file. `redundant` instances are in pool 1.
+async fn with_strategy(deployed: u32, redundant: u32, strategy: &str) -> Fixture {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let text = strategy_toml(repository.path(), &addresses(deployed, 7000), strategy);
+    fixture(repository, &text, Memory::new(deployed, redundant)).await
+}
+
+const HEDGE: &str = "kind = \"hedge\"\ndelay = { fixed_ms = 30 }\nshare = 0.5";
+const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = [\"127.0.0.1:7100\"]\n\
+                      delay = { fixed_ms = 30 }";
+
 async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) -> Fixture {
     let model = config(text).unwrap().models.remove(0);
     let metrics = Metrics::new().unwrap();
@@ -81,7 +93,7 @@ impl Fixture {
     }
 
     fn metric(&self, line: &str) -> f64 {
-        self.model.driver().meters().publish(&self.model.driver().stats());
+        self.model.driver().publish();
         let text = self.metrics.render();
         let found = text.lines().find(|candidate| candidate.starts_with(line));
         found.and_then(|line| line.rsplit(' ').next()).map_or(0.0, |value| value.parse().unwrap())
@@ -162,7 +174,11 @@ async fn without_parity_instances_serving_goes_on() {
         assert_eq!(answered.unwrap().1.kind, "exact");
         assert!(took < SERVICE + 2 * MS, "CG-7: {took:?}");
     }
-    assert!(fixture.metric(r#"parapet_redundant_requests_total{model="linear",fate="shed"}"#) >= 1.0);
+    assert!(
+        fixture.metric(
+            r#"parapet_redundant_requests_total{model="linear",class="default",strategy="coded",fate="shed"}"#
+        ) >= 1.0
+    );
     assert!(fixture.metric(r#"parapet_instance_up{model="linear",pool="parity0""#) < 0.5);
 }
 
@@ -255,4 +271,94 @@ async fn memory_does_not_grow_with_the_requests_served() {
     assert_eq!(stats.queries_tracked, 0);
     assert!(stats.groups_tracked <= 1, "{stats:?}");
     assert_eq!(stats.cg1_violations, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_on_a_frozen_instance_is_hedged_when_it_is_late() {
+    let fixture = with_strategy(2, 0, HEDGE).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let mut parameters = Parameters::new();
+    parameters.insert("allow_approximate".to_owned(), false.into());
+    let (answered, took) = fixture.ask_with(1.0, parameters).await.unwrap();
+    let (response, provenance) = answered.unwrap();
+    assert_eq!(provenance.kind, "hedged");
+    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "exact in value");
+    assert!(took >= HOLD_BACK + SERVICE && took < HOLD_BACK + SERVICE + 3 * MS, "{took:?}");
+    sleep(MS).await;
+    assert_eq!(fixture.memory.in_flight.load(Ordering::SeqCst), 0, "the loser is withdrawn");
+    let won =
+        r#"parapet_redundant_requests_total{model="linear",class="default",strategy="hedge",fate="won"}"#;
+    assert!((fixture.metric(won) - 1.0).abs() < 1e-9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_one_copy_does_not_end_the_request() {
+    let fixture = with_strategy(2, 0, "kind = \"replicate\"").await;
+    fixture.memory.set(id(0, 0), State::Broken);
+    let (answered, took) = fixture.ask(1.0).await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "hedged");
+    assert!(took < SERVICE + 2 * MS, "with no retry: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_model_answers_when_the_deployed_one_is_late() {
+    for (eager, expected_wait) in [("eager = true", HOLD_BACK), ("eager = false", HOLD_BACK + SERVICE)] {
+        let fixture = with_strategy(2, 1, &format!("{BACKUP}\n{eager}")).await;
+        assert_eq!(fixture.ask(3.0).await.unwrap().0.unwrap().1.kind, "exact", "in time");
+        fixture.memory.set(id(0, 0), State::Frozen);
+        fixture.memory.set(id(0, 1), State::Frozen);
+        let (answered, took) = fixture.ask(1.0).await.unwrap();
+        assert_eq!(answered.unwrap().1.kind, "backup");
+        assert!(took >= expected_wait && took < expected_wait + 3 * MS, "{eager}: {took:?}");
+        for index in 0..2 {
+            fixture.memory.set(id(0, index), State::Well(SERVICE));
+        }
+        sleep(10 * SERVICE).await;
+        let agreed = r#"parapet_reconstruction_agreement_total{model="linear",code="backup",source="late_truth",agrees="true"}"#;
+        assert!((fixture.metric(agreed) - 1.0).abs() < 1e-9, "the late truth was compared");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn coded_and_hedged_two_frozen_instances_cost_no_answer() {
+    let coded = "kind = \"coded_hedged\"\nencoder = \"sum\"\nk = 2\nhold_back = { fixed_ms = 30 }\n\
+                 hedge = { share = 0.5, burst = 4 }\n\
+                 [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]";
+    let fixture = with_strategy(4, 1, coded).await;
+    for index in 0..2 {
+        fixture.memory.set(id(0, index), State::Frozen);
+    }
+    let asked = [fixture.ask(1.0), fixture.ask(2.0)];
+    for asked in asked {
+        let (answered, took) = asked.await.unwrap();
+        let kind = answered.unwrap().1.kind;
+        assert!(matches!(kind, "hedged" | "reconstructed"), "{kind}");
+        assert!(took < HOLD_BACK + SERVICE + 5 * MS, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_names_its_class() {
+    let classes =
+        format!("kind = \"none\"\n[[models.classes]]\nname = \"urgent\"\n[models.classes.strategy]\n{HEDGE}");
+    let fixture = with_strategy(2, 0, &classes).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let of_class = |class: &str| {
+        let mut parameters = Parameters::new();
+        parameters.insert("class".to_owned(), class.into());
+        parameters
+    };
+    let plain = fixture.ask_with(1.0, of_class("default"));
+    sleep(MS).await;
+    fixture.memory.set(id(0, 1), State::Frozen);
+    let urgent = fixture.ask_with(2.0, of_class("urgent"));
+    sleep(MS).await;
+    fixture.memory.set(id(0, 0), State::Well(SERVICE));
+    assert_eq!(plain.await.unwrap().0.unwrap().1.kind, "exact");
+    let (answered, took) = urgent.await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "hedged");
+    assert!(took < HOLD_BACK + SERVICE + 3 * MS, "{took:?}");
+    let error = fixture.ask_with(1.0, of_class("vip")).await.unwrap().0.unwrap_err();
+    assert_eq!(error.classify().0.as_u16(), 400);
+    assert!(error.to_string().contains("default, urgent"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::{GroupId, InstanceId, JobId, QueryId, Row, Slot, Time};
+use crate::{ClassId, GroupId, InstanceId, JobId, QueryId, Row, Slot, Time};
 
 /// What the driver is to do. In order, except that it may start sends first.
 #[derive(Debug, Clone)]
@@ -79,6 +79,8 @@ pub enum Answer<O> {
 pub enum Comparison<O> {
     /// The exact prediction came after a reconstruction, or a backup model's prediction, had been sent.
     LateTruth {
+        /// The class of the query.
+        class: ClassId,
         /// What was sent.
         reconstruction: Arc<O>,
         /// What the deployed model said.
@@ -86,6 +88,8 @@ pub enum Comparison<O> {
     },
     /// A sampled group in which nothing straggled: decode `slot` as though it had, and compare.
     Audit {
+        /// The class of the group.
+        class: ClassId,
         /// The slot.
         slot: Slot,
         /// All k predictions.

@@ -47,7 +47,7 @@ fn a_straggler_is_reconstructed_from_its_group() {
 
     harness.complete_client(frozen, None);
     assert!(
-        matches!(&harness.comparisons[..], [Comparison::LateTruth { reconstruction, truth }]
+        matches!(&harness.comparisons[..], [Comparison::LateTruth { reconstruction, truth, .. }]
             if (**reconstruction - **truth).abs() < 1e-3),
         "the late truth is compared"
     );

@@ -5,10 +5,12 @@
 mod error;
 mod resolve;
 mod settings;
+mod strategy;
 
 pub use error::ConfigError;
-pub use resolve::{CodedSettings, ModelConfig, ParityPool, PoolSettings, StrategySettings};
+pub use resolve::{ModelConfig, PoolSettings};
 pub use settings::{HealthSettings, LogFormat, ServerSettings};
+pub use strategy::{ClassConfig, DEFAULT_CLASS, RedundantPool};
 
 use std::path::{Path, PathBuf};
 

@@ -4,12 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-use parapet_encoder::{Code, CodeSpec, build_encoder};
-use parapet_frontend_core::HoldBackPolicy;
-use parapet_open_inference::Datatype;
 use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
 
-use super::settings::{Coded, File, HealthSettings, HoldBack, Model, Parity, Strategy};
+use super::settings::{File, HealthSettings, Model};
+use super::strategy::settings::Strategy;
+use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
 use super::{ConfigError, FrontendConfig, beside};
 
 /// A served model.
@@ -35,8 +34,10 @@ pub struct ModelConfig {
     pub max_rows: usize,
     /// How instances are checked.
     pub health: HealthSettings,
-    /// Its redundancy.
-    pub strategy: StrategySettings,
+    /// Pools beside the deployed model's, those of parity and backup models: pool 1 and following.
+    pub redundant: Vec<RedundantPool>,
+    /// Classes of requests with their strategies; the first one is for requests that name none.
+    pub classes: Vec<ClassConfig>,
 }
 
 /// Instances that serve one model.
@@ -50,59 +51,24 @@ pub struct PoolSettings {
     pub queue: usize,
 }
 
-/// What redundant work is done.
-#[derive(Debug, Clone)]
-pub enum StrategySettings {
-    /// None.
-    None,
-    /// Coded.
-    Coded(Box<CodedSettings>),
-}
-
-/// Coded redundancy.
-#[derive(Debug, Clone)]
-pub struct CodedSettings {
-    /// The code, equal to that of every parity model.
-    pub spec: CodeSpec,
-    /// When a query counts as late.
-    pub hold_back: HoldBackPolicy,
-    /// How long a group may stay open.
-    pub flush_after: Duration,
-    /// How long late truths are awaited.
-    pub late_truth_wait: Duration,
-    /// How long a parity query may take.
-    pub parity_timeout: Duration,
-    /// Parity queries for each query over time.
-    pub redundant_share: f64,
-    /// Parity queries at once beyond that.
-    pub redundant_burst: f64,
-    /// Queries waiting for a slot above which no parity queries are issued.
-    pub shed_above: usize,
-    /// One in so many undisturbed groups is audited.
-    pub audit_every: u64,
-    /// One pool for each parity row.
-    pub parity: Vec<ParityPool>,
-}
-
-/// The instances of one parity model.
-#[derive(Debug, Clone)]
-pub struct ParityPool {
-    /// The parity model's metadata.
-    pub entry: ModelEntry,
-    /// The version used.
-    pub version: u64,
-    /// Its instances.
-    pub pool: PoolSettings,
-}
-
 /// Where in the file one is, for messages.
-struct At<'a> {
-    path: &'a Path,
-    prefix: String,
+pub(super) struct At<'a> {
+    pub(super) path: &'a Path,
+    pub(super) prefix: String,
 }
 
-impl At<'_> {
-    fn field(&self, field: &str, problem: impl Into<String>, fix: impl Into<String>) -> ConfigError {
+impl<'a> At<'a> {
+    /// A table in this one.
+    pub(super) fn inside(&self, field: &str) -> At<'a> {
+        At { path: self.path, prefix: format!("{}.{field}", self.prefix) }
+    }
+
+    pub(super) fn field(
+        &self,
+        field: &str,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> ConfigError {
         ConfigError::Field {
             path: self.path.to_owned(),
             field: format!("{}.{field}", self.prefix),
@@ -111,7 +77,7 @@ impl At<'_> {
         }
     }
 
-    fn repository(&self, field: &str, source: RepositoryError) -> ConfigError {
+    pub(super) fn repository(&self, field: &str, source: RepositoryError) -> ConfigError {
         ConfigError::Repository {
             path: self.path.to_owned(),
             field: format!("{}.{field}", self.prefix),
@@ -119,21 +85,21 @@ impl At<'_> {
         }
     }
 
-    fn at_least_one(&self, field: &str, value: usize) -> Result<(), ConfigError> {
+    pub(super) fn at_least_one(&self, field: &str, value: usize) -> Result<(), ConfigError> {
         if value == 0 {
             return Err(self.field(field, "0", "give at least 1"));
         }
         Ok(())
     }
 
-    fn share(&self, field: &str, value: f64) -> Result<(), ConfigError> {
+    pub(super) fn share(&self, field: &str, value: f64) -> Result<(), ConfigError> {
         if !(0.0..=16.0).contains(&value) {
             return Err(self.field(field, format!("{value}"), "give a share of the queries, 0 to 16"));
         }
         Ok(())
     }
 
-    fn positive(&self, field: &str, value: Duration) -> Result<(), ConfigError> {
+    pub(super) fn positive(&self, field: &str, value: Duration) -> Result<(), ConfigError> {
         if value.is_zero() {
             return Err(self.field(field, "0", "give a time in milliseconds above 0"));
         }
@@ -187,14 +153,9 @@ fn resolve_model(
     if model.max_timeout < model.timeout {
         return Err(at.field("max_timeout_ms", "less than timeout_ms", "raise it to at least timeout_ms"));
     }
-    let pool = resolve_pool(at, &model.instances, model.slots_per_instance, model.max_queue)?;
-    let strategy = match model.strategy {
-        Strategy::None => StrategySettings::None,
-        Strategy::Coded(coded) => {
-            let at = At { path: at.path, prefix: format!("{}.strategy", at.prefix) };
-            StrategySettings::Coded(Box::new(resolve_coded(&at, repository, &entry, &pool, *coded)?))
-        }
-    };
+    let pool = resolve_deployed_pool(at, &model)?;
+    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
+    let (classes, redundant) = strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
     Ok(ModelConfig {
         entry,
         version,
@@ -206,17 +167,42 @@ fn resolve_model(
         retry_share: model.retry_share,
         max_rows: model.max_rows,
         health: model.health,
-        strategy,
+        redundant,
+        classes,
     })
 }
 
-fn resolve_version(at: &At<'_>, entry: &ModelEntry, version: Option<u64>) -> Result<u64, ConfigError> {
+/// The deployed model's instances, with those that `equal_resources` adds.
+fn resolve_deployed_pool(at: &At<'_>, model: &Model) -> Result<PoolSettings, ConfigError> {
+    let pool = |instances: &[String], at: &At<'_>| {
+        resolve_pool(at, instances, model.slots_per_instance, model.max_queue)
+    };
+    let mut deployed = pool(&model.instances, at)?;
+    if let Strategy::EqualResources { instances } = &model.strategy {
+        let at = at.inside("strategy");
+        for (index, (name, address)) in pool(instances, &at)?.instances.into_iter().enumerate() {
+            if deployed.instances.iter().any(|(_, other)| *other == address) {
+                let field = format!("instances[{index}]");
+                let problem = format!("{name:?} is an instance of the model already");
+                return Err(at.field(&field, problem, "list only further instances here"));
+            }
+            deployed.instances.push((name, address));
+        }
+    }
+    Ok(deployed)
+}
+
+pub(super) fn resolve_version(
+    at: &At<'_>,
+    entry: &ModelEntry,
+    version: Option<u64>,
+) -> Result<u64, ConfigError> {
     let version = version.unwrap_or_else(|| entry.latest());
     entry.model_file(version).map_err(|source| at.repository("version", source))?;
     Ok(version)
 }
 
-fn resolve_pool(
+pub(super) fn resolve_pool(
     at: &At<'_>,
     instances: &[String],
     slots: u32,
@@ -241,159 +227,4 @@ fn resolve_pool(
         resolved.push((host.to_owned(), address));
     }
     Ok(PoolSettings { instances: resolved, slots, queue })
-}
-
-fn resolve_coded(
-    at: &At<'_>,
-    repository: &ModelRepository,
-    deployed: &ModelEntry,
-    pool: &PoolSettings,
-    coded: Coded,
-) -> Result<CodedSettings, ConfigError> {
-    let [input] = deployed.inputs.as_slice() else {
-        return Err(at.field("kind", "coding needs a model with one input", "use kind = \"none\""));
-    };
-    let [output] = deployed.outputs.as_slice() else {
-        return Err(at.field("kind", "coding needs a model with one output", "use kind = \"none\""));
-    };
-    if input.datatype != Datatype::Fp32 || output.datatype != Datatype::Fp32 {
-        return Err(at.field("kind", "coding needs FP32 input and output", "use kind = \"none\""));
-    }
-    if coded.parity.len() != coded.r {
-        return Err(at.field(
-            "parity",
-            format!("{} parity pools for r = {}", coded.parity.len(), coded.r),
-            "give one [[models.strategy.parity]] table for each of the r rows",
-        ));
-    }
-    let asked = CodeSpec { encoder: coded.encoder, k: coded.k, r: coded.r, generator: None };
-    let mut parity = Vec::with_capacity(coded.r);
-    let mut spec = asked.clone();
-    for (row, pool) in coded.parity.iter().enumerate() {
-        let at = At { path: at.path, prefix: format!("{}.parity[{row}]", at.prefix) };
-        let (resolved, trained) = resolve_parity(&at, repository, deployed, &asked, row, pool)?;
-        if row > 0 && codes_differ(&spec, &trained) {
-            return Err(at.field("model", "another generator than row 0's", "train all rows with one code"));
-        }
-        spec = trained;
-        parity.push(resolved);
-    }
-    build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
-        path: at.path.to_owned(),
-        field: at.prefix.clone(),
-        source: Box::new(source),
-    })?;
-    at.share("redundant_share", coded.redundant_share)?;
-    at.positive("flush_after_ms", coded.flush_after)?;
-    at.positive("parity_timeout_ms", coded.parity_timeout)?;
-    let all_slots = pool.instances.len() * pool.slots as usize;
-    Ok(CodedSettings {
-        spec,
-        hold_back: resolve_hold_back(at, &coded.hold_back)?,
-        flush_after: coded.flush_after,
-        late_truth_wait: coded.late_truth_wait,
-        parity_timeout: coded.parity_timeout,
-        redundant_share: coded.redundant_share,
-        redundant_burst: coded.redundant_burst,
-        shed_above: coded.shed_above.unwrap_or(all_slots),
-        audit_every: coded.audit_every,
-        parity,
-    })
-}
-
-fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {
-    match (Code::try_from(a), Code::try_from(b)) {
-        (Ok(a), Ok(b)) => a != b,
-        _ => true,
-    }
-}
-
-/// The parity pool of `row`, and the code its model was trained for: the one asked for, with its generator.
-fn resolve_parity(
-    at: &At<'_>,
-    repository: &ModelRepository,
-    deployed: &ModelEntry,
-    asked: &CodeSpec,
-    row: usize,
-    pool: &Parity,
-) -> Result<(ParityPool, CodeSpec), ConfigError> {
-    let entry = repository.load(&pool.model).map_err(|source| at.repository("model", source))?;
-    let version = resolve_version(at, &entry, pool.version)?;
-    let toml = entry.toml_file();
-    let Some(code) = entry.code.clone() else {
-        return Err(at.field(
-            "model",
-            format!("{:?} is no parity model ({} has no [code])", entry.name, toml.display()),
-            "name a parity model",
-        ));
-    };
-    let differs = |what: &str, asked: String, trained: String| {
-        at.field(
-            "model",
-            format!("{what} = {asked} here, and code.{what} = {trained} in {}", toml.display()),
-            format!("set {what} = {trained}, or name a parity model trained for {asked}"),
-        )
-    };
-    if code.deployed != deployed.name {
-        return Err(differs("deployed", deployed.name.clone(), code.deployed));
-    }
-    if code.row != row {
-        return Err(differs("row", row.to_string(), code.row.to_string()));
-    }
-    if code.spec.encoder != asked.encoder {
-        return Err(differs(
-            "encoder",
-            format!("\"{}\"", asked.encoder),
-            format!("\"{}\"", code.spec.encoder),
-        ));
-    }
-    if code.spec.k != asked.k {
-        return Err(differs("k", asked.k.to_string(), code.spec.k.to_string()));
-    }
-    if code.spec.r != asked.r {
-        return Err(differs("r", asked.r.to_string(), code.spec.r.to_string()));
-    }
-    let same_shape = |a: &[parapet_repository::TensorSpec], b: &[parapet_repository::TensorSpec]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.shape == b.shape && a.datatype == b.datatype)
-    };
-    if !same_shape(&entry.inputs, &deployed.inputs) || !same_shape(&entry.outputs, &deployed.outputs) {
-        return Err(at.field(
-            "model",
-            format!("inputs or outputs of {} have other shapes than the deployed model's", toml.display()),
-            "name a parity model of this deployed model",
-        ));
-    }
-    let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?;
-    Ok((ParityPool { entry, version, pool }, code.spec))
-}
-
-fn resolve_hold_back(at: &At<'_>, hold_back: &HoldBack) -> Result<HoldBackPolicy, ConfigError> {
-    let millis = |field: &str, value: f64| {
-        Duration::try_from_secs_f64(value / 1e3)
-            .map_err(|_| at.field(field, format!("{value}"), "give milliseconds, at least 0"))
-    };
-    match hold_back {
-        HoldBack { fixed_ms: Some(fixed), percentile: None, min_ms: None, max_ms: None } => {
-            Ok(HoldBackPolicy::Fixed(millis("hold_back.fixed_ms", *fixed)?))
-        }
-        HoldBack { fixed_ms: Some(_), .. } => {
-            Err(at.field("hold_back", "fixed_ms beside a learned percentile", "give one or the other"))
-        }
-        HoldBack { percentile, min_ms, max_ms, .. } => {
-            let percentile = percentile.unwrap_or(0.97);
-            if !(0.5..1.0).contains(&percentile) {
-                return Err(at.field(
-                    "hold_back.percentile",
-                    format!("{percentile}"),
-                    "give a quantile from 0.5 to below 1, as 0.97",
-                ));
-            }
-            let min = millis("hold_back.min_ms", min_ms.unwrap_or(1.0))?;
-            let max = millis("hold_back.max_ms", max_ms.unwrap_or(200.0))?;
-            if max < min {
-                return Err(at.field("hold_back.max_ms", "less than min_ms", "raise it"));
-            }
-            Ok(HoldBackPolicy::Learned { percentile, min, max })
-        }
-    }
 }

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parapet_encoder::EncoderKind;
 use serde::{Deserialize, Deserializer};
+
+use super::strategy::settings::Strategy;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +103,8 @@ pub(super) struct Model {
     pub(super) health: HealthSettings,
     #[serde(default)]
     pub(super) strategy: Strategy,
+    #[serde(default)]
+    pub(super) classes: Vec<Class>,
 }
 
 /// `[models.health]`: how instances are checked.
@@ -140,72 +143,22 @@ impl Default for HealthSettings {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Strategy {
-    #[default]
-    None,
-    Coded(Box<Coded>),
-}
-
+/// A class of requests with a strategy of its own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Coded {
-    pub(super) encoder: EncoderKind,
-    pub(super) k: usize,
-    #[serde(default = "one")]
-    pub(super) r: usize,
-    #[serde(default)]
-    pub(super) hold_back: HoldBack,
-    #[serde(rename = "flush_after_ms", default = "ten_ms", deserialize_with = "millis")]
-    pub(super) flush_after: Duration,
-    #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
-    pub(super) late_truth_wait: Duration,
-    #[serde(rename = "parity_timeout_ms", default = "one_second", deserialize_with = "millis")]
-    pub(super) parity_timeout: Duration,
-    #[serde(default = "redundant_share")]
-    pub(super) redundant_share: f64,
-    #[serde(default = "redundant_burst")]
-    pub(super) redundant_burst: f64,
-    #[serde(default)]
-    pub(super) shed_above: Option<usize>,
-    #[serde(default = "audit_every")]
-    pub(super) audit_every: u64,
-    pub(super) parity: Vec<Parity>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HoldBack {
-    pub(super) fixed_ms: Option<f64>,
-    pub(super) percentile: Option<f64>,
-    pub(super) min_ms: Option<f64>,
-    pub(super) max_ms: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Parity {
-    pub(super) model: String,
-    pub(super) version: Option<u64>,
-    pub(super) instances: Vec<String>,
-    #[serde(default = "two")]
-    pub(super) slots_per_instance: u32,
-    #[serde(default = "max_parity_queue")]
-    pub(super) max_queue: usize,
+pub(super) struct Class {
+    pub(super) name: String,
+    pub(super) strategy: Strategy,
 }
 
 /// Milliseconds, fractions allowed.
-fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(super) fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let millis = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(millis / 1e3)
         .map_err(|_| serde::de::Error::custom("expected milliseconds, a number of at least 0"))
 }
 
-const fn one() -> usize {
-    1
-}
-const fn two() -> u32 {
+pub(super) const fn two() -> u32 {
     2
 }
 const fn three() -> u32 {
@@ -213,9 +166,6 @@ const fn three() -> u32 {
 }
 const fn max_queue() -> usize {
     256
-}
-const fn max_parity_queue() -> usize {
-    16
 }
 const fn max_in_flight() -> usize {
     4096
@@ -226,23 +176,8 @@ const fn max_rows() -> usize {
 const fn retry_share() -> f64 {
     0.2
 }
-const fn redundant_share() -> f64 {
-    1.0
-}
-const fn redundant_burst() -> f64 {
-    16.0
-}
-const fn audit_every() -> u64 {
-    50
-}
-const fn ten_ms() -> Duration {
-    Duration::from_millis(10)
-}
-const fn one_second() -> Duration {
+pub(super) const fn one_second() -> Duration {
     Duration::from_secs(1)
-}
-const fn two_seconds() -> Duration {
-    Duration::from_secs(2)
 }
 const fn one_minute() -> Duration {
     Duration::from_secs(60)

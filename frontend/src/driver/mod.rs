@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId,
-    QueryId, Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
+    PoolId, QueryId, Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -32,8 +32,10 @@ pub struct Parts<T> {
     pub engine: Engine<Input, Output>,
     /// How instances are reached.
     pub transport: T,
-    /// For coded strategies.
-    pub coder: Option<Coder>,
+    /// By class, for coded strategies.
+    pub coders: Vec<Option<Coder>>,
+    /// Values of one sample in the model's first output.
+    pub sample_len: usize,
     /// The model's meters.
     pub meters: ModelMeters,
     /// Names of the instances of each pool.
@@ -47,7 +49,8 @@ pub struct Parts<T> {
 pub struct Driver<T> {
     locked: Mutex<Locked>,
     transport: T,
-    coder: Option<Coder>,
+    coders: Vec<Option<Coder>>,
+    sample_len: usize,
     meters: ModelMeters,
     started: Instant,
     /// An earlier timer than the one slept for was set.
@@ -72,7 +75,7 @@ impl<T: Transport> Driver<T> {
     /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance counts as down until
     /// its first check.
     pub fn start(parts: Parts<T>) -> Arc<Self> {
-        let Parts { mut engine, transport, coder, meters, pools, health } = parts;
+        let Parts { mut engine, transport, coders, sample_len, meters, pools, health } = parts;
         let instances: Vec<(InstanceId, String)> = pools
             .iter()
             .zip((0u8..).map(PoolId))
@@ -93,7 +96,8 @@ impl<T: Transport> Driver<T> {
                 armed: None,
             }),
             transport,
-            coder,
+            coders,
+            sample_len,
             meters,
             started: Instant::now(),
             rearm: Notify::new(),
@@ -118,14 +122,29 @@ impl<T: Transport> Driver<T> {
         &self.meters
     }
 
-    /// The code's short name, if this model is coded.
-    pub fn code_label(&self) -> Option<&str> {
-        self.coder.as_ref().map(Coder::label)
+    /// The code's short name, if this class is coded.
+    pub fn code_label(&self, class: ClassId) -> Option<&str> {
+        self.coder(class).map(Coder::label)
+    }
+
+    fn coder(&self, class: ClassId) -> Option<&Coder> {
+        self.coders.get(usize::from(class.0)).and_then(Option::as_ref)
     }
 
     /// The engine's totals and gauges.
     pub fn stats(&self) -> Stats {
         self.locked.lock().engine.stats()
+    }
+
+    /// Brings the model's meters up to date with the engine's totals.
+    pub fn publish(&self) {
+        let (stats, fates) = {
+            let mut locked = self.locked.lock();
+            let stats = locked.engine.stats();
+            let classes = (0u8..).map(ClassId).take(self.meters.classes());
+            (stats, classes.map(|class| locked.engine.core().fates(class)).collect::<Vec<Fates>>())
+        };
+        self.meters.publish(&stats, &fates);
     }
 
     /// Whether any instance of the deployed model is up.
@@ -142,6 +161,7 @@ impl<T: Transport> Driver<T> {
         self: &Arc<Self>,
         input: Input,
         key: GroupKey,
+        class: ClassId,
         timeout: Duration,
         allow_approximate: bool,
     ) -> Result<Answer<Output>, Rejected> {
@@ -149,7 +169,7 @@ impl<T: Transport> Driver<T> {
         let input = Arc::new(input);
         let query = self.feed(|locked, now| {
             let deadline = now + timeout;
-            let arrival = Arrival { input, key, deadline, allow_approximate, class: ClassId::DEFAULT };
+            let arrival = Arrival { input, key, deadline, allow_approximate, class };
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
             locked.waiters.insert(query, sender);
             Ok(query)

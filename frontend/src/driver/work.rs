@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{Driver, Locked};
 use crate::metrics::Source;
+use crate::model::coding::agree;
 use crate::payload::{Input, Output};
 use crate::upstream::Transport;
 
@@ -123,7 +124,7 @@ impl<T: Transport> Driver<T> {
     }
 
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
-        let parity = self.coder.as_ref().and_then(|coder| {
+        let parity = self.coder(group.class()).and_then(|coder| {
             coder
                 .encode(row, inputs)
                 .inspect_err(|error| tracing::warn!(%group, %error, "a group could not be encoded"))
@@ -141,7 +142,7 @@ impl<T: Transport> Driver<T> {
         predictions: &[Option<Arc<Output>>],
         parity: &[Option<Arc<Output>>],
     ) {
-        let output = self.coder.as_ref().and_then(|coder| {
+        let output = self.coder(query.class()).and_then(|coder| {
             coder
                 .decode(slot, predictions, parity)
                 .inspect_err(
@@ -153,14 +154,18 @@ impl<T: Transport> Driver<T> {
     }
 
     fn compare(&self, comparison: &Comparison<Output>) {
-        let Some(coder) = &self.coder else { return };
+        let agree = |given: &Output, truth: &Output| agree(self.sample_len, given, truth);
         match comparison {
-            Comparison::LateTruth { reconstruction, truth } => {
-                self.meters.compared(Source::LateTruth, coder.agree(reconstruction, truth));
+            Comparison::LateTruth { class, reconstruction, truth } => {
+                if let Some(agrees) = agree(reconstruction, truth) {
+                    self.meters.compared(*class, Source::LateTruth, agrees);
+                }
             }
-            Comparison::Audit { slot, predictions, parity } => {
+            Comparison::Audit { class, slot, predictions, parity } => {
                 let slot_index = usize::from(slot.0);
-                let Some(truth) = predictions.get(slot_index) else { return };
+                let (Some(coder), Some(truth)) = (self.coder(*class), predictions.get(slot_index)) else {
+                    return;
+                };
                 let others: Vec<Option<Arc<Output>>> = predictions
                     .iter()
                     .enumerate()
@@ -169,8 +174,8 @@ impl<T: Transport> Driver<T> {
                 // A reconstruction that is not finite agrees with nothing.
                 let agrees = coder
                     .decode(*slot, &others, parity)
-                    .is_ok_and(|reconstruction| coder.agree(&reconstruction, truth));
-                self.meters.compared(Source::Audit, agrees);
+                    .is_ok_and(|reconstruction| agree(&reconstruction, truth) == Some(true));
+                self.meters.compared(*class, Source::Audit, agrees);
             }
         }
     }

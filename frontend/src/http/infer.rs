@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::response::{error, with_type};
 use super::routes::App;
 use crate::error::ServeError;
-use crate::model::{MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
 
 /// Names a request in logs; taken from the client, or made here, and echoed.
 const REQUEST_ID: &str = "x-request-id";
@@ -22,6 +22,8 @@ const REQUEST_ID: &str = "x-request-id";
 const PROVENANCE: &str = "parapet-provenance";
 const CONFIDENCE: &str = "parapet-confidence";
 const CODE: &str = "parapet-code";
+/// The request's class, for clients and proxies that don't write the body.
+const CLASS_HEADER: &str = "parapet-class";
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
@@ -53,8 +55,7 @@ async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMa
     let shown_id = request_id.to_str().unwrap_or_default();
     let mut response = match (result, model) {
         (Ok((response, provenance)), Ok(model)) => {
-            let reconstructed = provenance.kind == "reconstructed";
-            model.driver().meters().answered(reconstructed, took);
+            model.driver().meters().answered(&provenance, took);
             tracing::debug!(
                 request_id = shown_id,
                 model = name,
@@ -98,7 +99,12 @@ async fn infer_on(
     }
     let header_length = header_length(headers)?;
     let body = read_body(body, app.settings().max_body_bytes, app.settings().body_read_timeout).await?;
-    let request = decode_request(body, header_length)?;
+    let mut request = decode_request(body, header_length)?;
+    if let Some(class) = headers.get(CLASS_HEADER) {
+        // The body's own word counts.
+        let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
+        request.parameters.entry(CLASS.to_owned()).or_insert_with(|| class.into());
+    }
     let binary = BinaryOutputs::of(&request);
     let (response, provenance) = model.infer(request).await?;
     let encoded = encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;

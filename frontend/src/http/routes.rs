@@ -150,7 +150,7 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     for model in app.models() {
-        model.driver().meters().publish(&model.driver().stats());
+        model.driver().publish();
     }
     text(app.metrics.render())
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use parapet_decoder::{DecodeError, LinearDecoder, agrees, confidence};
-use parapet_encoder::{Code, CodeError, EncodeError, Encoder, build_encoder};
-use parapet_frontend_core::{Row, Slot};
+use parapet_encoder::{Code, CodeError, CodeSpec, EncodeError, Encoder, build_encoder};
+use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
 use thiserror::Error;
 
-use crate::config::CodedSettings;
+use crate::config::ModelConfig;
 use crate::payload::{Input, Output};
 
 /// Why a parity query or a reconstruction could not be computed. The group goes on without it.
@@ -44,26 +44,30 @@ pub struct Coder {
 }
 
 impl Coder {
-    /// A coder for a model with this one input and output.
+    /// A coder for a model with one input and output. `None` for other models.
     ///
     /// # Errors
     /// [`CodeError`] when the code does not fit the input.
-    pub fn new(settings: &CodedSettings, input: &TensorSpec, output: &TensorSpec) -> Result<Self, CodeError> {
-        let parity_inputs = settings
-            .parity
-            .iter()
+    pub fn new(model: &ModelConfig, spec: &CodeSpec, coded: &CodedConfig) -> Result<Option<Self>, CodeError> {
+        let (Some(input), Some(output)) = (model.entry.inputs.first(), model.entry.outputs.first()) else {
+            return Ok(None);
+        };
+        // Pool 0 is the deployed model's, and not among these.
+        let first = usize::from(coded.first_parity.0).saturating_sub(1);
+        let parity = model.redundant.iter().skip(first).take(coded.r);
+        let parity_inputs = parity
             .map(|pool| {
                 pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone())
             })
             .collect();
-        let code = Code::try_from(&settings.spec)?;
-        Ok(Self {
-            encoder: build_encoder(&settings.spec, &input.shape)?,
+        let code = Code::try_from(spec)?;
+        Ok(Some(Self {
+            encoder: build_encoder(spec, &input.shape)?,
             label: code.label(),
             decoder: LinearDecoder::new(code),
             parity_inputs,
             output: output.clone(),
-        })
+        }))
     }
 
     /// The code's short name, as `concat-k2-r1`.
@@ -114,15 +118,14 @@ impl Coder {
         let tensor = Tensor::from_f32(self.output.name.clone(), shape, &out)?;
         Ok(Output { tensors: vec![tensor], confidence })
     }
+}
 
-    /// Whether a reconstruction names the deployed model's top class for every sample.
-    pub fn agree(&self, reconstruction: &Output, truth: &Output) -> bool {
-        let values = |output: &Output| output.tensors.first().and_then(|tensor| tensor.f32s().ok());
-        match (values(reconstruction), values(truth)) {
-            (Some(a), Some(b)) => agrees(&a, &b, a.len() / self.output.sample_len().max(1)),
-            _ => false,
-        }
-    }
+/// Whether an approximation names the deployed model's top class for every sample of its first output, `sample_len`
+/// values each. `None` if that is no FP32.
+pub fn agree(sample_len: usize, approximation: &Output, truth: &Output) -> Option<bool> {
+    let values = |output: &Output| output.tensors.first().and_then(|tensor| tensor.f32s().ok());
+    let (a, b) = (values(approximation)?, values(truth)?);
+    Some(agrees(&a, &b, a.len() / sample_len.max(1)))
 }
 
 fn values(outputs: &[Option<Arc<Output>>]) -> Result<Vec<Option<Vec<f32>>>, CodingError> {

@@ -3,30 +3,31 @@
 pub mod coding;
 mod request;
 
-pub use request::{MAX_REQUEST_ID, Options};
+pub use request::{CLASS, MAX_REQUEST_ID, Options};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Answer, Coded, CodedConfig, CoreConfig, Engine, GroupKey, NoRedundancy, PoolConfig, PoolId, Strategy,
+    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, PoolConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
+use parapet_repository::TensorSpec;
 
 use self::coding::Coder;
-use crate::config::{CodedSettings, ModelConfig, PoolSettings, StrategySettings};
+use crate::config::{ClassConfig, ModelConfig, PoolSettings};
 use crate::driver::{Driver, Parts};
 use crate::error::ServeError;
-use crate::metrics::Metrics;
+use crate::metrics::{ClassLabels, Metrics};
 use crate::payload::{Input, Output};
 use crate::upstream::{HttpTransport, Transport};
 
 /// How an answer came about; in the response's parameters and headers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Provenance {
-    /// `exact` or `reconstructed`.
+    /// One of [`Provenance::KINDS`].
     pub kind: &'static str,
-    /// 1 for an exact prediction; for a reconstruction see [`parapet_decoder::confidence`].
+    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::confidence`].
     pub confidence: f32,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
@@ -44,7 +45,7 @@ impl ServedModel {
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let transport = HttpTransport::new(&config);
         let pools: Vec<Vec<String>> =
-            (0..pool_settings(&config).len()).map(|pool| transport.names(pool)).collect();
+            (0..pool_settings(&config).count()).map(|pool| transport.names(pool)).collect();
         Self::start_with(config, metrics, transport, pools)
     }
 }
@@ -52,12 +53,13 @@ impl ServedModel {
 impl<T: Transport> ServedModel<T> {
     /// Starts serving `config` over any transport.
     pub fn start_with(config: ModelConfig, metrics: &Metrics, transport: T, pools: Vec<Vec<String>>) -> Self {
-        let (strategy, coder) = strategy(&config);
-        let label = coder.as_ref().map_or("none", Coder::label);
-        let meters = metrics.model(&config.entry.name, label, &pools);
+        let (strategy, coders) = strategy(&config);
+        let labels = class_labels(&config, &coders);
+        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config), &pools);
+        let sample_len = config.entry.outputs.first().map_or(1, TensorSpec::sample_len);
         let engine = Engine::new(&core_config(&config), strategy);
         let health = config.health.clone();
-        let driver = Driver::start(Parts { engine, transport, coder, meters, pools, health });
+        let driver = Driver::start(Parts { engine, transport, coders, sample_len, meters, pools, health });
         Self { config, driver }
     }
 
@@ -87,6 +89,7 @@ impl<T: Transport> ServedModel<T> {
     /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
     pub async fn infer(&self, request: InferRequest) -> Result<(InferResponse, Provenance), ServeError> {
         let options = Options::parse(&request.parameters, self.config.timeout, self.config.max_timeout)?;
+        let class = request::class(&request.parameters, &self.config.classes)?;
         for requested in &request.outputs {
             if !self.config.entry.outputs.iter().any(|output| output.name == requested.name) {
                 return Err(ServeError::Input(format!("the model has no output {:?}", requested.name)));
@@ -100,8 +103,8 @@ impl<T: Transport> ServedModel<T> {
         // Shape and dtype are fixed by the model but for the number of samples (CG-6).
         let key = GroupKey(rows as u64);
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
-        let answer = self.driver.infer(input, key, timeout, options.allow_approximate).await?;
-        let (output, provenance) = self.provenance(answer)?;
+        let answer = self.driver.infer(input, key, class, timeout, options.allow_approximate).await?;
+        let (output, provenance) = self.provenance(answer, class)?;
         let mut wanted = wanted.into_iter();
         let outputs = output.tensors.iter().filter(|_| wanted.next().unwrap_or(true)).cloned().collect();
         let response = InferResponse {
@@ -114,7 +117,11 @@ impl<T: Transport> ServedModel<T> {
         Ok((response, provenance))
     }
 
-    fn provenance(&self, answer: Answer<Output>) -> Result<(Arc<Output>, Provenance), ServeError> {
+    fn provenance(
+        &self,
+        answer: Answer<Output>,
+        class: ClassId,
+    ) -> Result<(Arc<Output>, Provenance), ServeError> {
         match answer {
             Answer::Exact(output) => {
                 let confidence = output.confidence;
@@ -129,7 +136,8 @@ impl<T: Transport> ServedModel<T> {
                 Ok((output, Provenance { kind: "backup", confidence, code: None }))
             }
             Answer::Reconstructed(output) => {
-                let (confidence, code) = (output.confidence, self.driver.code_label().map(str::to_owned));
+                let (confidence, code) =
+                    (output.confidence, self.driver.code_label(class).map(str::to_owned));
                 Ok((output, Provenance { kind: "reconstructed", confidence, code }))
             }
             Answer::Failed(failure) => Err(failure.into()),
@@ -138,6 +146,10 @@ impl<T: Transport> ServedModel<T> {
 }
 
 impl Provenance {
+    /// The kinds: the deployed model's own prediction; the same from a redundant copy of the query; a backup model's; one
+    /// decoded from a coding group.
+    pub const KINDS: [&str; 4] = ["exact", "hedged", "backup", "reconstructed"];
+
     fn parameters(&self) -> Parameters {
         let mut parameters = Parameters::new();
         parameters.insert("provenance".to_owned(), self.kind.into());
@@ -154,12 +166,8 @@ fn answer_margin(timeout: Duration) -> Duration {
     (timeout / 10).min(Duration::from_millis(3))
 }
 
-fn pool_settings(config: &ModelConfig) -> Vec<&PoolSettings> {
-    let mut pools = vec![&config.pool];
-    if let StrategySettings::Coded(coded) = &config.strategy {
-        pools.extend(coded.parity.iter().map(|parity| &parity.pool));
-    }
-    pools
+fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
+    std::iter::once(&config.pool).chain(config.redundant.iter().map(|other| &other.pool))
 }
 
 fn core_config(config: &ModelConfig) -> CoreConfig {
@@ -169,7 +177,7 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
         queue: pool.queue,
     };
     CoreConfig {
-        pools: pool_settings(config).into_iter().map(pool).collect(),
+        pools: pool_settings(config).map(pool).collect(),
         max_queries: config.max_in_flight,
         max_attempts: config.max_attempts,
         retry_share: config.retry_share,
@@ -178,39 +186,55 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
     }
 }
 
-/// Kinds of query (numbers of samples) that have groups of their own.
-const MAX_KEYS: usize = 64;
+/// A class's strategy, and its coder if it is coded.
+type Redundancy = (Box<dyn Strategy<Input, Output>>, Option<Coder>);
 
-fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Option<Coder>) {
-    let StrategySettings::Coded(coded) = &config.strategy else {
-        return (Box::new(NoRedundancy), None);
+fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
+    let coded = match &class.strategy {
+        StrategyConfig::Coded(coded) => coded,
+        StrategyConfig::CodedHedged(hedged) => &hedged.coded,
+        other => return (other.build(), None),
     };
-    let (Some(input), Some(output)) = (config.entry.inputs.first(), config.entry.outputs.first()) else {
-        return (Box::new(NoRedundancy), None);
-    };
+    let coder = class.code.as_ref().map_or(Ok(None), |spec| Coder::new(config, spec, coded));
     // The configuration was resolved by building this very coder.
-    match Coder::new(coded, input, output) {
-        Ok(coder) => (Box::new(Coded::new(coded_config(coded))), Some(coder)),
+    match coder {
+        Ok(coder @ Some(_)) => (class.strategy.build(), coder),
+        Ok(None) => (StrategyConfig::None.build(), None),
         Err(error) => {
             tracing::error!(model = %config.entry.name, %error, "serving without redundancy");
-            (Box::new(NoRedundancy), None)
+            (StrategyConfig::None.build(), None)
         }
     }
 }
 
-fn coded_config(settings: &CodedSettings) -> CodedConfig {
-    CodedConfig {
-        k: settings.spec.k,
-        r: settings.spec.r,
-        first_parity: PoolId::FIRST_REDUNDANT,
-        hold_back: settings.hold_back.clone(),
-        flush_after: settings.flush_after,
-        late_truth_wait: settings.late_truth_wait,
-        parity_timeout: settings.parity_timeout,
-        redundant_share: settings.redundant_share,
-        redundant_burst: settings.redundant_burst,
-        shed_above: settings.shed_above,
-        audit_every: settings.audit_every,
-        max_keys: MAX_KEYS,
+/// One strategy for all classes, and the coder of each.
+fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Vec<Option<Coder>>) {
+    let classes = config.classes.iter().map(|class| redundancy(config, class));
+    let (mut strategies, coders): (Vec<_>, Vec<_>) = classes.unzip();
+    if strategies.len() <= 1 {
+        return (strategies.pop().unwrap_or_else(|| StrategyConfig::None.build()), coders);
     }
+    let default = strategies.remove(0);
+    (Box::new(ByClass::new(default, strategies)), coders)
+}
+
+/// What metrics call a class, for each of them.
+fn class_labels(config: &ModelConfig, coders: &[Option<Coder>]) -> Vec<ClassLabels> {
+    let classes = config.classes.iter().zip(coders);
+    classes
+        .map(|(class, coder)| {
+            let strategy = class.strategy.name();
+            let code = match (coder, &class.strategy) {
+                (Some(coder), _) => coder.label().to_owned(),
+                (None, StrategyConfig::ApproximateBackup(_)) => "backup".to_owned(),
+                (None, _) => "none".to_owned(),
+            };
+            ClassLabels { class: class.name.clone(), strategy, code }
+        })
+        .collect()
+}
+
+fn pool_labels(config: &ModelConfig) -> Vec<String> {
+    let redundant = config.redundant.iter().map(|other| other.label.clone());
+    std::iter::once("deployed".to_owned()).chain(redundant).collect()
 }

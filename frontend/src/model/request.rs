@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parapet_frontend_core::Rejected;
+use parapet_frontend_core::{ClassId, Rejected};
 use parapet_open_inference::{Parameters, Tensor};
 use parapet_repository::TensorSpec;
 use serde_json::Value;
 
+use crate::config::ClassConfig;
 use crate::error::ServeError;
 
 /// Longest request id taken from a client, in bytes.
@@ -17,7 +18,7 @@ pub const MAX_REQUEST_ID: usize = 128;
 pub struct Options {
     /// How long the request may take from now on.
     pub timeout: Duration,
-    /// Whether a reconstruction is welcome.
+    /// Whether a reconstruction, or a backup model's prediction, is welcome.
     pub allow_approximate: bool,
 }
 
@@ -48,6 +49,19 @@ impl Options {
         };
         Ok(Self { timeout: timeout.min(max), allow_approximate })
     }
+}
+
+/// The parameter that names a request's class.
+pub const CLASS: &str = "class";
+
+/// The class that the parameter `class` names; the default one without it.
+pub(super) fn class(parameters: &Parameters, classes: &[ClassConfig]) -> Result<ClassId, ServeError> {
+    let Some(value) = parameters.get(CLASS) else { return Ok(ClassId::DEFAULT) };
+    let position = value.as_str().and_then(|name| classes.iter().position(|class| class.name == name));
+    position.and_then(|index| u8::try_from(index).ok()).map(ClassId).ok_or_else(|| {
+        let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+        wrong(CLASS, &format!("one of {}", known.join(", ")), value)
+    })
 }
 
 fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {

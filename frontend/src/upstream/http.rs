@@ -12,7 +12,7 @@ use parapet_repository::{ModelEntry, TensorSpec};
 
 use super::Transport;
 use super::connection::{Connections, Response};
-use crate::config::{HealthSettings, ModelConfig, PoolSettings, StrategySettings};
+use crate::config::{HealthSettings, ModelConfig, PoolSettings};
 use crate::payload::{Input, Output};
 
 /// Room for the JSON part of a response beside its tensors.
@@ -33,7 +33,7 @@ struct Instance {
 }
 
 impl HttpTransport {
-    /// Instances as configured: the deployed model's pool, then one for each parity row.
+    /// Instances as configured: the deployed model's pool, then those of parity and backup models.
     pub fn new(config: &ModelConfig) -> Self {
         let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| {
             let outputs: Arc<[TensorSpec]> = entry.outputs.clone().into();
@@ -62,9 +62,7 @@ impl HttpTransport {
                 .collect::<Vec<_>>()
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
-        if let StrategySettings::Coded(coded) = &config.strategy {
-            pools.extend(coded.parity.iter().map(|parity| pool(&parity.entry, parity.version, &parity.pool)));
-        }
+        pools.extend(config.redundant.iter().map(|other| pool(&other.entry, other.version, &other.pool)));
         Self { pools }
     }
 

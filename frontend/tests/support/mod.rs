@@ -80,6 +80,11 @@ pub fn coded_toml(repository: &Path, deployed: &[SocketAddr], parity: &[SocketAd
     )
 }
 
+/// The same as [`plain_toml`], with what is to stand under `[models.strategy]`; one slot an instance.
+pub fn strategy_toml(repository: &Path, deployed: &[SocketAddr], strategy: &str) -> String {
+    format!("{}\n[models.strategy]\n{strategy}\n", plain_toml(repository, deployed, "slots_per_instance = 1"))
+}
+
 fn list(addresses: &[SocketAddr]) -> String {
     let quoted: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
     format!("[{}]", quoted.join(", "))

@@ -25,7 +25,7 @@ pub trait Transport: Send + Sync + 'static {
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.
     Exact,
-    /// The model's own prediction, from a redundant copy of the request.
+    /// The model's own prediction as well, from a redundant copy of the request.
     Hedged,
     /// A cheaper model's prediction.
     Backup,

@@ -252,7 +252,12 @@ impl<I, O> Coded<I, O> {
             && parity.iter().any(Option::is_some)
         {
             let slot = u8::try_from(self.sealed % self.config.k as u64).unwrap_or_default();
-            core.push(Action::Compare(Comparison::Audit { slot: Slot(slot), predictions, parity }));
+            core.push(Action::Compare(Comparison::Audit {
+                class: id.class(),
+                slot: Slot(slot),
+                predictions,
+                parity,
+            }));
         }
     }
 
@@ -327,7 +332,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let answered = Answered { query, input: Arc::clone(&member.input), prediction: Arc::clone(output) };
         if let Some(reconstruction) = member.reconstruction.take() {
             let truth = Arc::clone(output);
-            core.push(Action::Compare(Comparison::LateTruth { reconstruction, truth }));
+            core.push(Action::Compare(Comparison::LateTruth { class: query.class(), reconstruction, truth }));
         }
         self.keys.remember(key, answered);
         self.advance(core, id);

@@ -1,0 +1,136 @@
+//! Coded redundancy as configured: its code compared with those that the parity models were trained for.
+
+use parapet_encoder::{Code, CodeSpec, build_encoder};
+use parapet_frontend_core::{CodedConfig, PoolId};
+use parapet_open_inference::Datatype;
+
+use super::settings::{Coded, Parity};
+use super::{Deployed, RedundantPool, resolve_delay, takes_the_place_of};
+use crate::config::ConfigError;
+use crate::config::resolve::{At, resolve_pool, resolve_version};
+
+/// Kinds of query (numbers of samples) that have groups of their own.
+const MAX_KEYS: usize = 64;
+
+/// The strategy's settings, the code, and the parity pools, the first of which will be `first_parity`.
+pub(super) fn resolve(
+    at: &At<'_>,
+    deployed: &Deployed<'_>,
+    coded: &Coded,
+    first_parity: PoolId,
+) -> Result<(CodedConfig, CodeSpec, Vec<RedundantPool>), ConfigError> {
+    let [input] = deployed.entry.inputs.as_slice() else {
+        return Err(at.field("kind", "coding needs a model with one input", "use kind = \"none\""));
+    };
+    let [output] = deployed.entry.outputs.as_slice() else {
+        return Err(at.field("kind", "coding needs a model with one output", "use kind = \"none\""));
+    };
+    if input.datatype != Datatype::Fp32 || output.datatype != Datatype::Fp32 {
+        return Err(at.field("kind", "coding needs FP32 input and output", "use kind = \"none\""));
+    }
+    if coded.parity.len() != coded.r {
+        return Err(at.field(
+            "parity",
+            format!("{} parity pools for r = {}", coded.parity.len(), coded.r),
+            "give one [[models.strategy.parity]] table for each of the r rows",
+        ));
+    }
+    let asked = CodeSpec { encoder: coded.encoder, k: coded.k, r: coded.r, generator: None };
+    let mut parity = Vec::with_capacity(coded.r);
+    let mut spec = asked.clone();
+    for (row, pool) in coded.parity.iter().enumerate() {
+        let at = at.inside(&format!("parity[{row}]"));
+        let (resolved, trained) = resolve_parity(&at, deployed, &asked, row, pool)?;
+        if row > 0 && codes_differ(&spec, &trained) {
+            return Err(at.field("model", "another generator than row 0's", "train all rows with one code"));
+        }
+        spec = trained;
+        parity.push(resolved);
+    }
+    build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
+        path: at.path.to_owned(),
+        field: at.prefix.clone(),
+        source: Box::new(source),
+    })?;
+    at.share("redundant_share", coded.redundant_share)?;
+    at.positive("flush_after_ms", coded.flush_after)?;
+    at.positive("parity_timeout_ms", coded.parity_timeout)?;
+    let config = CodedConfig {
+        k: spec.k,
+        r: spec.r,
+        first_parity,
+        hold_back: resolve_delay(at, "hold_back", &coded.hold_back, 0.97)?,
+        flush_after: coded.flush_after,
+        late_truth_wait: coded.late_truth_wait,
+        parity_timeout: coded.parity_timeout,
+        redundant_share: coded.redundant_share,
+        redundant_burst: coded.redundant_burst,
+        shed_above: coded.shed_above.unwrap_or(deployed.slots()),
+        audit_every: coded.audit_every,
+        max_keys: MAX_KEYS,
+    };
+    Ok((config, spec, parity))
+}
+
+fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {
+    match (Code::try_from(a), Code::try_from(b)) {
+        (Ok(a), Ok(b)) => a != b,
+        _ => true,
+    }
+}
+
+/// The parity pool of `row`, and the code its model was trained for: the one asked for, with its generator.
+fn resolve_parity(
+    at: &At<'_>,
+    deployed: &Deployed<'_>,
+    asked: &CodeSpec,
+    row: usize,
+    pool: &Parity,
+) -> Result<(RedundantPool, CodeSpec), ConfigError> {
+    let entry = deployed.repository.load(&pool.model).map_err(|source| at.repository("model", source))?;
+    let version = resolve_version(at, &entry, pool.version)?;
+    let deployed = deployed.entry;
+    let toml = entry.toml_file();
+    let Some(code) = entry.code.clone() else {
+        return Err(at.field(
+            "model",
+            format!("{:?} is no parity model ({} has no [code])", entry.name, toml.display()),
+            "name a parity model",
+        ));
+    };
+    let differs = |what: &str, asked: String, trained: String| {
+        at.field(
+            "model",
+            format!("{what} = {asked} here, and code.{what} = {trained} in {}", toml.display()),
+            format!("set {what} = {trained}, or name a parity model trained for {asked}"),
+        )
+    };
+    if code.deployed != deployed.name {
+        return Err(differs("deployed", deployed.name.clone(), code.deployed));
+    }
+    if code.row != row {
+        return Err(differs("row", row.to_string(), code.row.to_string()));
+    }
+    if code.spec.encoder != asked.encoder {
+        return Err(differs(
+            "encoder",
+            format!("\"{}\"", asked.encoder),
+            format!("\"{}\"", code.spec.encoder),
+        ));
+    }
+    if code.spec.k != asked.k {
+        return Err(differs("k", asked.k.to_string(), code.spec.k.to_string()));
+    }
+    if code.spec.r != asked.r {
+        return Err(differs("r", asked.r.to_string(), code.spec.r.to_string()));
+    }
+    if !takes_the_place_of(&entry, deployed) {
+        return Err(at.field(
+            "model",
+            format!("inputs or outputs of {} have other shapes than the deployed model's", toml.display()),
+            "name a parity model of this deployed model",
+        ));
+    }
+    let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?;
+    Ok((RedundantPool { label: format!("parity{row}"), entry, version, pool }, code.spec))
+}
