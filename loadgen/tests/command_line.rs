@@ -128,6 +128,71 @@ async fn every_request_is_accounted_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn objectives_set_the_exit_code() {
+    let (setting, _) = Setting::new(|_, _| Act::WrongReconstruction).await;
+    let met = setting
+        .run(&[
+            "--requests",
+            "30",
+            "--slo",
+            "p50=10s",
+            "--slo",
+            "failed=0%",
+            "--html",
+            "run.html",
+            "--hlog",
+            "run.hlog",
+        ])
+        .await;
+    assert_eq!(met.status.code(), Some(0), "{}", text(&met.stderr));
+    assert!(std::fs::read_to_string(setting.path("run.html")).unwrap().ends_with("</html>\n"));
+    let log = std::fs::read_to_string(setting.path("run.hlog")).unwrap();
+    assert!(log.starts_with("#[Histogram log format version 1.3]"), "{log}");
+    let missed = setting.run(&["--requests", "30", "--slo", "failed=0%", "--slo", "accuracy=50%"]).await;
+    assert_eq!(missed.status.code(), Some(1));
+    assert!(text(&missed.stderr).contains("objective accuracy 50 % missed: 0 %"), "{}", text(&missed.stderr));
+    let refused = setting.run(&["--slo", "p99=fast"]).await;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("\"fast\" is no time"), "{}", text(&refused.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn reports_can_be_compared() {
+    let (setting, _) = Setting::new(|_, _| Act::Exact).await;
+    setting.run(&["--requests", "40"]).await;
+    setting.run(&["--requests", "50", "--seed", "2", "--json", "other.json"]).await;
+    let write = |name: &str, contents: &str| std::fs::write(setting.path(name), contents).unwrap();
+    write("text.json", "nothing");
+    write("alien.json", "{\"schema\": \"alien/1\"}");
+    write("empty.json", "{\"schema\": \"parapet-loadgen/run/1\"}");
+    let diff = async |second: &str| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+        command
+            .current_dir(setting.folder.path())
+            .args(["diff", "report.json", second])
+            .output()
+            .await
+            .unwrap()
+    };
+    let output = diff("other.json").await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for expected in ["note: setting seed differs: 1 and 2", "p99.9, ms", "accuracy, %", "overlap"] {
+        assert!(text(&output.stdout).contains(expected), "{expected}: {}", text(&output.stdout));
+    }
+    for (file, message) in [
+        ("text.json", "text.json: is no report"),
+        ("alien.json", "alien.json: has the schema alien/1, which is not known"),
+        ("empty.json", "empty.json: is no report (missing field"),
+        ("nowhere.json", "nowhere.json: cannot read it"),
+    ] {
+        let output = diff(file).await;
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(message) && stderr.lines().count() == 1, "{stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn tensors_travel_as_json_as_well() {
     let (setting, _) = Setting::new(|_, request| {
         assert!(!request.wants_binary("scores"));

@@ -10,6 +10,7 @@ use parapet_loadgen::compare::{
     AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, OrderInterval, SCHEMA, WarningKind,
     analyse, samples_needed,
 };
+use parapet_loadgen::report::{Diff, diff, read_report};
 use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -149,6 +150,28 @@ fn a_report_survives_its_json() {
     assert_eq!(read.schema, SCHEMA);
     assert_eq!(serde_json::to_string(&read).unwrap(), text);
     assert!(text.len() < 200_000, "{} bytes", text.len());
+}
+
+#[test]
+fn a_difference_says_whether_intervals_overlap() {
+    let (one, better) =
+        (figures(&small()), figures(&comparison(&KINDS, Size { seed: 9, block_s: 4.0, ..Size::default() })));
+    let read = |report: &CompareReport| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
+    let within = |diff: &Diff, figure: &str| {
+        let (_, changes) = &diff.parts[1];
+        changes.iter().find(|change| change.figure == figure).unwrap().within
+    };
+    let same = diff(&read(&one), &read(&one), "b").unwrap();
+    assert!(same.notes.is_empty() && within(&same, "p50, ms") == Some(true));
+    let mut slow = comparison(&KINDS, Size { block_s: 4.0, ..Size::default() });
+    let records = slow.strategies[1].blocks.iter_mut().flat_map(|block| &mut block.recording.records);
+    records.for_each(|record| record.done_us = record.done_us.map(|done| done + 5_000));
+    slow.strategies[3].name = "doubled".to_owned();
+    let slower = diff(&read(&one), &read(&figures(&slow)), "b").unwrap();
+    assert_eq!((within(&slower, "p50, ms"), within(&slower, "accuracy, %")), (Some(false), Some(true)));
+    let text = slower.to_string();
+    assert!(text.contains("replicated is in the first report alone") && text.contains("apart"), "{text}");
+    assert!(diff(&read(&one), &read(&better), "b").unwrap().notes[0].starts_with("setting seed differs"));
 }
 
 #[test]

@@ -32,7 +32,12 @@ impl CompareReport {
                 }
             }
         };
-        format!("{result}; {}.", self.price(best))
+        let quotable = |strategy: &StrategyReport| {
+            strategy.confidence.get("p99_9").is_some_and(|confidence| confidence.quotable)
+        };
+        let sure = quotable(best) && self.strategy(base).is_some_and(quotable);
+        let doubt = if sure { "" } else { "Too few requests to be quoted: " };
+        format!("{doubt}{result}; {}.", self.price(best))
     }
 
     fn price(&self, strategy: &StrategyReport) -> String {

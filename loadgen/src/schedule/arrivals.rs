@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use rand::Rng;
 use rand_distr::Exp1;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How requests are spread over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.

@@ -1,8 +1,9 @@
 //! `parapet-loadgen`: measures a prediction server under an open-loop load.
 //!
-//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
+//! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be used or the target does not answer, 130 ended
 //! by Ctrl-C with a partial report.
 
+mod diff;
 mod display;
 mod run;
 mod simulate;
@@ -25,12 +26,15 @@ enum Command {
     Run(Box<run::Args>),
     /// Simulate a cluster under several strategies in virtual time
     Simulate(Box<simulate::Args>),
+    /// Show what changed from one report to another
+    Diff(diff::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Diff(args) => diff::run(&args),
     };
     match result {
         Ok(code) => code,

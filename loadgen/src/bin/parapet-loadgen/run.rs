@@ -5,13 +5,13 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, RunReport, Settings, Text};
+use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text};
 use parapet_loadgen::run::{Plan, Progress, Recording, Stop, ThreadPacer};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
 use parapet_loadgen::target::{HttpTransport, TargetUrl};
@@ -79,6 +79,15 @@ pub(crate) struct Args {
     /// Write the latency distribution in HdrHistogram's text form
     #[arg(long)]
     hgrm: Option<PathBuf>,
+    /// Write the latency of each second as an HdrHistogram interval log
+    #[arg(long)]
+    hlog: Option<PathBuf>,
+    /// Write the report with plots as one HTML file
+    #[arg(long)]
+    html: Option<PathBuf>,
+    /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%, accuracy=85% (repeatable)
+    #[arg(long)]
+    slo: Vec<Slo>,
 }
 
 /// An error with its exit code.
@@ -99,17 +108,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .context("cannot start the runtime")
         .map_err(failed)?;
     allow_many_connections();
-    let (report, recording) = runtime.block_on(async {
+    let (report, recording, started) = runtime.block_on(async {
         let (plan, transport) = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
+        let started = SystemTime::now();
         let recording = drive(&plan, transport).await.map_err(failed)?;
-        Ok((report::summarise(settings(args), &recording), recording))
+        Ok((report::summarise(settings(args), &recording), recording, started))
     })?;
     // Whichever of the two fails, the other has its figures: a run can be long.
-    let written = write_files(args, &report, &recording);
+    let written = write_files(args, &report, &recording, started);
     let shown = write!(std::io::stdout(), "{}", Text(&report));
     written.map_err(failed)?;
     shown.context("cannot write the summary to standard output").map_err(failed)?;
-    Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    let breaches = report::check(&args.slo, SloFigures::from(&report));
+    breaches.iter().for_each(|breach| eprintln!("parapet-loadgen: {breach}"));
+    Ok(match (report.partial, breaches.is_empty()) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, false) => ExitCode::from(FAILED),
+        (false, true) => ExitCode::SUCCESS,
+    })
 }
 
 /// Checks all that was given, and the target last.
@@ -119,7 +135,7 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
         args.deadline_ms != Some(0),
         "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
     );
-    for path in [&args.json, &args.csv, &args.hgrm].into_iter().flatten() {
+    for path in [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
     let schedule = Schedule::plan(args.arrivals, args.rate, length(args)?, args.seed)?;
@@ -197,7 +213,12 @@ fn settings(args: &Args) -> Settings {
     }
 }
 
-fn write_files(args: &Args, report: &RunReport, recording: &Recording) -> anyhow::Result<()> {
+fn write_files(
+    args: &Args,
+    report: &RunReport,
+    recording: &Recording,
+    started: SystemTime,
+) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         write_file(path, |out| {
             serde_json::to_writer_pretty(&mut *out, report)?;
@@ -209,6 +230,12 @@ fn write_files(args: &Args, report: &RunReport, recording: &Recording) -> anyhow
     }
     if let Some(path) = &args.hgrm {
         write_file(path, |out| report::write_hgrm(out, &report::latency_histogram(&recording.records)))?;
+    }
+    if let Some(path) = &args.hlog {
+        write_file(path, |out| report::write_hlog(out, recording, started))?;
+    }
+    if let Some(path) = &args.html {
+        write_file(path, |out| out.write_all(report::run_page(report, recording).as_bytes()))?;
     }
     Ok(())
 }
