@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use parapet_loadgen::compare::CompareReport;
 use parapet_loadgen::simulate::{SCHEMA, SimulationReport};
 use tempfile::TempDir;
 
@@ -46,7 +47,7 @@ fn report(path: &Path) -> SimulationReport {
 #[test]
 fn strategies_are_compared_in_every_form() {
     let folder = TempDir::new().unwrap();
-    let files = ["--json", "report.json", "--html", "report.html"];
+    let files = ["--json", "report.json", "--html", "report.html", "--compare-json", "compare.json"];
     let asked = ["--strategy", "coded,hedge,equal_resources", "--queries", "20000"];
     let output = run(folder.path(), &[files.as_slice(), &asked].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -64,6 +65,8 @@ fn strategies_are_compared_in_every_form() {
     let all = report.strategies[0].simulated.latency.all.unwrap();
     assert!((coded.latency.p99 / all.p99 - 1.0).abs() < 0.002 && coded.latency.count == all.count);
     assert!(coded.gap_ratio.unwrap().value > 1.5);
+    let alone = std::fs::read(folder.path().join("compare.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<CompareReport>(&alone).unwrap(), comparison);
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("equal_resources"));
 }
@@ -84,6 +87,19 @@ fn a_file_says_what_flags_do_not() {
     assert_eq!(report.strategies[0].instances, 16);
     let p50 = report.strategies[1].simulated.latency.all.unwrap().p50;
     assert!((p50 - 10.5).abs() < 0.02, "{p50}");
+}
+
+#[test]
+fn the_readme_s_experiment_runs() {
+    let readme = include_str!("../README.md");
+    let example = readme.lines().skip_while(|line| !line.contains("# experiment.toml"));
+    let example: Vec<&str> = example.take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("experiment.toml"), example.join("\n")).unwrap();
+    let arguments = ["--experiment", "experiment.toml", "--queries", "2000"];
+    let output = command(folder.path(), &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("coded:k=3"));
 }
 
 #[test]
@@ -109,7 +125,7 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--faults", "nowhere.toml"], "cannot read"),
         (&["--baseline", "none"], "baseline \"none\" is not among"),
         (&["--json", "missing/report.json"], "its folder does not exist"),
-        (&["--html", "report.html", "--queries", "5000000"], "leave it out"),
+        (&["--html", "report.html", "--queries", "5000000"], "leave them out"),
         (&["--service-time", "constant:-1"], "service_time.ms: -1"),
         (&["--straggle", "1.5:1:2"], "straggle.probability: 1.5"),
         (&["--straggle", "0.5:-1:2"], "straggle: -1 to 2 ms"),

@@ -56,7 +56,7 @@ pub(super) fn to_nanos(time: Duration) -> u64 {
 
 /// What a request takes beside an instance's own time: sockets, codecs, wake-ups of threads, on each way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Network {
     /// From the client to the frontend and back, in all. It shifts latencies; it does not change the order of arrivals.
     pub client: Delay,

@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// Write the report as JSON
     #[arg(long)]
     pub(super) json: Option<PathBuf>,
+    /// Write the comparison of the strategies as JSON, as real comparisons have it
+    #[arg(long)]
+    pub(super) compare_json: Option<PathBuf>,
     /// Write the comparison of the strategies with plots as one HTML file
     #[arg(long)]
     pub(super) html: Option<PathBuf>,

@@ -4,6 +4,7 @@ mod args;
 mod watch;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, ensure};
@@ -14,6 +15,7 @@ use parapet_loadgen::simulate::{
     MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, SimulationText, Simulator,
     StrategyFigures, comparison,
 };
+use serde::Serialize;
 
 pub(crate) use self::args::Args;
 use self::watch::Watch;
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
 
 /// Checks all that was given.
 fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)>)> {
-    for path in [&args.json, &args.html].into_iter().flatten() {
+    for path in [&args.json, &args.compare_json, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
     let setup = args.setup()?;
@@ -53,9 +55,9 @@ fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)
     let all = setup.queries.saturating_mul(simulations.len() as u64);
     let keep_records = all <= MAX_RECORDS && simulations.len() > 1;
     ensure!(
-        args.html.is_none() || keep_records,
-        "--html compares at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
-         for; leave it out, or change --strategy or --queries",
+        (args.html.is_none() && args.compare_json.is_none()) || keep_records,
+        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
+         for; leave them out, or change --strategy or --queries",
         simulations.len()
     );
     if let Some(baseline) = &args.baseline
@@ -101,13 +103,20 @@ fn compare(args: &Args, setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Op
 
 fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
-        write_file(path, |out| {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)
-        })?;
+        write_json(path, report)?;
+    }
+    if let (Some(path), Some(comparison)) = (&args.compare_json, &report.comparison) {
+        write_json(path, comparison)?;
     }
     if let (Some(path), Some(comparison)) = (&args.html, &report.comparison) {
         write_file(path, |out| out.write_all(compare_page(comparison).as_bytes()))?;
     }
     Ok(())
+}
+
+fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
+    write_file(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, report)?;
+        writeln!(out)
+    })
 }
