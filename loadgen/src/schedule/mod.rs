@@ -1,7 +1,7 @@
 //! Planned send times, made before the run from a seed.
 //!
 //! Planned in advance, so that neither the server nor the generator's own delays can shift the load, and so that several
-//! systems can be measured on the very same arrivals.
+//! systems can be measured on the very same arrivals. [`endless`] makes the same times one by one.
 
 mod arrivals;
 
@@ -43,6 +43,25 @@ pub enum ScheduleError {
     },
 }
 
+/// Endless ascending send times in microseconds: those of [`Schedule::plan`] for the same arguments, without a bound.
+///
+/// # Errors
+/// [`ScheduleError::Rate`] when `rate` is not positive and finite.
+pub fn endless(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator<Item = u64>, ScheduleError> {
+    Ok(times_s(arrivals, rate, seed)?.map(microseconds))
+}
+
+fn times_s(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator<Item = f64>, ScheduleError> {
+    if !(rate.is_finite() && rate > 0.0) {
+        return Err(ScheduleError::Rate(rate));
+    }
+    Ok(arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed)))
+}
+
+fn microseconds(seconds: f64) -> u64 {
+    (seconds * 1e6).round() as u64
+}
+
 /// Planned send times, ascending.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
@@ -55,9 +74,7 @@ impl Schedule {
     /// # Errors
     /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes too many requests.
     pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> Result<Self, ScheduleError> {
-        if !(rate.is_finite() && rate > 0.0) {
-            return Err(ScheduleError::Rate(rate));
-        }
+        let times = times_s(arrivals, rate, seed)?;
         let (end_s, most) = match length {
             Length::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
             Length::Requests(requests) => (f64::INFINITY, requests),
@@ -68,9 +85,7 @@ impl Schedule {
         if most > MAX_REQUESTS && end_s * rate > MAX_REQUESTS as f64 {
             return Err(ScheduleError::TooLong { rate });
         }
-        let times = arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed));
-        let planned_us: Vec<u64> =
-            times.take_while(|&at| at < end_s).take(most).map(|at| (at * 1e6).round() as u64).collect();
+        let planned_us: Vec<u64> = times.take_while(|&at| at < end_s).take(most).map(microseconds).collect();
         let too_late = planned_us.last().is_some_and(|&last| last > u64::MAX / 4);
         if planned_us.len() > MAX_REQUESTS || too_late {
             return Err(ScheduleError::TooLong { rate });
@@ -111,6 +126,8 @@ mod tests {
                 let schedule = Schedule::plan(arrivals, rate, length, seed).unwrap();
                 prop_assert_eq!(&schedule, &Schedule::plan(arrivals, rate, length, seed).unwrap());
                 prop_assert!(schedule.planned_us().is_sorted());
+                let endless = endless(arrivals, rate, seed).unwrap().take(10_000);
+                prop_assert!(endless.eq(schedule.planned_us().iter().copied()));
                 // The mean of 10,000 exponential gaps lies within 5 % of theirs but once in 1.7 million (5 sigma).
                 let measured = 1e6 * 9_999.0 / (schedule.planned_us()[9_999] - schedule.planned_us()[0]) as f64;
                 prop_assert!((measured / rate - 1.0).abs() < 0.05, "{} against {}", measured, rate);
