@@ -19,7 +19,7 @@ pub enum ExperimentError {
     #[error("unknown strategy {0:?}; choose among {names}", names = StrategyKind::names())]
     UnknownStrategy(String),
     /// A strategy's parameter that it does not have, or that is no number.
-    #[error("strategy {spec:?}: {part:?} is no parameter; write it as, say, coded:k=3:r=1")]
+    #[error("strategy {spec:?}: {part:?} is no parameter; write it as, say, coded:k=3:r=1:flush_ms=6")]
     Parameter {
         /// The strategy as it was written.
         spec: String,

@@ -145,7 +145,8 @@ impl fmt::Display for StrategySpec {
 }
 
 impl StrategySpec {
-    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true`; what is not there is as in `defaults`.
+    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`); what is not
+    /// there is as in `defaults`.
     ///
     /// # Errors
     /// When there is no such strategy or parameter, or a number cannot be.
@@ -163,6 +164,17 @@ impl StrategySpec {
                 "r" => settings.r = value.parse().map_err(|_| wrong())?,
                 "eager" => settings.eager = value.parse().map_err(|_| wrong())?,
                 "copies" => settings.copies = value.parse().map_err(|_| wrong())?,
+                "flush_ms" => settings.flush_after = millis(value).ok_or_else(wrong)?,
+                "hold_back_ms" => {
+                    settings.hold_back = HoldBackPolicy::Fixed(millis(value).ok_or_else(wrong)?);
+                }
+                "hold_back" => {
+                    let given: f64 = value.parse().map_err(|_| wrong())?;
+                    match &mut settings.hold_back {
+                        HoldBackPolicy::Learned { percentile, .. } => *percentile = given,
+                        HoldBackPolicy::Fixed(_) => return Err(wrong()),
+                    }
+                }
                 _ => return Err(wrong()),
             }
         }
@@ -253,6 +265,10 @@ impl StrategySettings {
             max_keys: 64,
         }
     }
+}
+
+fn millis(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse::<f64>().ok()? / 1e3).ok()
 }
 
 const LATE_TRUTH_WAIT: Duration = Duration::from_secs(2);

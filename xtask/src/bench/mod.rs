@@ -1,4 +1,5 @@
 //! Benchmarks of the whole: timed by hand, never in a test.
 
+pub(crate) mod fidelity;
 pub(crate) mod serving;
 pub(crate) mod tail;
