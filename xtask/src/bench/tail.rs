@@ -36,10 +36,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The experiment itself with some of its strategies.
-    pub(super) fn only(requests: usize, seed: u64, strategies: &[&str]) -> Self {
+    /// One variant with some of its strategies.
+    pub(super) fn only(variant: &str, requests: usize, seed: u64, strategies: &[&str]) -> Self {
         let strategies = strategies.iter().map(|&name| name.to_owned()).collect();
-        Self { all: false, only: None, requests, seed, strategies }
+        Self { all: false, only: Some(variant.to_owned()), requests, seed, strategies }
     }
 }
 
