@@ -8,6 +8,7 @@ mod diff;
 mod display;
 mod run;
 mod simulate;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ enum Command {
     Compare(Box<compare::Args>),
     /// Simulate a cluster under several strategies in virtual time
     Simulate(Box<simulate::Args>),
+    /// Simulate many points of rate, k, r and stragglers, and tell where each strategy wins
+    Sweep(Box<sweep::Args>),
     /// Show what changed from one report to another
     Diff(diff::Args),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Diff(args) => diff::run(&args),
     };
     match done {

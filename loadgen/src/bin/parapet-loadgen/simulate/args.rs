@@ -25,7 +25,7 @@ pub(crate) struct Args {
     instances: Option<usize>,
     /// Instances on top for redundancy; every strategy but none has them [default: 0]
     #[arg(long)]
-    redundant_instances: Option<usize>,
+    pub(crate) redundant_instances: Option<usize>,
     /// Requests that the frontend gives an instance at a time [default: 1]
     #[arg(long)]
     slots: Option<u32>,
@@ -79,16 +79,16 @@ pub(crate) struct Args {
     r: Option<usize>,
     /// Write the report as JSON
     #[arg(long)]
-    pub(super) json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
     /// Write the comparison of the strategies as JSON, as real comparisons have it
     #[arg(long)]
-    pub(super) compare_json: Option<PathBuf>,
+    pub(crate) compare_json: Option<PathBuf>,
     /// Write the comparison of the strategies with plots as one HTML file
     #[arg(long)]
-    pub(super) html: Option<PathBuf>,
+    pub(crate) html: Option<PathBuf>,
     /// Strategy that the others are compared with [default: equal_resources, or the first]
     #[arg(long)]
-    pub(super) baseline: Option<String>,
+    pub(crate) baseline: Option<String>,
 }
 
 fn parse_crashes(text: &str) -> Result<Crashes, parapet_loadgen::experiment::ExperimentError> {
@@ -111,7 +111,7 @@ fn parse_delay(text: &str) -> anyhow::Result<Delay> {
 
 impl Args {
     /// The experiment of the file, with what flags say in place of what it says.
-    pub(super) fn setup(&self) -> anyhow::Result<Setup> {
+    pub(crate) fn setup(&self) -> anyhow::Result<Setup> {
         let mut setup = self.experiment.as_deref().map_or_else(|| Ok(Setup::default()), read)?;
         if !self.strategy.is_empty() {
             setup.strategies.clone_from(&self.strategy);

@@ -18,11 +18,11 @@ use parapet_loadgen::simulate::{
 use serde::Serialize;
 
 pub(crate) use self::args::Args;
-use self::watch::Watch;
+pub(crate) use self::watch::Watch;
 use crate::run::{BAD_INPUT, Error, INTERRUPTED, check_writable, failed, write_file};
 
 /// What of a baseline is preferred: the same machines without redundancy.
-const USUAL_BASELINE: &str = "equal_resources";
+pub(crate) const USUAL_BASELINE: &str = "equal_resources";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (setup, simulations) = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;

@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}";
 
 /// Shows progress each second: a bar on a terminal, a line elsewhere.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     stopped: Arc<AtomicBool>,
     bar: ProgressBar,
     shown: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program.
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopped);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -46,12 +46,12 @@ impl Watch {
         Ok(Self { stopped, bar: ProgressBar::hidden(), shown: Instant::now() })
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
     /// The simulation of a strategy begins.
-    pub(super) fn begin(&mut self, strategy: &str, queries: u64) {
+    pub(crate) fn begin(&mut self, strategy: &str, queries: u64) {
         self.end();
         self.bar = ProgressBar::new(queries).with_prefix(strategy.to_owned());
         let style = ProgressStyle::with_template(TEMPLATE);
@@ -59,7 +59,7 @@ impl Watch {
     }
 
     /// Shows how far it is, and says whether to go on.
-    pub(super) fn look(&mut self, progress: &Progress) -> ControlFlow<()> {
+    pub(crate) fn look(&mut self, progress: &Progress) -> ControlFlow<()> {
         if self.shown.elapsed() >= PERIOD {
             self.shown = Instant::now();
             let Progress { planned, sent, elapsed_s, p99_ms } = *progress;
@@ -76,7 +76,7 @@ impl Watch {
         if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }
 }
