@@ -226,6 +226,10 @@ async fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--rate", "0"], "rate 0 is not a positive number"),
         (&["--rate", "-3"], "rate -3 is not"),
         (&["--rate", "NaN"], "rate NaN is not"),
+        (
+            &["--arrivals", "bursts", "--rate", "0.0001"],
+            "at 0.0001 requests/s, bursts:5:200:800 has next to no",
+        ),
         (&["--duration", "0"], "the run is empty"),
         (&["--duration", "-1"], "duration -1 is no time"),
         (&["--requests", "0"], "the run is empty"),

@@ -4,8 +4,10 @@
 //! systems can be measured on the very same arrivals.
 
 mod arrivals;
+mod bursts;
 
 pub use arrivals::{Arrivals, UnknownArrivals};
+pub use bursts::Bursts;
 
 use std::time::Duration;
 
@@ -30,6 +32,16 @@ pub enum ScheduleError {
     /// The rate is no positive number.
     #[error("rate {0} is not a positive number of requests/s; give --rate as, say, 270")]
     Rate(f64),
+    /// Bursts so short that the gaps between requests hide them.
+    #[error(
+        "at {rate} requests/s, {bursts} has next to no requests in a burst; raise --rate, or use --arrivals poisson"
+    )]
+    Bursts {
+        /// Requests/s asked for.
+        rate: f64,
+        /// The bursts.
+        bursts: Bursts,
+    },
     /// The run would have no request.
     #[error("the run is empty; give a positive --duration (seconds) or --requests (a count)")]
     Empty,
@@ -41,6 +53,22 @@ pub enum ScheduleError {
         /// Requests/s asked for.
         rate: f64,
     },
+}
+
+fn times_s(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator<Item = f64>, ScheduleError> {
+    if !(rate.is_finite() && rate > 0.0) {
+        return Err(ScheduleError::Rate(rate));
+    }
+    if let Arrivals::Bursts(bursts) = arrivals
+        && !bursts.show_at(rate)
+    {
+        return Err(ScheduleError::Bursts { rate, bursts });
+    }
+    Ok(arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed)))
+}
+
+fn microseconds(seconds: f64) -> u64 {
+    (seconds * 1e6).round() as u64
 }
 
 /// Planned send times, ascending.
@@ -55,9 +83,7 @@ impl Schedule {
     /// # Errors
     /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes too many requests.
     pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> Result<Self, ScheduleError> {
-        if !(rate.is_finite() && rate > 0.0) {
-            return Err(ScheduleError::Rate(rate));
-        }
+        let times = times_s(arrivals, rate, seed)?;
         let (end_s, most) = match length {
             Length::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
             Length::Requests(requests) => (f64::INFINITY, requests),
@@ -68,9 +94,7 @@ impl Schedule {
         if most > MAX_REQUESTS && end_s * rate > MAX_REQUESTS as f64 {
             return Err(ScheduleError::TooLong { rate });
         }
-        let times = arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed));
-        let planned_us: Vec<u64> =
-            times.take_while(|&at| at < end_s).take(most).map(|at| (at * 1e6).round() as u64).collect();
+        let planned_us: Vec<u64> = times.take_while(|&at| at < end_s).take(most).map(microseconds).collect();
         let too_late = planned_us.last().is_some_and(|&last| last > u64::MAX / 4);
         if planned_us.len() > MAX_REQUESTS || too_late {
             return Err(ScheduleError::TooLong { rate });
@@ -150,5 +174,7 @@ mod tests {
         assert!(matches!(plan(1e6, Length::Duration(HOUR)), Err(ScheduleError::TooLong { .. })));
         assert!(matches!(plan(1.0, Length::Requests(MAX_REQUESTS + 1)), Err(ScheduleError::TooLong { .. })));
         assert!(matches!(plan(1e-300, Length::Requests(9)), Err(ScheduleError::TooLong { .. })));
+        let rare = Schedule::plan(Arrivals::Bursts(Bursts::default()), 1e-9, Length::Requests(9), 1);
+        assert!(matches!(rare, Err(ScheduleError::Bursts { .. })));
     }
 }

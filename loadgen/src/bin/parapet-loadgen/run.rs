@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Mean requests/s
     #[arg(long, allow_negative_numbers = true)]
     rate: f64,
-    /// How requests are spread over time: constant or poisson
+    /// How requests are spread over time: constant, poisson, bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS
     #[arg(long, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,
     /// Seconds to send for [default: 10]
