@@ -50,8 +50,10 @@ impl Setting {
         ];
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
         command.current_dir(self.folder.path()).arg("run").args(changes);
+        let unwanted =
+            |name: &str| changes.contains(&name) || (name == "--rate" && changes.contains(&"--trace"));
         for (name, value) in usual {
-            if !changes.contains(&name) {
+            if !unwanted(name) {
                 command.args([name, value]);
             }
         }
@@ -192,6 +194,31 @@ async fn tensors_travel_as_json_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_trace_says_when() {
+    let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
+    let times: Vec<String> = (0..30).map(|i| format!("{},x", f64::from(i) / 10.0)).collect();
+    std::fs::write(setting.path("trace.csv"), format!("time,user\n{}\n", times.join("\n"))).unwrap();
+    let output = setting.run(&["--trace", "trace.csv", "--trace-scale", "20", "--requests", "21"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(requests.load(Ordering::SeqCst), 21);
+    let settings = setting.report().settings;
+    let trace = settings.trace.unwrap();
+    assert_eq!((trace.file.as_str(), trace.times, trace.scale), ("trace.csv", 30, 20.0));
+    assert_eq!((trace.sha256.len(), settings.arrivals), (64, None));
+    assert!((settings.rate - 210.0).abs() < 1e-6, "{}", settings.rate);
+    let csv = std::fs::read_to_string(setting.path("requests.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 22);
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("trace trace.csv (30 times, SHA-256") && shown.contains("at 20 times its speed"),
+        "{shown}"
+    );
+    let output = setting.run(&["--trace", "trace.csv", "--rate", "5"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_interrupted_run_reports_what_it_has() {
     let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
@@ -222,6 +249,13 @@ async fn bad_input_is_one_line_exit_code_2_and_no_report() {
     write("truncated", b"\0\0\x08\x03\0\0\0\x14\0\0\0\x04\0\0\0\x04aaa");
     write("damaged.gz", b"\x1f\x8b\x08\0\0\0");
     write("few", b"\0\0\x08\x01\0\0\0\x02ab");
+    write("word", b"seconds\n0\nsoon\n");
+    write("negative", b"-0.5\n0\n");
+    write("falling", b"0\n0.2\n0.1\n");
+    write("stamps", b"1700000000\n");
+    write("header", b"seconds\n");
+    write("long", &b"0".repeat(5000));
+    write("cut.gz", b"\x1f\x8b\x08\0\0\0");
     let cases: &[(&[&str], &str)] = &[
         (&["--rate", "0"], "rate 0 is not a positive number"),
         (&["--rate", "-3"], "rate -3 is not"),
@@ -234,6 +268,15 @@ async fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--duration", "-1"], "duration -1 is no time"),
         (&["--requests", "0"], "the run is empty"),
         (&["--timeout-ms", "0"], "timeout 0"),
+        (&["--trace", "word"], "word: line 3: \"soon\" is not a number; write one time a line"),
+        (&["--trace", "negative"], "negative: line 1: -0.5 is negative; count from the start"),
+        (&["--trace", "falling"], "falling: line 3: 0.1 comes after 0.2, which is later; sort the times"),
+        (&["--trace", "stamps"], "stamps: line 1: 1700000000 is 19676 days into the run"),
+        (&["--trace", "header"], "header: holds no times; write one a line"),
+        (&["--trace", "long"], "long: line 1: longer than 4096 bytes; write one time a line"),
+        (&["--trace", "cut.gz"], "cut.gz: line 1: truncated or damaged gzip"),
+        (&["--trace", "nowhere"], "nowhere: cannot read it"),
+        (&["--trace", "few", "--trace-scale", "0"], "trace scale 0 is not a positive number"),
         (&["--images", "small"], "has shape [-1, 1, 4, 4] but the images are [1, 1]"),
         (&["--images", "truncated"], "truncated or damaged"),
         (&["--images", "damaged.gz"], "truncated or damaged gzip"),

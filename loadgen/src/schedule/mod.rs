@@ -5,9 +5,11 @@
 
 mod arrivals;
 mod bursts;
+mod trace;
 
 pub use arrivals::{Arrivals, UnknownArrivals};
 pub use bursts::Bursts;
+pub use trace::{Trace, TraceError};
 
 use std::time::Duration;
 
@@ -103,6 +105,30 @@ impl Schedule {
             return Err(ScheduleError::Empty);
         }
         Ok(Self { planned_us })
+    }
+
+    /// Plans the times of `trace`, all of them or those within `length`.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Empty`] when `length` leaves none.
+    pub fn of_trace(trace: &Trace, length: Option<Length>) -> Result<Self, ScheduleError> {
+        let (end_s, most) = match length {
+            Some(Length::Duration(duration)) => (duration.as_secs_f64(), MAX_REQUESTS),
+            Some(Length::Requests(requests)) => (f64::INFINITY, requests),
+            None => (f64::INFINITY, MAX_REQUESTS),
+        };
+        let times = trace.times_s().iter().copied();
+        let planned_us: Vec<u64> = times.take_while(|&at| at < end_s).take(most).map(microseconds).collect();
+        if planned_us.is_empty() {
+            return Err(ScheduleError::Empty);
+        }
+        Ok(Self { planned_us })
+    }
+
+    /// Requests/s from the start of the run to the last one.
+    pub fn mean_rate(&self) -> f64 {
+        let last_us = self.planned_us.last().copied().unwrap_or_default();
+        self.planned_us.len() as f64 / (last_us.max(1) as f64 / 1e6)
     }
 
     /// Planned times in microseconds from the start of the run, ascending.

@@ -155,9 +155,9 @@ impl Trace {
         }
         let sha256 = Sha256::digest(&raw).iter().map(|byte| format!("{byte:02x}")).collect();
         let times_s = if raw.starts_with(&GZIP_MAGIC) {
-            parse(path, scale, BufReader::new(MultiGzDecoder::new(raw.as_slice())))?
+            parse(path, scale, MAX_REQUESTS, BufReader::new(MultiGzDecoder::new(raw.as_slice())))?
         } else {
-            parse(path, scale, Cursor::new(&raw))?
+            parse(path, scale, MAX_REQUESTS, Cursor::new(&raw))?
         };
         Ok(Self { times_s, sha256 })
     }
@@ -173,8 +173,8 @@ impl Trace {
     }
 }
 
-/// Reads times line by line: neither a line nor all of them can grow without bound, whatever a file unpacks to.
-fn parse(path: &Path, scale: f64, mut lines: impl BufRead) -> Result<Vec<f64>, TraceError> {
+/// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever a file unpacks to.
+fn parse(path: &Path, scale: f64, most: usize, mut lines: impl BufRead) -> Result<Vec<f64>, TraceError> {
     let owned = || path.to_path_buf();
     let mut times_s: Vec<f64> = Vec::new();
     let mut before = 0.0;
@@ -189,8 +189,8 @@ fn parse(path: &Path, scale: f64, mut lines: impl BufRead) -> Result<Vec<f64>, T
         if read as u64 > MAX_LINE_BYTES {
             return Err(TraceError::LongLine { path: owned(), line });
         }
-        // Each line has a byte at least, so empty ones are bounded as well.
-        if line > 2 * MAX_REQUESTS || times_s.len() >= MAX_REQUESTS && !bytes.trim_ascii().is_empty() {
+        // Empty lines are bounded as well.
+        if line > 2 * most || times_s.len() >= most && !bytes.trim_ascii().is_empty() {
             return Err(TraceError::TooMany { path: owned(), line });
         }
         let text = String::from_utf8_lossy(bytes.trim_ascii());
@@ -247,9 +247,11 @@ mod tests {
     #[test]
     fn plain_csv_and_gzip_read_the_same() {
         let expected = [0.0, 0.25, 0.25, 1e1];
-        for contents in
-            ["0\n0.25\n0.25\n10", "\n0\r\n.25\r\n0.25\r\n1e1\r\n\r\n", "time,model\n0,a\n0.25;b\n0.25\tb\n\"10\",c\n"]
-        {
+        for contents in [
+            "0\n0.25\n0.25\n10",
+            "\n0\r\n.25\r\n0.25\r\n1e1\r\n\r\n",
+            "time,model\n0,a\n0.25;b\n0.25\tb\n\"10\",c\n",
+        ] {
             assert_eq!(times(contents), expected, "{contents:?}");
         }
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -285,6 +287,11 @@ mod tests {
             ("", "holds no times"),
         ] {
             assert!(line(contents).contains(expected), "{contents:?}: {}", line(contents));
+        }
+        let many = |contents: &str| parse(Path::new("trace"), 1.0, 2, Cursor::new(contents));
+        assert_eq!(many("0\n1\n\n").unwrap(), [0.0, 1.0]);
+        for contents in ["0\n1\n2\n", "\n\n\n\n\n0\n"] {
+            assert!(matches!(many(contents), Err(TraceError::TooMany { .. })), "{contents:?}");
         }
         assert!(line(&"1".repeat(5000)).contains("line 1: longer than"));
     }

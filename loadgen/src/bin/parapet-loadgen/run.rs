@@ -11,9 +11,9 @@ use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text};
+use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text, TraceSettings};
 use parapet_loadgen::run::{Plan, Progress, Recording, Stop, ThreadPacer};
-use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
+use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{HttpTransport, TargetUrl};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,7 +21,7 @@ use crate::display;
 
 /// How long the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
-const DEFAULT_DURATION_S: f64 = 10.0;
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 pub(crate) const BAD_INPUT: u8 = 2;
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -41,12 +41,18 @@ pub(crate) struct Args {
     #[arg(long)]
     labels: Option<PathBuf>,
     /// Mean requests/s
-    #[arg(long, allow_negative_numbers = true)]
-    rate: f64,
+    #[arg(long, allow_negative_numbers = true, required_unless_present = "trace")]
+    rate: Option<f64>,
     /// How requests are spread over time: constant, poisson, bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS
     #[arg(long, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,
-    /// Seconds to send for [default: 10]
+    /// File of send times, one a line in seconds from the start, plain or .gz, instead of --rate and --arrivals
+    #[arg(long, conflicts_with_all = ["rate", "arrivals"])]
+    trace: Option<PathBuf>,
+    /// How many times as fast as recorded the trace is sent
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, requires = "trace")]
+    trace_scale: f64,
+    /// Seconds to send for [default: 10, or all of the trace]
     #[arg(long, allow_negative_numbers = true, conflicts_with = "requests")]
     duration: Option<f64>,
     /// Requests to send, instead of --duration
@@ -106,9 +112,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .map_err(failed)?;
     allow_many_connections();
     let (report, recording) = runtime.block_on(async {
-        let (plan, transport) = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
+        let prepared = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
+        let Prepared { plan, transport, settings } = prepared;
         let recording = drive(&plan, transport).await.map_err(failed)?;
-        Ok((report::summarise(settings(args), &recording), recording))
+        Ok((report::summarise(settings, &recording), recording))
     })?;
     // Whichever of the two fails, the other has its figures: a run can be long.
     let written = write_files(args, &report, &recording);
@@ -124,8 +131,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     })
 }
 
+/// What a run needs.
+struct Prepared {
+    plan: Plan,
+    transport: HttpTransport,
+    settings: Settings,
+}
+
 /// Checks all that was given, and the target last.
-async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
+async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
     ensure!(args.timeout_ms > 0, "timeout 0 leaves no time for an answer; give a positive --timeout-ms");
     ensure!(
         args.deadline_ms != Some(0),
@@ -134,7 +148,7 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
     for path in [&args.json, &args.csv, &args.hgrm, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let schedule = Schedule::plan(args.arrivals, args.rate, length(args)?, args.seed)?;
+    let (schedule, trace) = schedule(args)?;
     let rows = Rows::load(&args.images, args.labels.as_deref())?;
     let target: TargetUrl = args.target.parse()?;
     let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
@@ -149,15 +163,34 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
         bodies: Arc::new(bodies),
         timeout: Duration::from_millis(args.timeout_ms),
     };
-    Ok((plan, HttpTransport::new(&target, address, &args.model)?))
+    let transport = HttpTransport::new(&target, address, &args.model)?;
+    let settings = settings(args, &plan.schedule, trace);
+    Ok(Prepared { plan, transport, settings })
 }
 
-fn length(args: &Args) -> anyhow::Result<Length> {
-    if let Some(requests) = args.requests {
-        return Ok(Length::Requests(requests));
+fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
+    let length = length(args)?;
+    if let Some(path) = &args.trace {
+        let trace = Trace::load(path, args.trace_scale)?;
+        let settings = TraceSettings {
+            file: path.display().to_string(),
+            sha256: trace.sha256().to_owned(),
+            times: trace.times_s().len(),
+            scale: args.trace_scale,
+        };
+        return Ok((Schedule::of_trace(&trace, length)?, Some(settings)));
     }
-    let seconds = args.duration.unwrap_or(DEFAULT_DURATION_S);
-    Duration::try_from_secs_f64(seconds).map(Length::Duration).map_err(|_| {
+    let rate = args.rate.context("no rate; give --rate in requests/s, or --trace")?;
+    let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
+    Ok((Schedule::plan(args.arrivals, rate, length, args.seed)?, None))
+}
+
+fn length(args: &Args) -> anyhow::Result<Option<Length>> {
+    if let Some(requests) = args.requests {
+        return Ok(Some(Length::Requests(requests)));
+    }
+    let Some(seconds) = args.duration else { return Ok(None) };
+    Duration::try_from_secs_f64(seconds).map(|duration| Some(Length::Duration(duration))).map_err(|_| {
         anyhow!("duration {seconds} is no time; give --duration as a positive number of seconds")
     })
 }
@@ -193,13 +226,14 @@ async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recordin
     }
 }
 
-fn settings(args: &Args) -> Settings {
+fn settings(args: &Args, schedule: &Schedule, trace: Option<TraceSettings>) -> Settings {
     Settings {
         target: args.target.clone(),
         model: args.model.clone(),
         seed: args.seed,
-        arrivals: args.arrivals,
-        rate: args.rate,
+        arrivals: trace.is_none().then_some(args.arrivals),
+        trace,
+        rate: args.rate.unwrap_or_else(|| schedule.mean_rate()),
         timeout_ms: args.timeout_ms,
         encoding: args.encoding,
         allow_approximate: args.allow_approximate,
