@@ -193,6 +193,75 @@ async fn tensors_travel_as_json_as_well() {
     assert_eq!(setting.report().accuracy.unwrap().judged, 30);
 }
 
+/// An array as NumPy writes it.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), data].concat()
+}
+
+fn write_npz(path: &Path, arrays: &[(&str, Vec<u8>)]) {
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    for (name, contents) in arrays {
+        zip.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut zip, contents).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_npz_file_has_images_and_labels() {
+    let (setting, _) = Setting::new(|_, _| Act::Exact).await;
+    let x: Vec<u8> =
+        (0..16).map(|at| if at == 0 { 3.0_f32 / 255.0 } else { 0.5 }).flat_map(f32::to_le_bytes).collect();
+    let [x, x2] = [npy("<f4", "(1, 4, 4)", &x), npy("|u1", "(1, 4, 4)", &[3; 16])];
+    let y = npy("<i8", "(1,)", &3_i64.to_le_bytes());
+    write_npz(&setting.path("one.npz"), &[("x", x.clone()), ("y", y.clone())]);
+    write_npz(&setting.path("two.npz"), &[("x", x.clone()), ("x2", x2), ("y", y)]);
+    write_npz(&setting.path("minus.npz"), &[("x", x), ("y", npy("<i4", "(1,)", &(-1_i32).to_le_bytes()))]);
+    write_npz(&setting.path("nan.npz"), &[("x", npy(">f8", "(1, 1)", &f64::NAN.to_be_bytes()))]);
+    write_npz(&setting.path("short.npz"), &[("x", npy("<f4", "(9, 9)", &[0; 8]))]);
+    std::fs::write(setting.path("damaged.npz"), b"PK\x03\x04 and no more").unwrap();
+    let run = async |changes: &[&str]| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+        command.current_dir(setting.folder.path()).args(["run", "--target", &setting.target]);
+        command.args(["--model", "digits", "--rate", "1000", "--requests", "5", "--json", "report.json"]);
+        command.args(changes).output().await.unwrap()
+    };
+    for (changes, images) in [
+        (&["--images", "one.npz"][..], "one.npz[x]"),
+        (&["--images", "two.npz", "--images-key", "x2", "--labels-key", "y"], "two.npz[x2]"),
+    ] {
+        let output = run(changes).await;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = setting.report();
+        assert_eq!((report.accuracy.unwrap().correct, report.settings.images.as_str()), (5, images));
+    }
+    for (changes, message) in [
+        (
+            &["--images", "two.npz"][..],
+            "has 2 arrays that could be images (u8, f32 or f64 with 2 or more axes)",
+        ),
+        (
+            &["--images", "one.npz", "--images-key", "z"],
+            "has no array \"z\"; give --images-key as one of: \"x\" (<f4 [1, 4, 4])",
+        ),
+        (&["--images", "one.npz", "--images-key", "y"], "array \"y\" (<i8 [1]) cannot be images"),
+        (&["--images", "minus.npz"], "array \"y\": element 0 is -1"),
+        (&["--images", "nan.npz"], "array \"x\": element 0 is NaN"),
+        (&["--images", "short.npz"], "shape [9, 9] makes 324 bytes, there are 8"),
+        (&["--images", "damaged.npz"], "damaged.npz: cannot read it as .npz"),
+        (&["--images", "images", "--images-key", "x"], "images: is no .npz file"),
+        (&["--images", "one.npz", "--labels", "nan.npz"], "has 0 arrays that could be labels"),
+        (&["--images", "one.npz", "--labels", "labels"], "has 1 samples but labels has 20 labels"),
+    ] {
+        let output = run(changes).await;
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{changes:?}: {stderr}");
+        assert!(stderr.contains(message) && stderr.lines().count() == 1, "{changes:?}: {stderr}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_trace_says_when() {
     let (setting, requests) = Setting::new(|_, _| Act::Exact).await;

@@ -13,6 +13,7 @@ use parapet_loadgen::report::{compare_page, latency_histogram};
 use parapet_loadgen::run::Stop;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::payload::Payload;
 use crate::run::{BAD_INPUT, Error, INTERRUPTED, allow_many_connections, check_writable, failed, write_file};
 
 #[derive(Debug, clap::Args)]
@@ -23,12 +24,8 @@ pub(crate) struct Args {
     /// The model repository that the instances serve from
     #[arg(long)]
     repository: PathBuf,
-    /// IDX file of images to send, plain or .gz
-    #[arg(long)]
-    images: PathBuf,
-    /// IDX file of their classes, to report accuracy
-    #[arg(long)]
-    labels: Option<PathBuf>,
+    #[command(flatten)]
+    payload: Payload,
     /// Only these strategies of the experiment
     #[arg(long, value_delimiter = ',')]
     strategies: Option<Vec<String>>,
@@ -75,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .context("cannot start the runtime")
         .map_err(failed)?;
     allow_many_connections();
-    let comparison = runtime.block_on(drive(args, &experiment, &places, &rows))?;
+    let comparison = runtime.block_on(drive(&experiment, &places, &rows))?;
     let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
     let report = analyse(&comparison, &experiment.baseline, bootstrap)
         .context("cannot analyse the comparison")
@@ -117,7 +114,7 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
         "{}: not a folder; give the model repository with --repository",
         args.repository.display()
     );
-    let rows = Rows::load(&args.images, args.labels.as_deref())?;
+    let rows = args.payload.load()?;
     Ok((experiment, rows))
 }
 
@@ -129,12 +126,7 @@ fn programs(args: &Args) -> anyhow::Result<PathBuf> {
     Ok(program.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
-async fn drive(
-    args: &Args,
-    experiment: &Experiment,
-    places: &Places,
-    rows: &Rows,
-) -> Result<Comparison, Error> {
+async fn drive(experiment: &Experiment, places: &Places, rows: &Rows) -> Result<Comparison, Error> {
     let stop = Stop::default();
     let interrupted = stop.clone();
     let mut interrupts =
@@ -146,9 +138,7 @@ async fn drive(
         interrupts.recv().await;
         interrupted.waiting.cancel();
     });
-    let files =
-        (args.images.display().to_string(), args.labels.as_ref().map(|path| path.display().to_string()));
-    let comparison = cluster::compare(experiment, places, rows, files, &stop, |update| {
+    let comparison = cluster::compare(experiment, places, rows, rows.names(), &stop, |update| {
         show(experiment, &update);
     })
     .await;

@@ -18,6 +18,7 @@ use parapet_loadgen::target::{HttpTransport, TargetUrl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display;
+use crate::payload::Payload;
 
 /// How long the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
@@ -34,12 +35,8 @@ pub(crate) struct Args {
     /// Model to ask
     #[arg(long)]
     model: String,
-    /// IDX file of images to send, plain or .gz
-    #[arg(long)]
-    images: PathBuf,
-    /// IDX file of their classes, to report accuracy
-    #[arg(long)]
-    labels: Option<PathBuf>,
+    #[command(flatten)]
+    payload: Payload,
     /// Mean requests/s
     #[arg(long, allow_negative_numbers = true, required_unless_present = "trace")]
     rate: Option<f64>,
@@ -149,7 +146,7 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
         check_writable(path)?;
     }
     let (schedule, trace) = schedule(args)?;
-    let rows = Rows::load(&args.images, args.labels.as_deref())?;
+    let rows = args.payload.load()?;
     let target: TargetUrl = args.target.parse()?;
     let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {
@@ -164,7 +161,7 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
         timeout: Duration::from_millis(args.timeout_ms),
     };
     let transport = HttpTransport::new(&target, address, &args.model)?;
-    let settings = settings(args, &plan.schedule, trace);
+    let settings = settings(args, &rows, &plan.schedule, trace);
     Ok(Prepared { plan, transport, settings })
 }
 
@@ -226,7 +223,8 @@ async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recordin
     }
 }
 
-fn settings(args: &Args, schedule: &Schedule, trace: Option<TraceSettings>) -> Settings {
+fn settings(args: &Args, rows: &Rows, schedule: &Schedule, trace: Option<TraceSettings>) -> Settings {
+    let (images, labels) = rows.names();
     Settings {
         target: args.target.clone(),
         model: args.model.clone(),
@@ -238,8 +236,8 @@ fn settings(args: &Args, schedule: &Schedule, trace: Option<TraceSettings>) -> S
         encoding: args.encoding,
         allow_approximate: args.allow_approximate,
         deadline_ms: args.deadline_ms,
-        images: args.images.display().to_string(),
-        labels: args.labels.as_ref().map(|path| path.display().to_string()),
+        images,
+        labels,
     }
 }
 
