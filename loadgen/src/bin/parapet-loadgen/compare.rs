@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -11,8 +12,10 @@ use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison
 use parapet_loadgen::payload::Rows;
 use parapet_loadgen::report::{compare_page, latency_histogram};
 use parapet_loadgen::run::Stop;
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::display::{CompareState, Live, compare_height, compare_lines};
 use crate::payload::Payload;
 use crate::run::{BAD_INPUT, Error, INTERRUPTED, allow_many_connections, check_writable, failed, write_file};
 
@@ -126,20 +129,37 @@ fn programs(args: &Args) -> anyhow::Result<PathBuf> {
     Ok(program.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
+const ENDING: &str = "ending: the report is partial; Ctrl-C again waits no longer";
+
 async fn drive(experiment: &Experiment, places: &Places, rows: &Rows) -> Result<Comparison, Error> {
     let stop = Stop::default();
     let interrupted = stop.clone();
+    let names = experiment.strategies.iter().map(|strategy| strategy.name.clone());
+    let state = Arc::new(Mutex::new(CompareState::new(experiment.blocks, names)));
+    let live = {
+        let state = Arc::clone(&state);
+        let render = move |width, colours| compare_lines(&state.lock(), width, colours);
+        Live::start(compare_height(experiment.strategies.len()), Box::new(render))
+    };
+    let (noted, plain) = (Arc::clone(&state), live.is_none());
     let mut interrupts =
         signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C").map_err(failed)?;
     let watch = tokio::spawn(async move {
         interrupts.recv().await;
-        eprintln!("ending: the report will be partial; once more to wait for no answers");
+        noted.lock().note = ENDING;
+        if plain {
+            eprintln!("{ENDING}");
+        }
         interrupted.sending.cancel();
         interrupts.recv().await;
         interrupted.waiting.cancel();
     });
     let comparison = cluster::compare(experiment, places, rows, rows.names(), &stop, |update| {
-        show(experiment, &update);
+        if plain {
+            show(experiment, &update);
+        } else {
+            state.lock().observe(&update);
+        }
     })
     .await;
     watch.abort();

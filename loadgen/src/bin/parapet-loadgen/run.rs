@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
@@ -15,9 +15,10 @@ use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text, 
 use parapet_loadgen::run::{Plan, Progress, Recording, Stop, ThreadPacer};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{HttpTransport, TargetUrl};
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::display;
+use crate::display::{self, Live, RUN_HEIGHT, RunView, run_lines};
 use crate::payload::Payload;
 
 /// How long the check of the target before the run may take.
@@ -199,17 +200,33 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
+
+fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Option<Live> {
+    let started = Instant::now();
+    let render = move |width, colours| {
+        let view = RunView { snapshot: progress.snapshot(), elapsed: started.elapsed(), note: *note.lock() };
+        run_lines(&view, width, colours)
+    };
+    Live::start(RUN_HEIGHT, Box::new(render))
+}
+
 async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recording> {
     let progress = Arc::new(Progress::new(&plan.schedule));
     let stop = Stop::default();
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminations = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let note = Arc::new(Mutex::new(""));
+    let live = start_display(Arc::clone(&progress), Arc::clone(&note));
     let watch = async {
         let mut next = async || {
             tokio::select! { _ = interrupts.recv() => {}, _ = terminations.recv() => {} }
         };
         next().await;
-        eprintln!("ending: waiting for the answers that are still out; once more to leave at once");
+        *note.lock() = ENDING;
+        if live.is_none() {
+            eprintln!("{ENDING}");
+        }
         stop.sending.cancel();
         next().await;
         stop.waiting.cancel();
@@ -219,7 +236,7 @@ async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recordin
     tokio::select! {
         recording = run => recording.context("cannot pace requests"),
         never = watch => match never {},
-        never = display::show(&progress) => match never {},
+        never = display::plain(&progress), if live.is_none() => match never {},
     }
 }
 
