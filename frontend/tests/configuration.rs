@@ -197,6 +197,22 @@ fn mistakes_in_a_strategy_are_named() {
 }
 
 #[test]
+fn the_examples_in_the_documentation_are_sound() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/strategies.md");
+    let text = fs::read_to_string(path).unwrap();
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let examples: Vec<&str> =
+        text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(examples.len(), 7, "one for each strategy but none, and one for classes");
+    for example in examples {
+        let example = example.replace("fashion-parity", "linear-parity").replace("fashion-small", "cheap");
+        config(&strategy_toml(repository.path(), &addresses(&[9001, 9002]), &example))
+            .unwrap_or_else(|error| panic!("{error}\n{example}"));
+    }
+}
+
+#[test]
 fn the_configuration_of_the_demo_is_sound_but_for_its_models() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/local/parapet.toml");
     let text = fs::read_to_string(path).unwrap();

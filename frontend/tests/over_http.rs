@@ -96,6 +96,19 @@ async fn answers_json_with_provenance() {
 }
 
 #[tokio::test]
+async fn a_header_may_name_the_class_and_an_unknown_one_is_refused() {
+    let cluster = Cluster::start().await;
+    let body = support::body(&[1.0, 2.0, 3.0, 4.0], "");
+    let known = cluster.post(INFER, &[("parapet-class", "default")], body.as_bytes()).await;
+    assert_eq!(known.status, StatusCode::OK, "{:?}", known.body);
+    let error = cluster.refused(&[("parapet-class", "vip")], body.as_bytes(), 400).await;
+    assert!(error.contains("class") && error.contains("one of default"), "{error}");
+    let body = support::body(&[1.0, 2.0, 3.0, 4.0], r#""class":"default""#);
+    let body_counts = cluster.post(INFER, &[("parapet-class", "vip")], body.as_bytes()).await;
+    assert_eq!(body_counts.status, StatusCode::OK, "the body's own word counts");
+}
+
+#[tokio::test]
 async fn answers_binary_in_and_out_and_keeps_the_request_id() {
     let cluster = Cluster::start().await;
     let samples = [1.0, 0.0, -1.0, 2.5, 0.0, 1.0, 1.0, 1.0];

@@ -8,9 +8,17 @@ mod synthetic;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use parapet_loadgen::compare::{Bootstrap, CompareText, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::compare::{Bootstrap, CompareText, FaultMark, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::report::{Settings, compare_page, run_page, summarise, sweep_page};
 use synthetic::{KINDS, Kind, Size, comparison};
+
+/// So many, so close, that not all have room for a name.
+fn fault(number: u32) -> FaultMark {
+    let at_s = 1.0 + 2.3 * f64::from(number);
+    let until_s = number.is_multiple_of(2).then_some(at_s + 1.2);
+    let instance = format!("model-{}", number % 4);
+    FaultMark { at_s, until_s, what: "slowed by 30 ms".to_owned(), instance, strategy: None }
+}
 
 fn main() {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
@@ -25,6 +33,7 @@ fn main() {
 
     let mut doubtful = comparison(&KINDS, Size { blocks: 3, block_s: 3.0, ..Size::default() });
     doubtful.settings.blocks = 10;
+    doubtful.faults = (0..14).map(fault).collect();
     doubtful.strategies[1].blocks[1].valid = false;
     let report = analyse(&doubtful, "spread", Bootstrap::default()).unwrap();
     write("partial.html", compare_page(&report));

@@ -9,12 +9,16 @@
 //! - [`target`]: the server under load, behind the trait [`target::Transport`].
 //! - [`run`]: sends each request on time and records what came of it; generic over pacing and transport.
 //! - [`compare`]: strategies measured under one schedule, with intervals; pure.
+//! - [`experiment`]: strategies, instances and faults, for real and simulated runs; pure.
+//! - [`simulate`]: a whole cluster in virtual time; pure.
 //! - [`report`]: from records to figures; pure, and what other programs read.
 
 pub mod cluster;
 pub mod compare;
+pub mod experiment;
 pub mod payload;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod simulate;
 pub mod target;

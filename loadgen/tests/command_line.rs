@@ -133,10 +133,23 @@ async fn every_request_is_accounted_for() {
 async fn objectives_set_the_exit_code() {
     let (setting, _) = Setting::new(|_, _| Act::WrongReconstruction).await;
     let met = setting
-        .run(&["--requests", "30", "--slo", "p50=10s", "--slo", "failed=0%", "--html", "run.html"])
+        .run(&[
+            "--requests",
+            "30",
+            "--slo",
+            "p50=10s",
+            "--slo",
+            "failed=0%",
+            "--html",
+            "run.html",
+            "--hlog",
+            "run.hlog",
+        ])
         .await;
     assert_eq!(met.status.code(), Some(0), "{}", text(&met.stderr));
     assert!(std::fs::read_to_string(setting.path("run.html")).unwrap().ends_with("</html>\n"));
+    let log = std::fs::read_to_string(setting.path("run.hlog")).unwrap();
+    assert!(log.starts_with("#[Histogram log format version 1.3]"), "{log}");
     let missed = setting.run(&["--requests", "30", "--slo", "failed=0%", "--slo", "accuracy=50%"]).await;
     assert_eq!(missed.status.code(), Some(1));
     assert!(text(&missed.stderr).contains("objective accuracy 50 % missed: 0 %"), "{}", text(&missed.stderr));

@@ -28,6 +28,10 @@ enum Step {
     Demo(demo::Args),
     /// Measure the latency that the frontend adds, and its memory
     BenchServing(bench::serving::Args),
+    /// Measure how many requests/s the load generator sends on time
+    BenchLoadgen(bench::loadgen::Args),
+    /// Compare the simulator with a real run
+    BenchFidelity(bench::fidelity::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -39,6 +43,8 @@ enum Step {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().step {
         Step::BenchServing(args) => bench::serving::run(&args),
+        Step::BenchLoadgen(args) => bench::loadgen::run(&args),
+        Step::BenchFidelity(args) => bench::fidelity::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),

@@ -55,6 +55,8 @@ struct WaitingCopy {
 pub struct Pool {
     id: PoolId,
     instances: Vec<Instance>,
+    /// How many of them are up.
+    up: usize,
     /// Instances that are up and have a free slot: (in flight, idle since, index), best first.
     available: BTreeSet<(u32, u64, u32)>,
     queue: VecDeque<Waiting>,
@@ -78,6 +80,7 @@ impl Pool {
                 .clone()
                 .map(|index| Instance { slots, in_flight: 0, up: true, idle_since: u64::from(index) })
                 .collect(),
+            up: instances,
             available: all.map(|index| (0, u64::from(index), index)).collect(),
             queue: VecDeque::new(),
             withdrawn: FxHashSet::default(),
@@ -100,7 +103,7 @@ impl Pool {
 
     /// Whether any instance is up.
     pub fn is_any_up(&self) -> bool {
-        self.instances.iter().any(|instance| instance.up)
+        self.up > 0
     }
 
     /// Whether a job would start at once.
@@ -200,8 +203,10 @@ impl Pool {
         }
         state.up = up;
         if up {
+            self.up += 1;
             self.offer(instance.index);
         } else {
+            self.up -= 1;
             let entry = (state.in_flight, state.idle_since, instance.index);
             self.available.remove(&entry);
         }

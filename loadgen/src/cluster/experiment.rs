@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use parapet_faults::FaultProfile;
 use serde::Deserialize;
 
+use crate::experiment::StrategyKind;
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
 
@@ -143,40 +144,14 @@ pub enum ExperimentError {
     },
 }
 
-/// Kinds of strategy and what the redundant instances do under each.
-const KINDS: [(&str, Role); 7] = [
-    ("none", Role::Idle),
-    ("equal_resources", Role::Extra),
-    ("replicate", Role::Pooled),
-    ("hedge", Role::Pooled),
-    ("approximate_backup", Role::Backup),
-    ("coded", Role::Parity),
-    ("coded_hedged", Role::Parity),
-];
-
-/// What a strategy makes of the redundant instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Nothing.
-    Idle,
-    /// Replicas that its own settings list.
-    Extra,
-    /// Replicas among the others.
-    Pooled,
-    /// The backup model.
-    Backup,
-    /// Parity models, evenly over the rows.
-    Parity,
-}
-
 impl Strategy {
     /// The strategy's kind, as the frontend knows it.
     pub fn kind(&self) -> &str {
         self.settings.get("kind").and_then(toml::Value::as_str).unwrap_or_default()
     }
 
-    pub(super) fn role(&self) -> Option<Role> {
-        KINDS.iter().find(|(kind, _)| *kind == self.kind()).map(|(_, role)| *role)
+    pub(super) fn known_kind(&self) -> Option<StrategyKind> {
+        StrategyKind::ALL.into_iter().find(|kind| kind.name() == self.kind())
     }
 
     fn number(&self, key: &str) -> Option<usize> {
@@ -279,23 +254,23 @@ impl Experiment {
 
     fn check_strategy(&self, strategy: &Strategy) -> Result<(), (&'static str, String, String)> {
         let Instances { deployed, redundant, .. } = self.instances;
-        let kinds = KINDS.map(|(kind, _)| kind).join(", ");
-        let role = strategy.role().ok_or_else(|| {
+        let kind = strategy.known_kind().ok_or_else(|| {
+            let kinds = StrategyKind::ALL.map(StrategyKind::name).join(", ");
             (
                 "settings.kind",
                 format!("unknown strategy {:?}", strategy.kind()),
                 format!("use one of {kinds}"),
             )
         })?;
-        if matches!(role, Role::Extra | Role::Backup) && redundant == 0 {
-            let problem = format!("{} without redundant instances", strategy.kind());
+        if matches!(kind, StrategyKind::EqualResources | StrategyKind::ApproximateBackup) && redundant == 0 {
+            let problem = format!("{} without redundant instances", kind.name());
             return Err(("settings.kind", problem, "raise instances.redundant".to_owned()));
         }
-        match role {
-            Role::Backup if strategy.backup_model.is_none() => {
+        match kind {
+            StrategyKind::ApproximateBackup if strategy.backup_model.is_none() => {
                 Err(("backup_model", "none".to_owned(), "name the cheaper model".to_owned()))
             }
-            Role::Parity => {
+            StrategyKind::Coded | StrategyKind::CodedHedged => {
                 let (k, r) = (strategy.number("k").unwrap_or(0), strategy.number("r").unwrap_or(1));
                 if k > deployed {
                     let problem = format!("k = {k} with {deployed} deployed instances");
@@ -332,8 +307,8 @@ impl Experiment {
 
     /// Instances that `strategy` uses.
     pub fn instances_used(&self, strategy: &Strategy) -> usize {
-        let redundant = match strategy.role() {
-            None | Some(Role::Idle) => 0,
+        let redundant = match strategy.known_kind() {
+            None | Some(StrategyKind::None) => 0,
             Some(_) => self.instances.redundant,
         };
         self.instances.deployed + redundant

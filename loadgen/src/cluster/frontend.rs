@@ -4,7 +4,8 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
-use super::experiment::{Experiment, Role, Strategy};
+use super::experiment::{Experiment, Strategy};
+use crate::experiment::StrategyKind;
 
 /// The configuration of the frontend that serves `strategy`, with instances at `addresses`, the deployed ones first.
 pub(super) fn configuration(
@@ -18,19 +19,19 @@ pub(super) fn configuration(
     let list = |addresses: &[String]| Value::from(addresses.to_vec());
     let mut settings = strategy.settings.clone();
     let mut pool = deployed;
-    match strategy.role() {
-        Some(Role::Pooled) => pool = addresses,
-        Some(Role::Extra) => {
+    match strategy.known_kind() {
+        Some(StrategyKind::Replicate | StrategyKind::Hedge) => pool = addresses,
+        Some(StrategyKind::EqualResources) => {
             settings.insert("instances".to_owned(), list(redundant));
         }
-        Some(Role::Backup) => {
+        Some(StrategyKind::ApproximateBackup) => {
             if let Some(model) = &strategy.backup_model {
                 settings.insert("model".to_owned(), Value::from(model.clone()));
             }
             settings.insert("instances".to_owned(), list(redundant));
             settings.insert("slots_per_instance".to_owned(), slots.clone());
         }
-        Some(Role::Parity) => {
+        Some(StrategyKind::Coded | StrategyKind::CodedHedged) => {
             let rows = strategy.parity_models.len().max(1);
             let parity = strategy.parity_models.iter().enumerate().map(|(row, model)| {
                 let of_row: Vec<String> = redundant.iter().skip(row).step_by(rows).cloned().collect();
@@ -42,7 +43,7 @@ pub(super) fn configuration(
             });
             settings.insert("parity".to_owned(), Value::Array(parity.collect()));
         }
-        Some(Role::Idle) | None => {}
+        Some(StrategyKind::None) | None => {}
     }
     let mut model = Table::new();
     model.insert("name".to_owned(), Value::from(experiment.model.clone()));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::WireEncoding;
@@ -20,7 +21,7 @@ pub struct Comparison {
 }
 
 /// What a comparison was asked to do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// Model.
     pub model: String,
@@ -75,7 +76,7 @@ pub struct Block {
 }
 
 /// Work beside the one prediction that each request needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Redundancy {
     /// Redundant requests sent to instances: parity queries, copies, hedges.
     pub issued: u64,
@@ -96,7 +97,7 @@ pub struct Redundancy {
 }
 
 /// A fault that was injected.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultMark {
     /// When it began, in seconds since the comparison's start.
     pub at_s: f64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FaultMark, Redundancy, Settings, Warning};
@@ -12,9 +13,10 @@ use crate::target::Provenance;
 pub const SCHEMA: &str = "parapet-loadgen/compare/1";
 
 /// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from the planned send.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
-    /// [`SCHEMA`].
+    /// Name and version of this form.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Whether the generator kept its schedule in every block that counts.
     pub valid: bool,
@@ -37,7 +39,7 @@ pub struct CompareReport {
 }
 
 /// How the block bootstrap draws.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bootstrap {
     /// How many times the rounds are drawn anew.
     pub resamples: usize,
@@ -52,7 +54,7 @@ impl Default for Bootstrap {
 }
 
 /// One strategy's figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyReport {
     /// Its name.
     pub name: String,
@@ -91,7 +93,7 @@ pub struct StrategyReport {
 
 /// A figure and the range that its true value is in with a confidence of 95 %, by the block bootstrap; absent with fewer
 /// than two rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The figure.
     pub value: f64,
@@ -100,7 +102,7 @@ pub struct Estimate {
 }
 
 /// A range.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,
@@ -109,7 +111,7 @@ pub struct Interval {
 }
 
 /// How sure a percentile is.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confidence {
     /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]); absent if there are too
     /// few of them for one.
@@ -123,7 +125,7 @@ pub struct Confidence {
 }
 
 /// What redundancy took, over all blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cost {
     /// Requests that were sent and not refused (429, 503, no connection).
     pub accepted: usize,
@@ -138,7 +140,7 @@ pub struct Cost {
 }
 
 /// A point of a distribution.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpectrumPoint {
     /// Share of requests, `0.0..=1.0`.
     pub quantile: f64,
@@ -147,7 +149,7 @@ pub struct SpectrumPoint {
 }
 
 /// Latency over time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// Seconds that each bin covers.
     pub bin_s: f64,
@@ -156,7 +158,7 @@ pub struct Series {
 }
 
 /// Requests that were due in a stretch of time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// Its beginning, in seconds since the comparison's start.
     pub at_s: f64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CompareReport, Estimate, Interval, StrategyReport};
@@ -14,9 +15,10 @@ pub const RATE: &str = "rate";
 pub const KNEE: f64 = 2.0;
 
 /// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or `straggler_probability`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepReport {
-    /// [`SWEEP_SCHEMA`].
+    /// Name and version of this form.
+    #[schemars(extend("const" = SWEEP_SCHEMA))]
     pub schema: String,
     /// Whether the sweep was ended before all its points were done.
     pub partial: bool,
@@ -29,7 +31,7 @@ pub struct SweepReport {
 }
 
 /// One comparison of a sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepPoint {
     /// Its place: a value for each axis.
     pub axes: BTreeMap<String, f64>,
@@ -45,7 +47,7 @@ pub struct SweepPoint {
 }
 
 /// A strategy's main figures. Times are milliseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Its name.
     pub name: String,
@@ -72,7 +74,7 @@ pub struct Row {
 }
 
 /// Where a strategy's latency takes off.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
     /// The strategy.
     pub strategy: String,

@@ -1,12 +1,13 @@
 //! What a reader of a comparison should know before its figures.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::percent;
 use super::{CompareReport, Estimate, StrategyReport};
 
 /// A reason not to take the figures at their face.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
     /// Its kind.
     pub kind: WarningKind,
@@ -17,7 +18,7 @@ pub struct Warning {
 }
 
 /// Kinds of warnings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
     /// The generator was late.

@@ -11,6 +11,7 @@ use parapet_open_inference::{
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Rows;
@@ -22,7 +23,7 @@ pub const MAX_DISTINCT: usize = 10_000;
 const ORDER_STREAM: u64 = 1;
 
 /// Form in which inputs and outputs travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WireEncoding {
     /// Binary tensors.

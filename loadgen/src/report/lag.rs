@@ -4,6 +4,7 @@
 //! server caused, and here it causes none (sends wait for nothing); all lag is the generator's own. A run whose 99th
 //! percentile of lag exceeds `max(1 ms, 5 % of the median latency)` measures the generator, and is not valid.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Summary, latency_histogram};
@@ -13,7 +14,7 @@ const LEAST_LIMIT_MS: f64 = 1.0;
 const SHARE_OF_MEDIAN: f64 = 0.05;
 
 /// Time from planned to actual sends, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LagReport {
     /// Median.
     pub p50: f64,

@@ -12,8 +12,10 @@
 mod csv;
 mod diff;
 mod hgrm;
+mod hlog;
 mod html;
 mod lag;
+mod schemas;
 mod slo;
 mod summarise;
 mod summary;
@@ -22,8 +24,10 @@ mod text;
 pub use csv::write_csv;
 pub use diff::{AnyReport, Change, Diff, DiffError, diff, read_report};
 pub use hgrm::write_hgrm;
+pub use hlog::write_hlog;
 pub use html::{compare_page, run_page, sweep_page};
 pub use lag::{LagReport, lag_limit_ms};
+pub use schemas::schemas;
 pub use slo::{Breach, Slo, SloError, SloFigures, check};
 pub(crate) use summarise::{accuracy, by_provenance, charged_us, count, errors};
 pub use summarise::{latency_histogram, summarise};
@@ -33,6 +37,7 @@ pub use text::Text;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::WireEncoding;
@@ -43,9 +48,10 @@ use crate::target::Provenance;
 pub const SCHEMA: &str = "parapet-loadgen/run/1";
 
 /// A run's figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
-    /// [`SCHEMA`].
+    /// Name and version of this form.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Whether the generator kept its schedule, so that the figures say something about the server.
     pub valid: bool,
@@ -76,7 +82,7 @@ pub struct RunReport {
 }
 
 /// What a run was asked to do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// Server.
     pub target: String,
@@ -87,7 +93,6 @@ pub struct Settings {
     /// Arrival process; absent where a trace said when.
     pub arrivals: Option<Arrivals>,
     /// The trace that said when, if one did.
-    #[serde(default)]
     pub trace: Option<TraceSettings>,
     /// Mean requests/s; of a trace, those planned by the time of the last.
     pub rate: f64,
@@ -106,7 +111,7 @@ pub struct Settings {
 }
 
 /// A trace file that was sent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceSettings {
     /// The file.
     pub file: String,
@@ -137,7 +142,7 @@ impl Settings {
 }
 
 /// What became of the requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// In the schedule.
     pub planned: usize,
@@ -154,7 +159,7 @@ pub struct Counts {
 }
 
 /// Latencies from the planned send.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Of answered requests; absent without any.
     pub answered: Option<Summary>,
@@ -163,7 +168,7 @@ pub struct Latency {
 }
 
 /// Answers of one provenance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answers {
     /// How many.
     pub count: usize,
@@ -178,7 +183,7 @@ pub struct Answers {
 }
 
 /// How often the top class was the row's.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Accuracy {
     /// Answers whose class and row's class are known.
     pub judged: usize,

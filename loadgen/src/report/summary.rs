@@ -1,6 +1,7 @@
 //! Percentiles.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Longest time told apart: an hour; longer ones count as that.
@@ -14,7 +15,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
 }
 
 /// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Number of samples.
     pub count: u64,

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use rand::Rng;
 use rand_distr::Exp1;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::bursts::{Bursts, Modulated};
@@ -85,6 +86,19 @@ impl FromStr for Arrivals {
             "poisson" => Ok(Self::Poisson),
             _ => text.parse().map(Self::Bursts),
         }
+    }
+}
+
+impl JsonSchema for Arrivals {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Arrivals".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "How requests are spread over time: constant, poisson or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS.",
+            "type": "string"
+        })
     }
 }
 

@@ -9,6 +9,7 @@ pub use metadata::{TargetError, TargetUrl};
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Body;
@@ -20,7 +21,7 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// How an answer came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.

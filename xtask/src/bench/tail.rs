@@ -4,7 +4,7 @@
 //! correlated slowdowns), which take an hour. Tables for `loadgen/RESULTS.md` are left beside the reports.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -30,6 +30,22 @@ pub(crate) struct Args {
     /// Seed of schedules, rows and faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Only these strategies of the experiment
+    #[arg(long, value_delimiter = ',')]
+    strategies: Vec<String>,
+}
+
+impl Args {
+    /// One variant with some of its strategies.
+    pub(super) fn only(variant: &str, requests: usize, seed: u64, strategies: &[&str]) -> Self {
+        let strategies = strategies.iter().map(|&name| name.to_owned()).collect();
+        Self { all: false, only: Some(variant.to_owned()), requests, seed, strategies }
+    }
+}
+
+/// Where its reports are.
+pub(super) fn folder() -> PathBuf {
+    workspace::root().join(".parapet/bench-tail")
 }
 
 /// Runs the benchmark.
@@ -62,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo::run(&["build", "-p", "parity-trainer"])?;
         models::train(&needed, args.seed, true)?;
     }
-    let folder = workspace::root().join(".parapet/bench-tail");
+    let folder = folder();
     fs::create_dir_all(&folder).context("cannot make .parapet/bench-tail")?;
     for variant in &variants {
         step(&format!("{}: {}", variant.name, variant.title));
@@ -119,8 +135,13 @@ impl Variant {
             .with_context(|| format!("cannot write {}", experiment.display()))?;
         let (json, html) =
             (folder.join(format!("{}.json", self.name)), folder.join(format!("{}.html", self.name)));
-        let status = Command::new(binary("parapet-loadgen"))
-            .arg("compare")
+        let mut command = Command::new(binary("parapet-loadgen"));
+        if !args.strategies.is_empty() {
+            command.args(["compare", "--strategies", &args.strategies.join(",")]);
+        } else {
+            command.arg("compare");
+        }
+        let status = command
             .arg("--experiment")
             .arg(&experiment)
             .arg("--repository")

@@ -1,5 +1,5 @@
 //! A cheaper model answers when the deployed one is late: the approximate backups of ParM's evaluation (SOSP 2019, section
-//! 5.2.6).
+//! 5).
 //!
 //! Asked at arrival (`eager`, as there) the backup model must keep up with the whole request rate, but its prediction is
 //! in hand when the query is late; asked when the query is late it costs little and comes later. Either way its prediction

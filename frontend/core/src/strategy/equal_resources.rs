@@ -1,5 +1,5 @@
 //! The machines that redundancy would take serve the deployed model instead: the yardstick of ParM's evaluation
-//! (SOSP 2019, section 5.1), against which redundant work has to be worth its machines.
+//! (SOSP 2019, section 5), against which redundant work has to be worth its machines.
 //!
 //! Nothing happens here. The larger pool is configuration; the type is there so that reports name it.
 

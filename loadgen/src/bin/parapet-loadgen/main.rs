@@ -8,6 +8,7 @@ mod diff;
 mod display;
 mod payload;
 mod run;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ enum Command {
     Run(Box<run::Args>),
     /// Run redundancy strategies side by side on one schedule, and report what each buys and costs
     Compare(Box<compare::Args>),
+    /// Simulate a cluster under several strategies in virtual time
+    Simulate(Box<simulate::Args>),
     /// Show what changed from one report to another
     Diff(diff::Args),
 }
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Diff(args) => diff::run(&args),
     };
     match done {

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
@@ -83,6 +83,9 @@ pub(crate) struct Args {
     /// Write the latency distribution in HdrHistogram's text form
     #[arg(long)]
     hgrm: Option<PathBuf>,
+    /// Write the latency of each second as an HdrHistogram interval log
+    #[arg(long)]
+    hlog: Option<PathBuf>,
     /// Write the report with plots as one HTML file
     #[arg(long)]
     html: Option<PathBuf>,
@@ -109,14 +112,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .context("cannot start the runtime")
         .map_err(failed)?;
     allow_many_connections();
-    let (report, recording) = runtime.block_on(async {
+    let (report, recording, started) = runtime.block_on(async {
         let prepared = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
         let Prepared { plan, transport, settings } = prepared;
+        let started = SystemTime::now();
         let recording = drive(&plan, transport).await.map_err(failed)?;
-        Ok((report::summarise(settings, &recording), recording))
+        Ok((report::summarise(settings, &recording), recording, started))
     })?;
     // Whichever of the two fails, the other has its figures: a run can be long.
-    let written = write_files(args, &report, &recording);
+    let written = write_files(args, &report, &recording, started);
     let shown = write!(std::io::stdout(), "{}", Text(&report));
     written.map_err(failed)?;
     shown.context("cannot write the summary to standard output").map_err(failed)?;
@@ -143,7 +147,7 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
         args.deadline_ms != Some(0),
         "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
     );
-    for path in [&args.json, &args.csv, &args.hgrm, &args.html].into_iter().flatten() {
+    for path in [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
     let (schedule, trace) = schedule(args)?;
@@ -258,7 +262,12 @@ fn settings(args: &Args, rows: &Rows, schedule: &Schedule, trace: Option<TraceSe
     }
 }
 
-pub(crate) fn write_files(args: &Args, report: &RunReport, recording: &Recording) -> anyhow::Result<()> {
+fn write_files(
+    args: &Args,
+    report: &RunReport,
+    recording: &Recording,
+    started: SystemTime,
+) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         write_file(path, |out| {
             serde_json::to_writer_pretty(&mut *out, report)?;
@@ -270,6 +279,9 @@ pub(crate) fn write_files(args: &Args, report: &RunReport, recording: &Recording
     }
     if let Some(path) = &args.hgrm {
         write_file(path, |out| report::write_hgrm(out, &report::latency_histogram(&recording.records)))?;
+    }
+    if let Some(path) = &args.hlog {
+        write_file(path, |out| report::write_hlog(out, recording, started))?;
     }
     if let Some(path) = &args.html {
         write_file(path, |out| out.write_all(report::run_page(report, recording).as_bytes()))?;

@@ -1,0 +1,170 @@
+//! The arguments of `parapet-loadgen simulate`, and the setup that follows from them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::ArgAction;
+use parapet_faults::FaultProfile;
+use parapet_loadgen::experiment::{
+    parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle,
+};
+use parapet_loadgen::schedule::Arrivals;
+use parapet_loadgen::simulate::{Crashes, Delay, Setup};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// TOML file with the experiment; flags win over it
+    #[arg(long)]
+    experiment: Option<PathBuf>,
+    /// Strategies, separated by commas: none, equal_resources, replicate, hedge, approximate_backup, coded, coded_hedged;
+    /// with parameters as coded:k=3:r=1 [default: coded,equal_resources]
+    #[arg(long, value_delimiter = ',')]
+    strategy: Vec<String>,
+    /// Instances of the deployed model without redundancy
+    #[arg(long)]
+    instances: Option<usize>,
+    /// Instances on top for redundancy; every strategy but none has them [default: 0]
+    #[arg(long)]
+    redundant_instances: Option<usize>,
+    /// Requests that the frontend gives an instance at a time [default: 1]
+    #[arg(long)]
+    slots: Option<u32>,
+    /// Mean queries/s
+    #[arg(long, allow_negative_numbers = true)]
+    rate: Option<f64>,
+    /// How queries are spread over time: constant or poisson [default: poisson]
+    #[arg(long)]
+    arrivals: Option<Arrivals>,
+    /// Queries to simulate [default: 100000]
+    #[arg(long)]
+    queries: Option<u64>,
+    /// Seed of everything [default: 1]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Milliseconds within which each query must be answered [default: 1000]
+    #[arg(long, allow_negative_numbers = true)]
+    deadline_ms: Option<f64>,
+    /// Whether clients take approximate answers [default: true]
+    #[arg(long, action = ArgAction::Set)]
+    allow_approximate: Option<bool>,
+    /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or empirical:17:18:25
+    #[arg(long, allow_hyphen_values = true)]
+    service_time: Option<String>,
+    /// The same for the backup model
+    #[arg(long)]
+    backup_service_time: Option<String>,
+    /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
+    #[arg(long, allow_hyphen_values = true)]
+    straggle: Option<String>,
+    /// Slow periods, as SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS
+    #[arg(long)]
+    slowdown: Option<String>,
+    /// Freezes, as MEAN_INTERVAL_MS:MIN_MS:MAX_MS
+    #[arg(long)]
+    freeze: Option<String>,
+    /// Fault profile that instances act out, a TOML file as parapet-instance takes it
+    #[arg(long)]
+    faults: Option<PathBuf>,
+    /// Processes that end and come back, as MEAN_INTERVAL_MS:MIN_AWAY_MS:MAX_AWAY_MS
+    #[arg(long)]
+    crash: Option<String>,
+    /// Delay to an instance and again back, as CONSTANT_MS or CONSTANT_MS:MEAN_EXPONENTIAL_MS
+    #[arg(long, allow_hyphen_values = true)]
+    network: Option<String>,
+    /// Queries in a coding group [default: 2]
+    #[arg(short, long)]
+    k: Option<usize>,
+    /// Parity rows [default: 1]
+    #[arg(short, long)]
+    r: Option<usize>,
+    /// Write the report as JSON
+    #[arg(long)]
+    pub(super) json: Option<PathBuf>,
+    /// Write the comparison of the strategies as JSON, as real comparisons have it
+    #[arg(long)]
+    pub(super) compare_json: Option<PathBuf>,
+    /// Write the comparison of the strategies with plots as one HTML file
+    #[arg(long)]
+    pub(super) html: Option<PathBuf>,
+    /// Strategy that the others are compared with [default: equal_resources, or the first]
+    #[arg(long)]
+    pub(super) baseline: Option<String>,
+}
+
+fn parse_crashes(text: &str) -> Result<Crashes, parapet_loadgen::experiment::ExperimentError> {
+    let (mean_interval_ms, away) = parse_span("crash", text)?;
+    Ok(Crashes { mean_interval_ms, away })
+}
+
+fn parse_delay(text: &str) -> anyhow::Result<Delay> {
+    let number = |part: &str| {
+        let ms = part.parse::<f64>().ok().filter(|ms| *ms >= 0.0);
+        ms.ok_or_else(|| {
+            anyhow!(
+                "network {text:?}: {part:?} is no time; write CONSTANT_MS or CONSTANT_MS:MEAN_EXPONENTIAL_MS, as 0.1:0.05"
+            )
+        })
+    };
+    let (constant, exponential) = text.split_once(':').unwrap_or((text, "0"));
+    Ok(Delay { constant_ms: number(constant)?, exponential_ms: number(exponential)? })
+}
+
+impl Args {
+    /// The experiment of the file, with what flags say in place of what it says.
+    pub(super) fn setup(&self) -> anyhow::Result<Setup> {
+        let mut setup = self.experiment.as_deref().map_or_else(|| Ok(Setup::default()), read)?;
+        if !self.strategy.is_empty() {
+            setup.strategies.clone_from(&self.strategy);
+        }
+        macro_rules! take {
+            ($($flag:ident => $field:ident),* $(,)?) => {$(
+                if let Some(value) = self.$flag {
+                    setup.$field = value;
+                }
+            )*};
+        }
+        take!(
+            instances => instances, redundant_instances => redundant_instances, slots => slots, rate => rate,
+            arrivals => arrivals, queries => queries, seed => seed, deadline_ms => deadline_ms,
+            allow_approximate => allow_approximate, k => k, r => r,
+        );
+        setup.crashes = optional(&self.crash, parse_crashes)?.or(setup.crashes);
+        if let Some(delay) = optional(&self.network, parse_delay)? {
+            (setup.network.to_instance, setup.network.to_frontend) = (delay, delay);
+        }
+        setup.faults = Some(self.fault_profile(&setup)?);
+        Ok(setup)
+    }
+
+    fn fault_profile(&self, setup: &Setup) -> anyhow::Result<FaultProfile> {
+        let mut faults = match (&self.faults, &setup.faults) {
+            (Some(path), _) => FaultProfile::read(path)?,
+            (None, Some(faults)) => faults.clone(),
+            (None, None) => FaultProfile { seed: setup.seed, ..FaultProfile::default() },
+        };
+        faults.service_time = optional(&self.service_time, parse_service_time)?.or(faults.service_time);
+        faults.straggle = optional(&self.straggle, parse_straggle)?.or(faults.straggle);
+        faults.slowdown = optional(&self.slowdown, parse_slowdown)?.or(faults.slowdown);
+        faults.freeze = optional(&self.freeze, parse_freeze)?.or(faults.freeze);
+        if let Some(time) = optional(&self.backup_service_time, parse_service_time)? {
+            faults.model_service_time.insert("backup".to_owned(), time);
+        }
+        Ok(faults)
+    }
+}
+
+/// Read here and not by clap, whose complaints take several lines.
+fn optional<T, E>(text: &Option<String>, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, E> {
+    text.as_deref().map(parse).transpose()
+}
+
+fn read(path: &Path) -> anyhow::Result<Setup> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("{}: cannot read it", path.display()))?;
+    toml::from_str(&text).map_err(|error| {
+        let message: Vec<&str> = error.message().split_whitespace().collect();
+        let before = error.span().map_or(0, |span| span.start);
+        let line = 1 + text.bytes().take(before).filter(|byte| *byte == b'\n').count();
+        anyhow!("{}, line {line}: {}; correct it", path.display(), message.join(" "))
+    })
+}

@@ -1,0 +1,122 @@
+//! `parapet-loadgen simulate`.
+
+mod args;
+mod watch;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, ensure};
+use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
+use parapet_loadgen::experiment::StrategySpec;
+use parapet_loadgen::report::compare_page;
+use parapet_loadgen::simulate::{
+    MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, SimulationText, Simulator,
+    StrategyFigures, comparison,
+};
+use serde::Serialize;
+
+pub(crate) use self::args::Args;
+use self::watch::Watch;
+use crate::run::{BAD_INPUT, Error, INTERRUPTED, check_writable, failed, write_file};
+
+/// What of a baseline is preferred: the same machines without redundancy.
+const USUAL_BASELINE: &str = "equal_resources";
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
+    let (setup, simulations) = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
+    let mut watch = Watch::new().map_err(failed)?;
+    let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
+    for (spec, simulation) in simulations {
+        if watch.is_stopped() {
+            break;
+        }
+        let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
+        watch.begin(&spec.label, setup.queries);
+        done.push((spec, simulator.run(|progress| watch.look(&progress))));
+    }
+    watch.end();
+    let report = report(args, &setup, done);
+    let written = write_files(args, &report);
+    let shown = write!(std::io::stdout(), "{}", SimulationText(&report));
+    written.map_err(failed)?;
+    shown.context("cannot write the figures to standard output").map_err(failed)?;
+    Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Checks all that was given.
+fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)>)> {
+    for path in [&args.json, &args.compare_json, &args.html].into_iter().flatten() {
+        check_writable(path)?;
+    }
+    let setup = args.setup()?;
+    let mut simulations = setup.simulations()?;
+    let all = setup.queries.saturating_mul(simulations.len() as u64);
+    let keep_records = all <= MAX_RECORDS && simulations.len() > 1;
+    ensure!(
+        (args.html.is_none() && args.compare_json.is_none()) || keep_records,
+        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
+         for; leave them out, or change --strategy or --queries",
+        simulations.len()
+    );
+    if let Some(baseline) = &args.baseline
+        && !simulations.iter().any(|(spec, _)| spec.label == *baseline)
+    {
+        return Err(anyhow!("baseline {baseline:?} is not among the strategies; name one of them"));
+    }
+    simulations.iter_mut().for_each(|(_, simulation)| simulation.keep_records = keep_records);
+    Ok((setup, simulations))
+}
+
+fn report(args: &Args, setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationReport {
+    let comparison = compare(args, setup, &done);
+    let figures = |(spec, simulated): (StrategySpec, Simulated)| StrategyFigures {
+        name: spec.label,
+        instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
+        simulated: Simulated { recording: None, ..simulated },
+    };
+    let strategies: Vec<StrategyFigures> = done.into_iter().map(figures).collect();
+    SimulationReport {
+        schema: SCHEMA.to_owned(),
+        partial: strategies.len() < setup.strategies.len()
+            || strategies.iter().any(|strategy| strategy.simulated.partial),
+        settings: setup.clone(),
+        strategies,
+        comparison,
+    }
+}
+
+fn compare(args: &Args, setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareReport> {
+    let recorded = done.len() > 1 && done.iter().all(|(_, simulated)| simulated.recording.is_some());
+    if !recorded {
+        return None;
+    }
+    let names = || done.iter().map(|(spec, _)| spec.label.as_str());
+    let usual = names().find(|name| *name == USUAL_BASELINE).or(names().next());
+    let baseline = args.baseline.as_deref().or(usual).unwrap_or_default().to_owned();
+    let comparison = comparison(setup, done);
+    analyse(&comparison, &baseline, Bootstrap::default())
+        .inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"))
+        .ok()
+}
+
+fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
+    if let Some(path) = &args.json {
+        write_json(path, report)?;
+    }
+    if let (Some(path), Some(comparison)) = (&args.compare_json, &report.comparison) {
+        write_json(path, comparison)?;
+    }
+    if let (Some(path), Some(comparison)) = (&args.html, &report.comparison) {
+        write_file(path, |out| out.write_all(compare_page(comparison).as_bytes()))?;
+    }
+    Ok(())
+}
+
+fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
+    write_file(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, report)?;
+        writeln!(out)
+    })
+}

@@ -1,0 +1,266 @@
+//! What is simulated.
+
+use std::time::Duration;
+
+use parapet_faults::{FaultProfile, Span};
+use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
+
+use serde::{Deserialize, Serialize};
+
+use super::delay::{LONGEST_MS, Network};
+use crate::experiment::{ExperimentError, Role, Roles, StrategySpec};
+use crate::schedule::Arrivals;
+
+/// A simulation that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {value}; {fix}")]
+pub struct Invalid {
+    /// What is wrong.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What to do.
+    pub fix: &'static str,
+}
+
+/// Most queries of one simulation: hours of computing.
+pub const MAX_QUERIES: u64 = 1_000_000_000;
+/// Most instances of one simulation: each has some 2 KiB of random numbers.
+pub const MAX_INSTANCES: usize = 100_000;
+
+/// A frontend, its strategy, its instances, and a load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulation {
+    /// In the order of the pools' ids: the deployed model's first, then those of the strategy.
+    pub pools: Vec<SimulatedPool>,
+    /// The frontend's strategy.
+    pub strategy: StrategyConfig,
+    /// The load.
+    pub load: Load,
+    /// The frontend's bounds.
+    pub frontend: Frontend,
+    /// How instances run batches.
+    pub instance: InstanceModel,
+    /// Delays between all of these.
+    pub network: Network,
+    /// Processes that end and are started again.
+    pub crashes: Option<Crashes>,
+    /// Keep a record of each query, for reports that need them.
+    pub keep_records: bool,
+}
+
+/// The instances of one model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimulatedPool {
+    /// What they serve.
+    pub role: Role,
+    /// How many.
+    pub instances: usize,
+    /// Requests that each is given at a time.
+    pub slots: u32,
+    /// Requests that may wait for a slot.
+    pub queue: usize,
+    /// Their service time and faults. Instances are numbered through all pools; their model is [`Role::model`].
+    pub faults: FaultProfile,
+}
+
+/// What clients send.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// How queries are spread over time.
+    pub arrivals: Arrivals,
+    /// Mean queries/s.
+    pub rate: f64,
+    /// How many.
+    pub queries: u64,
+    /// Seed of their times, and of all delays and crashes.
+    pub seed: u64,
+    /// Whether clients take approximate answers.
+    pub allow_approximate: bool,
+}
+
+/// Bounds and times of the frontend; defaults as in its configuration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Frontend {
+    /// A query must be answered that long after its arrival.
+    pub deadline: Duration,
+    /// Most queries in the table.
+    pub max_in_flight: usize,
+    /// Most attempts of a query.
+    pub max_attempts: u32,
+    /// Retries allowed for each query.
+    pub retry_share: f64,
+    /// Retries allowed at once beyond that.
+    pub retry_burst: f64,
+    /// A request that is given up after so long makes its instance suspect.
+    pub suspect_after: Duration,
+    /// Computing a parity query.
+    pub encode: Duration,
+    /// Computing a reconstruction.
+    pub decode: Duration,
+    /// Checks of instances.
+    pub health: Health,
+}
+
+/// How the frontend checks instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// Between two checks of an instance that is up.
+    pub interval: Duration,
+    /// Between two checks of one that is not.
+    pub recovery_interval: Duration,
+    /// Failed checks in a row after which it is down.
+    pub failures: u32,
+}
+
+impl Default for Frontend {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(1),
+            max_in_flight: 4096,
+            max_attempts: 3,
+            retry_share: 0.2,
+            retry_burst: 10.0,
+            suspect_after: Duration::from_millis(500),
+            encode: Duration::ZERO,
+            decode: Duration::ZERO,
+            health: Health {
+                interval: Duration::from_secs(1),
+                recovery_interval: Duration::from_millis(200),
+                failures: 2,
+            },
+        }
+    }
+}
+
+/// How an instance runs what it is sent: batches one after the other, of whatever waits when the last one ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InstanceModel {
+    /// Most requests in a batch.
+    pub max_batch_size: usize,
+    /// Most requests that wait.
+    pub queue_capacity: usize,
+}
+
+impl Default for InstanceModel {
+    fn default() -> Self {
+        Self { max_batch_size: 8, queue_capacity: 128 }
+    }
+}
+
+/// Every instance's process ends now and then, and is there again after a while; what it had is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crashes {
+    /// Mean time from a start to the next end in milliseconds; exponential.
+    pub mean_interval_ms: f64,
+    /// How long it is away.
+    pub away: Span,
+}
+
+/// Requests that may wait for each slot of a pool, beyond the frontend's defaults for small pools.
+const QUEUE_FOR_SLOT: usize = 2;
+const LEAST_QUEUE: usize = 256;
+const IN_FLIGHT_FOR_SLOT: usize = 8;
+
+impl Simulation {
+    /// `strategy` on the instances that `roles` gives it, each with `slots`, under `load`. Its queues and its table of
+    /// queries are the frontend's defaults, or larger in proportion to the slots; all else has its default, and no fault
+    /// happens: instances answer at once.
+    ///
+    /// # Errors
+    /// When there are too few instances for the strategy.
+    pub fn of(
+        strategy: &StrategySpec,
+        roles: Roles,
+        slots: u32,
+        load: Load,
+    ) -> Result<Self, ExperimentError> {
+        let pools = roles.pools(strategy)?;
+        let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
+        let all_slots: usize = pools.iter().map(|(_, instances)| slots_of(*instances)).sum();
+        let frontend = Frontend::default();
+        let max_in_flight = frontend.max_in_flight.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots));
+        let pool = |&(role, instances): &(Role, usize)| {
+            let queue = LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances)));
+            SimulatedPool { role, instances, slots, queue, faults: FaultProfile::default() }
+        };
+        Ok(Self {
+            pools: pools.iter().map(pool).collect(),
+            strategy: strategy.config(&pools, slots),
+            load,
+            frontend: Frontend { max_in_flight, ..frontend },
+            instance: InstanceModel::default(),
+            network: Network::default(),
+            crashes: None,
+            keep_records: false,
+        })
+    }
+
+    /// Gives all instances this fault profile.
+    #[must_use]
+    pub fn with_faults(mut self, faults: &FaultProfile) -> Self {
+        self.pools.iter_mut().for_each(|pool| pool.faults = faults.clone());
+        self
+    }
+
+    /// Whether every number is one that it can be.
+    ///
+    /// # Errors
+    /// One line that names the field, its value and what to give.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let instances: usize = self.pools.iter().map(|pool| pool.instances).sum();
+        let load = &self.load;
+        let number = |good: bool, field: &'static str, value: String, fix: &'static str| {
+            if good { Ok(()) } else { Err(Invalid { field, value, fix }) }
+        };
+        let good = load.rate.is_finite() && load.rate > 0.0;
+        number(good, "rate", load.rate.to_string(), "give a positive number of queries/s, as 270")?;
+        let good = (1..=MAX_QUERIES).contains(&load.queries);
+        number(good, "queries", load.queries.to_string(), "give 1 to 1000000000")?;
+        // Virtual time is nanoseconds in 64 bits: 500 years; stay far below.
+        let seconds = load.queries as f64 / load.rate;
+        number(seconds < 1e9, "rate", load.rate.to_string(), "raise it, or give fewer queries")?;
+        let good = (1..=MAX_INSTANCES).contains(&instances);
+        number(good, "instances", instances.to_string(), "give 1 to 100000 in all")?;
+        let good = self.pools.iter().all(|pool| pool.instances > 0 && (1..=1024).contains(&pool.slots));
+        number(good, "slots", "0 or too many".to_owned(), "give 1 to 1024 to each instance of each pool")?;
+        let batch = self.instance.max_batch_size;
+        number(batch > 0, "max batch size", batch.to_string(), "give at least 1")?;
+        let capacity = self.instance.queue_capacity;
+        number(capacity > 0, "instance queue", capacity.to_string(), "give at least 1")?;
+        let in_flight = self.frontend.max_in_flight;
+        number(in_flight > 0, "max in flight", in_flight.to_string(), "give at least 1")?;
+        let deadline = self.frontend.deadline;
+        number(!deadline.is_zero(), "deadline", "0".to_owned(), "give some milliseconds")?;
+        if let Some(crashes) = self.crashes {
+            let Span { min_ms, max_ms } = crashes.away;
+            let good = (1.0..=1e12).contains(&crashes.mean_interval_ms)
+                && 0.0 <= min_ms
+                && min_ms <= max_ms
+                && max_ms <= LONGEST_MS;
+            number(good, "crashes", format!("{crashes:?}"), "give an interval from 1 ms and min <= max")?;
+        }
+        for pool in &self.pools {
+            let check = pool.faults.validate();
+            check.map_err(|value| Invalid { field: "faults", value, fix: "correct the fault profile" })?;
+        }
+        self.network.check()
+    }
+
+    pub(super) fn core_config(&self) -> CoreConfig {
+        let pool = |pool: &SimulatedPool| PoolConfig {
+            instances: pool.instances,
+            slots: pool.slots,
+            queue: pool.queue,
+        };
+        CoreConfig {
+            pools: self.pools.iter().map(pool).collect(),
+            max_queries: self.frontend.max_in_flight,
+            max_attempts: self.frontend.max_attempts,
+            retry_share: self.frontend.retry_share,
+            retry_burst: self.frontend.retry_burst,
+            suspect_after: self.frontend.suspect_after,
+        }
+    }
+}

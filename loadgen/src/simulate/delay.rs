@@ -1,0 +1,165 @@
+//! Delays outside the instances.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand_distr::Exp1;
+use serde::{Deserialize, Serialize};
+
+/// A shifted exponential: never less than `constant_ms`, and `exponential_ms` more on average.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delay {
+    /// Milliseconds at least.
+    pub constant_ms: f64,
+    /// Mean of what comes on top, in milliseconds.
+    #[serde(default)]
+    pub exponential_ms: f64,
+}
+
+impl Delay {
+    /// No time at all.
+    pub const NONE: Self = Self { constant_ms: 0.0, exponential_ms: 0.0 };
+
+    /// Draws one, in nanoseconds.
+    pub(super) fn sample(self, random: &mut impl Rng) -> u64 {
+        let mut ms = self.constant_ms;
+        if self.exponential_ms > 0.0 {
+            ms += self.exponential_ms * random.sample::<f64, _>(Exp1);
+        }
+        nanoseconds(ms)
+    }
+
+    fn is_valid(self) -> bool {
+        [self.constant_ms, self.exponential_ms].iter().all(|ms| (0.0..=LONGEST_MS).contains(ms))
+    }
+
+    pub(super) fn check(self, field: &'static str) -> Result<(), super::Invalid> {
+        if self.is_valid() {
+            return Ok(());
+        }
+        let value = format!("{} + {} ms", self.constant_ms, self.exponential_ms);
+        Err(super::Invalid { field, value, fix: "give two times from 0 to 3600000 ms" })
+    }
+}
+
+/// An hour.
+pub(super) const LONGEST_MS: f64 = 3_600_000.0;
+
+pub(super) fn nanoseconds(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+pub(super) fn to_nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a request takes beside an instance's own time: sockets, codecs, wake-ups of threads, on each way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Network {
+    /// From the client to the frontend and back, in all. It shifts latencies; it does not change the order of arrivals.
+    pub client: Delay,
+    /// From the frontend to an instance.
+    pub to_instance: Delay,
+    /// From an instance to the frontend.
+    pub to_frontend: Delay,
+}
+
+impl Default for Network {
+    /// Small delays, of the size that one machine's own sockets have. [`calibrated`](Self::calibrated) does better.
+    fn default() -> Self {
+        Self {
+            client: Delay { constant_ms: 0.1, exponential_ms: 0.05 },
+            to_instance: Delay { constant_ms: 0.1, exponential_ms: 0.0 },
+            to_frontend: Delay { constant_ms: 0.1, exponential_ms: 0.05 },
+        }
+    }
+}
+
+/// A measurement from which no delay follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CalibrationError {
+    /// Too few latencies.
+    #[error("{0} latencies are too few to calibrate with; measure at least {LEAST_SAMPLES}")]
+    TooFew(usize),
+    /// Latencies below the service time.
+    #[error(
+        "the median latency is below the service time; measure at a low rate, with that constant service time"
+    )]
+    BelowService,
+}
+
+const LEAST_SAMPLES: usize = 100;
+
+impl Network {
+    /// No delay anywhere.
+    pub const NONE: Self = Self { client: Delay::NONE, to_instance: Delay::NONE, to_frontend: Delay::NONE };
+
+    /// The delays that a real run shows: `latencies_ms` of a run without redundancy, faults and queueing (a constant
+    /// service time of `service_ms`, and a rate far below capacity).
+    ///
+    /// What a latency has beyond the service time is taken for a shifted exponential. It has its tenth percentile at
+    /// `c + 0.105 m` and its median at `c + 0.693 m`, which give its shift `c` and mean `m`; a fit by the mean would
+    /// follow the few requests that the machine itself delayed. Half of the shift goes to the client's side, which the
+    /// latencies cannot tell apart from the instance's, a quarter to each way to the instance, and the random part is
+    /// on the way back.
+    ///
+    /// # Errors
+    /// When there are too few latencies, or they are below the service time.
+    pub fn calibrated(latencies_ms: &[f64], service_ms: f64) -> Result<Self, CalibrationError> {
+        if latencies_ms.len() < LEAST_SAMPLES {
+            return Err(CalibrationError::TooFew(latencies_ms.len()));
+        }
+        let mut beyond: Vec<f64> = latencies_ms.iter().map(|latency| latency - service_ms).collect();
+        beyond.sort_by(f64::total_cmp);
+        let quantile = |percent: usize| beyond.get(beyond.len() * percent / 100).copied().unwrap_or_default();
+        let (tenth, median) = (quantile(10), quantile(50));
+        if median < 0.0 {
+            return Err(CalibrationError::BelowService);
+        }
+        let at_tenth = -(0.9_f64.ln());
+        let mean = (median - tenth) / (std::f64::consts::LN_2 - at_tenth);
+        let shift = (tenth - at_tenth * mean).max(0.0);
+        Ok(Self {
+            client: Delay { constant_ms: shift / 2.0, exponential_ms: 0.0 },
+            to_instance: Delay { constant_ms: shift / 4.0, exponential_ms: 0.0 },
+            to_frontend: Delay { constant_ms: shift / 4.0, exponential_ms: mean },
+        })
+    }
+
+    pub(super) fn check(&self) -> Result<(), super::Invalid> {
+        self.client.check("network.client")?;
+        self.to_instance.check("network.to_instance")?;
+        self.to_frontend.check("network.to_frontend")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    #[test]
+    fn calibration_finds_the_delay_that_made_the_latencies() {
+        let delay = Delay { constant_ms: 0.8, exponential_ms: 0.2 };
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let mut latencies: Vec<f64> =
+            (0..20_000).map(|_| 18.0 + delay.sample(&mut random) as f64 / 1e6).collect();
+        // Now and then the machine has something else to do.
+        latencies.iter_mut().step_by(1000).for_each(|latency| *latency += 50.0);
+        let network = Network::calibrated(&latencies, 18.0).unwrap();
+        let shift =
+            network.client.constant_ms + network.to_instance.constant_ms + network.to_frontend.constant_ms;
+        assert!((shift - 0.8).abs() < 0.01, "{network:?}");
+        assert!((network.to_frontend.exponential_ms - 0.2).abs() < 0.01, "{network:?}");
+    }
+
+    #[test]
+    fn a_measurement_of_something_else_is_refused() {
+        assert_eq!(Network::calibrated(&[1.0; 9], 0.5), Err(CalibrationError::TooFew(9)));
+        assert_eq!(Network::calibrated(&[1.0; 900], 18.0), Err(CalibrationError::BelowService));
+    }
+}

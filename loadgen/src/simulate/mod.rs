@@ -1,0 +1,33 @@
+//! A cluster of thousands of instances in virtual time.
+//!
+//! A discrete-event simulation around the frontend's own [`Engine`](parapet_frontend_core::Engine): the same coding groups,
+//! strategies, queues and timers as in the frontend, with instances that act out the same fault profiles as
+//! `parapet-instance` does. Only what lies between them is a model: delays of the network ([`Network`]) and of coding, and
+//! an instance's batches. Predictions have no content, so there is no accuracy, and a reconstruction never fails.
+//!
+//! Pure, and the same for the same [`Simulation`]: no clock, no IO, one seeded stream of random numbers for each purpose.
+
+mod cluster;
+mod comparison;
+mod config;
+mod delay;
+mod instance;
+mod outcome;
+mod queue;
+mod report;
+mod setup;
+mod simulator;
+mod tally;
+
+pub use comparison::{MAX_RECORDS, comparison};
+pub use config::{
+    Crashes, Frontend, Health, InstanceModel, Invalid, Load, MAX_INSTANCES, MAX_QUERIES, SimulatedPool,
+    Simulation,
+};
+pub use delay::{CalibrationError, Delay, Network};
+pub use outcome::{Answered, PoolUse, Simulated};
+pub use report::{SCHEMA, SimulationReport, SimulationText, StrategyFigures};
+pub use setup::{Setup, SetupError};
+pub use simulator::{Progress, Simulator};
+
+type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

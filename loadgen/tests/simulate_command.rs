@@ -1,0 +1,174 @@
+//! `parapet-loadgen simulate` as a program.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use parapet_loadgen::compare::CompareReport;
+use parapet_loadgen::simulate::{SCHEMA, SimulationReport};
+use tempfile::TempDir;
+
+const USUAL: [&str; 10] = [
+    "--instances",
+    "12",
+    "--redundant-instances",
+    "6",
+    "--rate",
+    "270",
+    "--service-time",
+    "constant:18",
+    "--straggle",
+    "0.01:15:45",
+];
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+    command.current_dir(folder).arg("simulate").args(arguments);
+    command
+}
+
+/// Runs the program; `changes` win over the usual arguments.
+fn run(folder: &Path, changes: &[&str]) -> Output {
+    let usual = USUAL.chunks(2).filter(|pair| !changes.contains(&pair[0])).flatten();
+    let arguments: Vec<&str> = usual.copied().chain(changes.iter().copied()).collect();
+    command(folder, &arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn report(path: &Path) -> SimulationReport {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn strategies_are_compared_in_every_form() {
+    let folder = TempDir::new().unwrap();
+    let files = ["--json", "report.json", "--html", "report.html", "--compare-json", "compare.json"];
+    let asked = ["--strategy", "coded,hedge,equal_resources", "--queries", "20000"];
+    let output = run(folder.path(), &[files.as_slice(), &asked].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("p99.9") && shown.contains("parity 0") && shown.contains("hedge"), "{shown}");
+    let report = report(&folder.path().join("report.json"));
+    assert_eq!(report.schema, SCHEMA);
+    assert!(!report.partial);
+    assert_eq!(report.strategies.len(), 3);
+    assert!(report.strategies.iter().all(|strategy| strategy.instances == 18));
+    let comparison = report.comparison.unwrap();
+    assert_eq!((comparison.baseline.as_str(), comparison.rounds), ("equal_resources", 20));
+    let coded = &comparison.strategies[0];
+    // The two ways to the figures agree, but for the histogram's three digits.
+    let all = report.strategies[0].simulated.latency.all.unwrap();
+    assert!((coded.latency.p99 / all.p99 - 1.0).abs() < 0.002 && coded.latency.count == all.count);
+    assert!(coded.gap_ratio.unwrap().value > 1.5);
+    let alone = std::fs::read(folder.path().join("compare.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<CompareReport>(&alone).unwrap(), comparison);
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("equal_resources"));
+}
+
+#[test]
+fn a_file_says_what_flags_do_not() {
+    let folder = TempDir::new().unwrap();
+    let experiment = "strategies = [\"coded:k=3\", \"none\"]\ninstances = 12\nredundant_instances = 4\nrate = 200.0\n\
+                      queries = 2000\n[network.client]\nconstant_ms = 0.5\n[network.to_instance]\nconstant_ms = 0\n\
+                      [network.to_frontend]\nconstant_ms = 0\n[faults]\nseed = 5\n\
+                      service_time = { distribution = \"constant\", ms = 10.0 }\n";
+    std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
+    let arguments = ["--experiment", "experiment.toml", "--rate", "100", "--json", "report.json"];
+    let output = command(folder.path(), &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = report(&folder.path().join("report.json"));
+    assert_eq!((report.settings.rate, report.settings.queries), (100.0, 2000));
+    assert_eq!(report.strategies[0].instances, 16);
+    let p50 = report.strategies[1].simulated.latency.all.unwrap().p50;
+    assert!((p50 - 10.5).abs() < 0.02, "{p50}");
+}
+
+#[test]
+fn the_readme_s_experiment_runs() {
+    let readme = include_str!("../README.md");
+    let example = readme.lines().skip_while(|line| !line.contains("# experiment.toml"));
+    let example: Vec<&str> = example.take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("experiment.toml"), example.join("\n")).unwrap();
+    let arguments = ["--experiment", "experiment.toml", "--queries", "2000"];
+    let output = command(folder.path(), &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("coded:k=3"));
+}
+
+#[test]
+fn bad_input_is_one_line_exit_code_2_and_no_report() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("bad.toml"), "rate = 5.0\nspeed = 3\n").unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["--rate", "0"], "rate: 0; give a positive"),
+        (&["--rate", "-1"], "rate: -1"),
+        (&["--rate", "NaN"], "rate: NaN"),
+        (&["--instances", "0"], "instances 0; give at least one"),
+        (&["--k", "13"], "k = 13 is more than the 12 instances"),
+        (&["--k", "1"], "k 1; give 2 to 64"),
+        (&["--r", "7"], "needs at least 7 redundant instances and has 6"),
+        (&["--strategy", "codde"], "unknown strategy \"codde\"; choose among none, equal_resources"),
+        (&["--strategy", "coded,coded"], "is there twice"),
+        (&["--queries", "0"], "queries: 0"),
+        (&["--slots", "0"], "slots"),
+        (&["--deadline-ms", "-5"], "deadline: -5 ms"),
+        (&["--deadline-ms", "0"], "deadline: 0"),
+        (&["--experiment", "nowhere.toml"], "cannot read it"),
+        (&["--experiment", "bad.toml"], "bad.toml, line 2: unknown field `speed`"),
+        (&["--faults", "nowhere.toml"], "cannot read"),
+        (&["--baseline", "none"], "baseline \"none\" is not among"),
+        (&["--json", "missing/report.json"], "its folder does not exist"),
+        (&["--html", "report.html", "--queries", "5000000"], "leave them out"),
+        (&["--service-time", "constant:-1"], "service_time.ms: -1"),
+        (&["--straggle", "1.5:1:2"], "straggle.probability: 1.5"),
+        (&["--straggle", "0.5:-1:2"], "straggle: -1 to 2 ms"),
+        (&["--network", "-1"], "\"-1\" is no time"),
+        (&["--crash", "1000:5:2"], "crash: 5 to 2 ms"),
+    ];
+    for (changes, message) in cases {
+        let changes: Vec<&str> = if changes.contains(&"--json") {
+            changes.to_vec()
+        } else {
+            [*changes, &["--json", "r.json"]].concat()
+        };
+        let output = run(folder.path(), &changes);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{changes:?}: {stderr}");
+        assert!(stderr.contains(message), "{changes:?}: {stderr}");
+        assert!(!folder.path().join("r.json").exists(), "{changes:?} wrote a report");
+        assert_eq!(stderr.trim_end().lines().count(), 1, "{changes:?}: {stderr}");
+    }
+    let output = command(folder.path(), &["--instances", "2", "--rate", "5"]).output().unwrap();
+    assert!(text(&output.stderr).contains("no service time"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_interrupted_simulation_reports_what_it_has() {
+    let folder = TempDir::new().unwrap();
+    let asked = ["--strategy", "coded,none", "--queries", "500000000", "--json", "report.json"];
+    let arguments: Vec<&str> = USUAL.iter().chain(&asked).copied().collect();
+    let mut child =
+        command(folder.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first line of progress says that signals are listened for.
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    assert!(line.contains("coded: simulated"), "{line}");
+    let id = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    let started = std::time::Instant::now();
+    let status = child.wait().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(status.code(), Some(130));
+    let report = report(&folder.path().join("report.json"));
+    assert!(report.partial && report.strategies.len() == 1);
+    let counts = report.strategies[0].simulated.counts;
+    assert!(counts.answered > 0 && counts.unsent > 0);
+}

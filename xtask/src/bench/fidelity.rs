@@ -1,0 +1,145 @@
+//! `cargo xtask bench-fidelity`: the simulator against a real run of the same small configuration.
+//!
+//! The real run is the variant of `loadgen/experiments/tail.toml` (12 + 6 instances) with 2 % stragglers: with 1 % the 99th
+//! percentile lies on the edge between 19 and 33 ms, and two real runs differ by half. The delays that the simulator cannot know (sockets,
+//! threads that wake late, the model itself) are taken from the lower half of the latencies without redundancy, where
+//! neither stragglers nor queues show; everything else is compared.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::tail;
+use crate::demo::{binary, step};
+
+/// Arguments of `cargo xtask bench-fidelity`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Compare with the last `cargo xtask bench-tail --only p2` instead of running the strategies anew
+    #[arg(long)]
+    reuse: bool,
+    /// Requests to each strategy of the real run
+    #[arg(long, default_value_t = 20_000)]
+    requests: usize,
+    /// Queries of each simulated strategy
+    #[arg(long, default_value_t = 400_000)]
+    queries: u64,
+    /// Seed of both
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Names in the experiment, and the same strategies as the simulator's arguments say them.
+const STRATEGIES: [(&str, &str); 4] = [
+    ("none", "none"),
+    ("equal_resources", "equal_resources"),
+    ("hedge", "hedge:hold_back=0.95"),
+    ("coded", "coded:k=2:r=1:flush_ms=6"),
+];
+
+/// How far apart the two may be, as a share.
+const BOUND: f64 = 0.10;
+
+/// Emulated service time of the experiment.
+const SERVICE_MS: f64 = 18.0;
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If a step fails, or a percentile is further off than the bound.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !args.reuse {
+        let only: Vec<&str> = STRATEGIES.iter().map(|(name, _)| *name).collect();
+        tail::run(&tail::Args::only("p2", args.requests, args.seed, &only))?;
+    }
+    let folder = tail::folder();
+    let real = report(&folder.join("p2.json"))?;
+    let setup = folder.join("fidelity.toml");
+    fs::write(&setup, simulation(&real, args)?)
+        .with_context(|| format!("cannot write {}", setup.display()))?;
+    let simulated = folder.join("fidelity.json");
+    step("simulating the same");
+    let status = Command::new(binary("parapet-loadgen"))
+        .arg("simulate")
+        .arg("--experiment")
+        .arg(&setup)
+        .arg("--compare-json")
+        .arg(&simulated)
+        .stdout(std::process::Stdio::null())
+        .status()
+        .context("cannot start parapet-loadgen")?;
+    ensure!(status.success(), "parapet-loadgen failed ({status})");
+    let simulated = report(&simulated)?;
+    println!("{:<18} {:>8} {:>10} {:>10} {:>8}", "strategy", "", "real, ms", "sim., ms", "ratio");
+    let mut worst: f64 = 0.0;
+    for (name, label) in STRATEGIES {
+        for percentile in ["p50", "p99", "p99_9"] {
+            let (real, simulated) =
+                (figure(&real, name, percentile)?, figure(&simulated, label, percentile)?);
+            let ratio = simulated / real;
+            worst = worst.max((ratio - 1.0).abs());
+            println!("{name:<18} {percentile:>8} {real:>10.2} {simulated:>10.2} {ratio:>8.3}");
+        }
+    }
+    ensure!(worst <= BOUND, "a percentile is {:.1} % off, more than {} %", worst * 100.0, BOUND * 100.0);
+    println!("All within {:.1} %.", worst * 100.0);
+    Ok(())
+}
+
+fn report(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("{}: cannot read it; run without --reuse", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no report", path.display()))
+}
+
+fn strategy<'a>(report: &'a Value, name: &str) -> Result<&'a Value> {
+    let strategies = report["strategies"].as_array().context("a report without strategies")?;
+    strategies
+        .iter()
+        .find(|strategy| strategy["name"] == name)
+        .with_context(|| format!("the report has no strategy {name}"))
+}
+
+fn figure(report: &Value, name: &str, percentile: &str) -> Result<f64> {
+    strategy(report, name)?["latency"][percentile].as_f64().context("a report without percentiles")
+}
+
+/// The setup of the same cluster. What a latency has beyond the service time is taken for a shifted exponential, whose
+/// `-ln(1 - q)` is linear in the latency: two quantiles of the lower half give it.
+fn simulation(real: &Value, args: &Args) -> Result<String> {
+    let points = strategy(real, "none")?["spectrum"].as_array().context("a report without a spectrum")?;
+    let point = |above: f64| -> Option<(f64, f64)> {
+        points.iter().find_map(|point| {
+            let (quantile, ms) = (point["quantile"].as_f64()?, point["ms"].as_f64()?);
+            (quantile >= above).then_some((-(1.0 - quantile).ln(), ms - SERVICE_MS))
+        })
+    };
+    let ((low, low_ms), (high, high_ms)) =
+        point(0.1).zip(point(0.45)).context("a spectrum without its lower half")?;
+    let mean = ((high_ms - low_ms) / (high - low)).max(0.0);
+    let shift = (low_ms - low * mean).max(0.0);
+    ensure!(shift > 0.0, "the median is below the emulated service time");
+    let strategies: Vec<String> = STRATEGIES.iter().map(|(_, label)| format!("{label:?}")).collect();
+    Ok(format!(
+        "# As loadgen/experiments/tail.toml with 2 % stragglers; delays from the real run without redundancy.\n\
+         strategies = [{}]\n\
+         instances = 12\nredundant_instances = 6\nrate = 270.0\nqueries = {}\nseed = {}\ndeadline_ms = 2000.0\n\
+         hold_back_percentile = 0.97\nhold_back_min_ms = 18.5\nhold_back_max_ms = 100.0\nhedge_share = 0.05\n\
+         network.client = {{ constant_ms = {:.4} }}\n\
+         network.to_instance = {{ constant_ms = {:.4} }}\n\
+         network.to_frontend = {{ constant_ms = {:.4}, exponential_ms = {mean:.4} }}\n\
+         [faults]\nseed = {}\n\
+         service_time = {{ distribution = \"constant\", ms = {SERVICE_MS:.1} }}\n\
+         straggle = {{ probability = 0.02, min_ms = 15.0, max_ms = 45.0 }}\n",
+        strategies.join(", "),
+        args.queries,
+        args.seed,
+        shift / 2.0,
+        shift / 4.0,
+        shift / 4.0,
+        args.seed,
+    ))
+}
