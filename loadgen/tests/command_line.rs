@@ -50,8 +50,10 @@ impl Setting {
         ];
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
         command.current_dir(self.folder.path()).arg("run").args(changes);
+        let unwanted =
+            |name: &str| changes.contains(&name) || (name == "--rate" && changes.contains(&"--trace"));
         for (name, value) in usual {
-            if !changes.contains(&name) {
+            if !unwanted(name) {
                 command.args([name, value]);
             }
         }
@@ -204,6 +206,100 @@ async fn tensors_travel_as_json_as_well() {
     assert_eq!(setting.report().accuracy.unwrap().judged, 30);
 }
 
+/// An array as NumPy writes it.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), data].concat()
+}
+
+fn write_npz(path: &Path, arrays: &[(&str, Vec<u8>)]) {
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    for (name, contents) in arrays {
+        zip.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut zip, contents).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_npz_file_has_images_and_labels() {
+    let (setting, _) = Setting::new(|_, _| Act::Exact).await;
+    let x: Vec<u8> =
+        (0..16).map(|at| if at == 0 { 3.0_f32 / 255.0 } else { 0.5 }).flat_map(f32::to_le_bytes).collect();
+    let [x, x2] = [npy("<f4", "(1, 4, 4)", &x), npy("|u1", "(1, 4, 4)", &[3; 16])];
+    let y = npy("<i8", "(1,)", &3_i64.to_le_bytes());
+    write_npz(&setting.path("one.npz"), &[("x", x.clone()), ("y", y.clone())]);
+    write_npz(&setting.path("two.npz"), &[("x", x.clone()), ("x2", x2), ("y", y)]);
+    write_npz(&setting.path("minus.npz"), &[("x", x), ("y", npy("<i4", "(1,)", &(-1_i32).to_le_bytes()))]);
+    write_npz(&setting.path("nan.npz"), &[("x", npy(">f8", "(1, 1)", &f64::NAN.to_be_bytes()))]);
+    write_npz(&setting.path("short.npz"), &[("x", npy("<f4", "(9, 9)", &[0; 8]))]);
+    std::fs::write(setting.path("damaged.npz"), b"PK\x03\x04 and no more").unwrap();
+    let run = async |changes: &[&str]| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+        command.current_dir(setting.folder.path()).args(["run", "--target", &setting.target]);
+        command.args(["--model", "digits", "--rate", "1000", "--requests", "5", "--json", "report.json"]);
+        command.args(changes).output().await.unwrap()
+    };
+    for (changes, images) in [
+        (&["--images", "one.npz"][..], "one.npz[x]"),
+        (&["--images", "two.npz", "--images-key", "x2", "--labels-key", "y"], "two.npz[x2]"),
+    ] {
+        let output = run(changes).await;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = setting.report();
+        assert_eq!((report.accuracy.unwrap().correct, report.settings.images.as_str()), (5, images));
+    }
+    for (changes, message) in [
+        (
+            &["--images", "two.npz"][..],
+            "has 2 arrays that could be images (u8, f32 or f64 with 2 or more axes)",
+        ),
+        (
+            &["--images", "one.npz", "--images-key", "z"],
+            "has no array \"z\"; give --images-key as one of: \"x\" (<f4 [1, 4, 4])",
+        ),
+        (&["--images", "one.npz", "--images-key", "y"], "array \"y\" (<i8 [1]) cannot be images"),
+        (&["--images", "minus.npz"], "array \"y\": element 0 is -1"),
+        (&["--images", "nan.npz"], "array \"x\": element 0 is NaN"),
+        (&["--images", "short.npz"], "shape [9, 9] makes 324 bytes, there are 8"),
+        (&["--images", "damaged.npz"], "damaged.npz: cannot read it as .npz"),
+        (&["--images", "images", "--images-key", "x"], "images: is no .npz file"),
+        (&["--images", "one.npz", "--labels", "nan.npz"], "has 0 arrays that could be labels"),
+        (&["--images", "one.npz", "--labels", "labels"], "has 1 samples but labels has 20 labels"),
+    ] {
+        let output = run(changes).await;
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{changes:?}: {stderr}");
+        assert!(stderr.contains(message) && stderr.lines().count() == 1, "{changes:?}: {stderr}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_trace_says_when() {
+    let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
+    let times: Vec<String> = (0..30).map(|i| format!("{},x", f64::from(i) / 10.0)).collect();
+    std::fs::write(setting.path("trace.csv"), format!("time,user\n{}\n", times.join("\n"))).unwrap();
+    let output = setting.run(&["--trace", "trace.csv", "--trace-scale", "20", "--requests", "21"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(requests.load(Ordering::SeqCst), 21);
+    let settings = setting.report().settings;
+    let trace = settings.trace.unwrap();
+    assert_eq!((trace.file.as_str(), trace.times, trace.scale), ("trace.csv", 30, 20.0));
+    assert_eq!((trace.sha256.len(), settings.arrivals), (64, None));
+    assert!((settings.rate - 210.0).abs() < 1e-6, "{}", settings.rate);
+    let csv = std::fs::read_to_string(setting.path("requests.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 22);
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("trace trace.csv (30 times, SHA-256") && shown.contains("at 20 times its speed"),
+        "{shown}"
+    );
+    let output = setting.run(&["--trace", "trace.csv", "--rate", "5"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_interrupted_run_reports_what_it_has() {
     let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
@@ -235,14 +331,34 @@ async fn bad_input_is_one_line_exit_code_2_and_no_report() {
     write("truncated", b"\0\0\x08\x03\0\0\0\x14\0\0\0\x04\0\0\0\x04aaa");
     write("damaged.gz", b"\x1f\x8b\x08\0\0\0");
     write("few", b"\0\0\x08\x01\0\0\0\x02ab");
+    write("word", b"seconds\n0\nsoon\n");
+    write("negative", b"-0.5\n0\n");
+    write("falling", b"0\n0.2\n0.1\n");
+    write("stamps", b"1700000000\n");
+    write("header", b"seconds\n");
+    write("long", &b"0".repeat(5000));
+    write("cut.gz", b"\x1f\x8b\x08\0\0\0");
     let cases: &[(&[&str], &str)] = &[
         (&["--rate", "0"], "rate 0 is not a positive number"),
         (&["--rate", "-3"], "rate -3 is not"),
         (&["--rate", "NaN"], "rate NaN is not"),
+        (
+            &["--arrivals", "bursts", "--rate", "0.0001"],
+            "at 0.0001 requests/s, bursts:5:200:800 has next to no",
+        ),
         (&["--duration", "0"], "the run is empty"),
         (&["--duration", "-1"], "duration -1 is no time"),
         (&["--requests", "0"], "the run is empty"),
         (&["--timeout-ms", "0"], "timeout 0"),
+        (&["--trace", "word"], "word: line 3: \"soon\" is not a number; write one time a line"),
+        (&["--trace", "negative"], "negative: line 1: -0.5 is negative; count from the start"),
+        (&["--trace", "falling"], "falling: line 3: 0.1 comes after 0.2, which is later; sort the times"),
+        (&["--trace", "stamps"], "stamps: line 1: 1700000000 is 19676 days into the run"),
+        (&["--trace", "header"], "header: holds no times; write one a line"),
+        (&["--trace", "long"], "long: line 1: longer than 4096 bytes; write one time a line"),
+        (&["--trace", "cut.gz"], "cut.gz: line 1: truncated or damaged gzip"),
+        (&["--trace", "nowhere"], "nowhere: cannot read it"),
+        (&["--trace", "few", "--trace-scale", "0"], "trace scale 0 is not a positive number"),
         (&["--images", "small"], "has shape [-1, 1, 4, 4] but the images are [1, 1]"),
         (&["--images", "truncated"], "truncated or damaged"),
         (&["--images", "damaged.gz"], "truncated or damaged gzip"),

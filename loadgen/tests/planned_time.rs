@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_loadgen::payload::{Bodies, Body, RequestOptions, Rows, WireEncoding};
+use parapet_loadgen::payload::{Bodies, Body, RequestOptions, Rows, Source, WireEncoding};
 use parapet_loadgen::report::{RunReport, Settings, Summary, summarise};
 use parapet_loadgen::run::{Pacer, Plan, Progress, Release, Stop, run};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
@@ -75,7 +75,8 @@ fn settings() -> Settings {
         target: "memory".to_owned(),
         model: "digits".to_owned(),
         seed: 1,
-        arrivals: Arrivals::Constant,
+        arrivals: Some(Arrivals::Constant),
+        trace: None,
         rate: RATE,
         timeout_ms: TIMEOUT.as_millis() as u64,
         encoding: WireEncoding::Binary,
@@ -91,7 +92,13 @@ async fn measure(server: Stall, generator: Stall, stop: &Stop) -> RunReport {
     let schedule = Schedule::plan(Arrivals::Constant, RATE, length, 1).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     common::write_data(folder.path(), 20);
-    let rows = Rows::load(&folder.path().join("images"), None).unwrap();
+    let rows = Rows::load(Source {
+        images: &folder.path().join("images"),
+        labels: None,
+        images_key: None,
+        labels_key: None,
+    })
+    .unwrap();
     let options = RequestOptions { encoding: WireEncoding::Binary, allow_approximate: None, deadline: None };
     let bodies = Bodies::encode(&rows, &common::model_metadata(), options, schedule.len(), 1).unwrap();
     let progress = Arc::new(Progress::new(&schedule));

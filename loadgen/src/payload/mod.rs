@@ -1,9 +1,11 @@
 //! What is sent: samples as request bodies, all encoded before the run so that sending costs next to nothing.
 
 mod bodies;
-mod idx;
+mod npy;
+mod npz;
 mod rows;
 
 pub use bodies::{Bodies, BodiesError, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
-pub use idx::IdxError;
-pub use rows::{Rows, RowsError};
+pub use npz::NpzError;
+pub use parapet_idx::IdxError;
+pub use rows::{Rows, RowsError, Source};

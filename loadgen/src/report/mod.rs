@@ -90,9 +90,11 @@ pub struct Settings {
     pub model: String,
     /// Seed of the schedule and of the order of rows.
     pub seed: u64,
-    /// Arrival process.
-    pub arrivals: Arrivals,
-    /// Mean requests/s.
+    /// Arrival process; absent where a trace said when.
+    pub arrivals: Option<Arrivals>,
+    /// The trace that said when, if one did.
+    pub trace: Option<TraceSettings>,
+    /// Mean requests/s; of a trace, those planned by the time of the last.
     pub rate: f64,
     /// Timeout of each request from its actual send.
     pub timeout_ms: u64,
@@ -106,6 +108,37 @@ pub struct Settings {
     pub images: String,
     /// File of their classes, if given.
     pub labels: Option<String>,
+}
+
+/// A trace file that was sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TraceSettings {
+    /// The file.
+    pub file: String,
+    /// SHA-256 of its contents, hexadecimal.
+    pub sha256: String,
+    /// Times in it.
+    pub times: usize,
+    /// How many times as fast as recorded it was sent.
+    pub scale: f64,
+}
+
+impl Settings {
+    /// The load in a line.
+    pub(crate) fn load(&self) -> String {
+        let Self { rate, seed, .. } = self;
+        let when = match (&self.trace, self.arrivals) {
+            (Some(TraceSettings { file, sha256, times, scale }), _) => {
+                let hash = sha256.get(..12).unwrap_or(sha256);
+                return format!(
+                    "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, {rate:.1} requests/s, seed {seed}"
+                );
+            }
+            (None, Some(arrivals)) => arrivals.to_string(),
+            (None, None) => "unknown".to_owned(),
+        };
+        format!("{when} arrivals, {rate} requests/s, seed {seed}")
+    }
 }
 
 /// What became of the requests.

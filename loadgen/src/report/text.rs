@@ -15,8 +15,10 @@ impl Display for Text<'_> {
         writeln!(out, "{} on {}", settings.model, settings.target)?;
         writeln!(
             out,
-            "{} arrivals, {} requests/s, seed {}; {:.1} s, {:.1} answers/s",
-            settings.arrivals, settings.rate, settings.seed, report.elapsed_s, report.answered_per_s
+            "{}; {:.1} s, {:.1} answers/s",
+            settings.load(),
+            report.elapsed_s,
+            report.answered_per_s
         )?;
         writeln!(
             out,

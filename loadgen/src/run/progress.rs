@@ -10,6 +10,7 @@ use super::{Outcome, Record, Recording};
 use crate::payload::Body;
 use crate::report::histogram;
 use crate::schedule::Schedule;
+use crate::target::Provenance;
 
 /// Collects what happens to requests; can be looked at meanwhile. A lock suffices: it is held for some 50 ns, twice a
 /// request.
@@ -34,8 +35,18 @@ pub struct Snapshot {
     pub answered: usize,
     /// Requests that failed or timed out.
     pub without_answer: usize,
-    /// 99th percentile of the latency of answers so far.
+    /// Answers that were reconstructed.
+    pub reconstructed: usize,
+    /// How late a request was sent at worst.
+    pub lag_max: Duration,
+    /// Median of the latency of answers so far.
+    pub p50: Duration,
+    /// Their 90th percentile.
+    pub p90: Duration,
+    /// Their 99th.
     pub p99: Duration,
+    /// Their 99.9th.
+    pub p99_9: Duration,
 }
 
 impl Progress {
@@ -49,15 +60,28 @@ impl Progress {
 
     /// How far the run is.
     pub fn snapshot(&self) -> Snapshot {
-        let state = self.0.lock();
-        Snapshot { p99: Duration::from_micros(state.latency.value_at_quantile(0.99)), ..state.snapshot }
+        // Copied, so that the lock is not held while percentiles are looked for.
+        let (latency, snapshot) = {
+            let state = self.0.lock();
+            (state.latency.clone(), state.snapshot)
+        };
+        let [p50, p90, p99, p99_9] = [0.5, 0.9, 0.99, 0.999]
+            .map(|quantile| Duration::from_micros(latency.value_at_quantile(quantile)));
+        Snapshot { p50, p90, p99, p99_9, ..snapshot }
+    }
+
+    /// Latencies of answers so far, in microseconds.
+    pub fn latency(&self) -> Histogram<u64> {
+        self.0.lock().latency.clone()
     }
 
     pub(super) fn sent(&self, index: usize, body: &Body, at: Duration) {
-        let mut state = self.0.lock();
+        let state = &mut *self.0.lock();
         state.snapshot.sent += 1;
         if let Some(record) = state.records.get_mut(index) {
             record.sent_us = Some(micros(at));
+            let lag = Duration::from_micros(record.lag_us().unwrap_or_default());
+            state.snapshot.lag_max = state.snapshot.lag_max.max(lag);
             (record.row, record.label) = (body.row, body.label);
         }
     }
@@ -66,8 +90,9 @@ impl Progress {
         let state = &mut *self.0.lock();
         let Some(record) = state.records.get_mut(index) else { return };
         (record.done_us, record.outcome) = (Some(micros(at)), Some(outcome));
-        if matches!(outcome, Outcome::Answered(_)) {
+        if let Outcome::Answered(answer) = outcome {
             state.snapshot.answered += 1;
+            state.snapshot.reconstructed += usize::from(answer.provenance == Provenance::Reconstructed);
             state.latency.saturating_record(record.latency_us().unwrap_or_default());
         } else {
             state.snapshot.without_answer += 1;

@@ -5,60 +5,130 @@ use std::str::FromStr;
 
 use rand::Rng;
 use rand_distr::Exp1;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-/// How requests are spread over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+use super::bursts::{Bursts, Modulated};
+
+/// How requests are spread over time. Reports hold its text form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
     Constant,
     /// Independent of each other, as many users' requests are: gaps are exponential with mean `1 / rate`.
     Poisson,
+    /// Poisson at two rates in turns, as crowds come and go.
+    Bursts(Bursts),
 }
 
-/// The name is no arrival process.
+/// The text is no arrival process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown arrivals; use constant or poisson")]
-pub struct UnknownArrivals;
+pub enum UnknownArrivals {
+    /// No process of that name.
+    #[error("unknown arrivals; use constant, poisson or bursts")]
+    Name,
+    /// Bursts of an impossible shape.
+    #[error(
+        "unknown bursts; use bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS in whole numbers, a ratio from 2 to 1000000 \
+         and positive times, as in bursts:5:200:800"
+    )]
+    Bursts,
+}
 
 impl Arrivals {
     /// Endless ascending times in seconds.
     pub(super) fn times_s(self, rate: f64, mut random: impl Rng) -> impl Iterator<Item = f64> {
-        let mut count = 0.0;
-        let mut waited = 0.0;
+        let mut process = match self {
+            Self::Constant => Process::Constant { count: 0.0 },
+            Self::Poisson => Process::Poisson { waited: 0.0 },
+            Self::Bursts(bursts) => Process::Bursts(bursts.begin(rate, &mut random)),
+        };
         std::iter::from_fn(move || {
-            let at = match self {
-                Self::Constant => count / rate,
-                Self::Poisson => {
-                    waited += random.sample::<f64, _>(Exp1);
-                    waited / rate
+            Some(match &mut process {
+                Process::Constant { count } => {
+                    let at = *count / rate;
+                    *count += 1.0;
+                    at
                 }
-            };
-            count += 1.0;
-            Some(at)
+                Process::Poisson { waited } => {
+                    *waited += random.sample::<f64, _>(Exp1);
+                    *waited / rate
+                }
+                Process::Bursts(modulated) => modulated.next_s(&mut random),
+            })
         })
     }
 }
 
+enum Process {
+    Constant { count: f64 },
+    Poisson { waited: f64 },
+    Bursts(Modulated),
+}
+
 impl fmt::Display for Arrivals {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Constant => "constant",
-            Self::Poisson => "poisson",
-        })
+        match self {
+            Self::Constant => formatter.write_str("constant"),
+            Self::Poisson => formatter.write_str("poisson"),
+            Self::Bursts(bursts) => bursts.fmt(formatter),
+        }
     }
 }
 
 impl FromStr for Arrivals {
     type Err = UnknownArrivals;
 
-    fn from_str(name: &str) -> Result<Self, UnknownArrivals> {
-        match name {
+    fn from_str(text: &str) -> Result<Self, UnknownArrivals> {
+        match text {
             "constant" => Ok(Self::Constant),
             "poisson" => Ok(Self::Poisson),
-            _ => Err(UnknownArrivals),
+            _ => text.parse().map(Self::Bursts),
         }
+    }
+}
+
+impl JsonSchema for Arrivals {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Arrivals".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "How requests are spread over time: constant, poisson or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS.",
+            "type": "string"
+        })
+    }
+}
+
+impl From<Arrivals> for String {
+    fn from(arrivals: Arrivals) -> Self {
+        arrivals.to_string()
+    }
+}
+
+impl TryFrom<String> for Arrivals {
+    type Error = UnknownArrivals;
+
+    fn try_from(text: String) -> Result<Self, UnknownArrivals> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_hold_the_text_form() {
+        for text in ["constant", "poisson", "bursts:5:200:800"] {
+            let arrivals: Arrivals = text.parse().unwrap();
+            let json = serde_json::to_string(&arrivals).unwrap();
+            assert_eq!(json, format!("{text:?}"));
+            assert_eq!(serde_json::from_str::<Arrivals>(&json).unwrap(), arrivals);
+        }
+        assert_eq!("bursts".parse::<Arrivals>().unwrap().to_string(), "bursts:5:200:800");
+        assert!("Poisson".parse::<Arrivals>().is_err());
     }
 }

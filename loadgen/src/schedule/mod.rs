@@ -4,8 +4,12 @@
 //! systems can be measured on the very same arrivals. [`endless`] makes the same times one by one.
 
 mod arrivals;
+mod bursts;
+mod trace;
 
 pub use arrivals::{Arrivals, UnknownArrivals};
+pub use bursts::Bursts;
+pub use trace::{Trace, TraceError};
 
 use std::time::Duration;
 
@@ -30,6 +34,16 @@ pub enum ScheduleError {
     /// The rate is no positive number.
     #[error("rate {0} is not a positive number of requests/s; give --rate as, say, 270")]
     Rate(f64),
+    /// Bursts so short that the gaps between requests hide them.
+    #[error(
+        "at {rate} requests/s, {bursts} has next to no requests in a burst; raise --rate, or use --arrivals poisson"
+    )]
+    Bursts {
+        /// Requests/s asked for.
+        rate: f64,
+        /// The bursts.
+        bursts: Bursts,
+    },
     /// The run would have no request.
     #[error("the run is empty; give a positive --duration (seconds) or --requests (a count)")]
     Empty,
@@ -54,6 +68,11 @@ pub fn endless(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator
 fn times_s(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator<Item = f64>, ScheduleError> {
     if !(rate.is_finite() && rate > 0.0) {
         return Err(ScheduleError::Rate(rate));
+    }
+    if let Arrivals::Bursts(bursts) = arrivals
+        && !bursts.show_at(rate)
+    {
+        return Err(ScheduleError::Bursts { rate, bursts });
     }
     Ok(arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed)))
 }
@@ -94,6 +113,30 @@ impl Schedule {
             return Err(ScheduleError::Empty);
         }
         Ok(Self { planned_us })
+    }
+
+    /// Plans the times of `trace`, all of them or those within `length`.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Empty`] when `length` leaves none.
+    pub fn of_trace(trace: &Trace, length: Option<Length>) -> Result<Self, ScheduleError> {
+        let (end_s, most) = match length {
+            Some(Length::Duration(duration)) => (duration.as_secs_f64(), MAX_REQUESTS),
+            Some(Length::Requests(requests)) => (f64::INFINITY, requests),
+            None => (f64::INFINITY, MAX_REQUESTS),
+        };
+        let times = trace.times_s().iter().copied();
+        let planned_us: Vec<u64> = times.take_while(|&at| at < end_s).take(most).map(microseconds).collect();
+        if planned_us.is_empty() {
+            return Err(ScheduleError::Empty);
+        }
+        Ok(Self { planned_us })
+    }
+
+    /// Requests/s from the start of the run to the last one.
+    pub fn mean_rate(&self) -> f64 {
+        let last_us = self.planned_us.last().copied().unwrap_or_default();
+        self.planned_us.len() as f64 / (last_us.max(1) as f64 / 1e6)
     }
 
     /// Planned times in microseconds from the start of the run, ascending.
@@ -167,5 +210,7 @@ mod tests {
         assert!(matches!(plan(1e6, Length::Duration(HOUR)), Err(ScheduleError::TooLong { .. })));
         assert!(matches!(plan(1.0, Length::Requests(MAX_REQUESTS + 1)), Err(ScheduleError::TooLong { .. })));
         assert!(matches!(plan(1e-300, Length::Requests(9)), Err(ScheduleError::TooLong { .. })));
+        let rare = Schedule::plan(Arrivals::Bursts(Bursts::default()), 1e-9, Length::Requests(9), 1);
+        assert!(matches!(rare, Err(ScheduleError::Bursts { .. })));
     }
 }

@@ -1,7 +1,6 @@
 //! Labelled samples, read from disk and held in memory as 32-bit floats.
 
 mod augment;
-mod idx;
 mod shuffle;
 
 use std::path::{Path, PathBuf};
@@ -9,10 +8,10 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 pub use augment::Augment;
-pub use idx::IdxError;
+pub use parapet_idx::IdxError;
 pub(crate) use shuffle::Shuffle;
 
-use idx::{Idx, read_idx};
+use parapet_idx::{Idx, read_idx};
 
 /// Samples of one shape with their classes.
 #[derive(Debug, Clone, PartialEq)]

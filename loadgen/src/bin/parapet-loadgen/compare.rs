@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -11,8 +12,11 @@ use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison
 use parapet_loadgen::payload::Rows;
 use parapet_loadgen::report::{compare_page, latency_histogram};
 use parapet_loadgen::run::Stop;
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::display::{CompareState, Live, compare_height, compare_lines};
+use crate::payload::Payload;
 use crate::run::{BAD_INPUT, Error, INTERRUPTED, allow_many_connections, check_writable, failed, write_file};
 
 #[derive(Debug, clap::Args)]
@@ -23,12 +27,8 @@ pub(crate) struct Args {
     /// The model repository that the instances serve from
     #[arg(long)]
     repository: PathBuf,
-    /// IDX file of images to send, plain or .gz
-    #[arg(long)]
-    images: PathBuf,
-    /// IDX file of their classes, to report accuracy
-    #[arg(long)]
-    labels: Option<PathBuf>,
+    #[command(flatten)]
+    payload: Payload,
     /// Only these strategies of the experiment
     #[arg(long, value_delimiter = ',')]
     strategies: Option<Vec<String>>,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .context("cannot start the runtime")
         .map_err(failed)?;
     allow_many_connections();
-    let comparison = runtime.block_on(drive(args, &experiment, &places, &rows))?;
+    let comparison = runtime.block_on(drive(&experiment, &places, &rows))?;
     let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
     let report = analyse(&comparison, &experiment.baseline, bootstrap)
         .context("cannot analyse the comparison")
@@ -117,7 +117,7 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
         "{}: not a folder; give the model repository with --repository",
         args.repository.display()
     );
-    let rows = Rows::load(&args.images, args.labels.as_deref())?;
+    let rows = args.payload.load()?;
     Ok((experiment, rows))
 }
 
@@ -129,27 +129,37 @@ fn programs(args: &Args) -> anyhow::Result<PathBuf> {
     Ok(program.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
-async fn drive(
-    args: &Args,
-    experiment: &Experiment,
-    places: &Places,
-    rows: &Rows,
-) -> Result<Comparison, Error> {
+const ENDING: &str = "ending: the report is partial; Ctrl-C again waits no longer";
+
+async fn drive(experiment: &Experiment, places: &Places, rows: &Rows) -> Result<Comparison, Error> {
     let stop = Stop::default();
     let interrupted = stop.clone();
+    let names = experiment.strategies.iter().map(|strategy| strategy.name.clone());
+    let state = Arc::new(Mutex::new(CompareState::new(experiment.blocks, names)));
+    let live = {
+        let state = Arc::clone(&state);
+        let render = move |width, colours| compare_lines(&state.lock(), width, colours);
+        Live::start(compare_height(experiment.strategies.len()), Box::new(render))
+    };
+    let (noted, plain) = (Arc::clone(&state), live.is_none());
     let mut interrupts =
         signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C").map_err(failed)?;
     let watch = tokio::spawn(async move {
         interrupts.recv().await;
-        eprintln!("ending: the report will be partial; once more to wait for no answers");
+        noted.lock().note = ENDING;
+        if plain {
+            eprintln!("{ENDING}");
+        }
         interrupted.sending.cancel();
         interrupts.recv().await;
         interrupted.waiting.cancel();
     });
-    let files =
-        (args.images.display().to_string(), args.labels.as_ref().map(|path| path.display().to_string()));
-    let comparison = cluster::compare(experiment, places, rows, files, &stop, |update| {
-        show(experiment, &update);
+    let comparison = cluster::compare(experiment, places, rows, rows.names(), &stop, |update| {
+        if plain {
+            show(experiment, &update);
+        } else {
+            state.lock().observe(&update);
+        }
     })
     .await;
     watch.abort();

@@ -6,6 +6,7 @@
 mod compare;
 mod diff;
 mod display;
+mod payload;
 mod run;
 mod simulate;
 mod sweep;

@@ -5,23 +5,25 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text};
+use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text, TraceSettings};
 use parapet_loadgen::run::{Plan, Progress, Recording, Stop, ThreadPacer};
-use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
+use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{HttpTransport, TargetUrl};
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::display;
+use crate::display::{self, Live, RUN_HEIGHT, RunView, run_lines};
+use crate::payload::Payload;
 
 /// How long the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
-const DEFAULT_DURATION_S: f64 = 10.0;
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 pub(crate) const BAD_INPUT: u8 = 2;
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -34,19 +36,21 @@ pub(crate) struct Args {
     /// Model to ask
     #[arg(long)]
     model: String,
-    /// IDX file of images to send, plain or .gz
-    #[arg(long)]
-    images: PathBuf,
-    /// IDX file of their classes, to report accuracy
-    #[arg(long)]
-    labels: Option<PathBuf>,
+    #[command(flatten)]
+    payload: Payload,
     /// Mean requests/s
-    #[arg(long, allow_negative_numbers = true)]
-    rate: f64,
-    /// How requests are spread over time: constant or poisson
+    #[arg(long, allow_negative_numbers = true, required_unless_present = "trace")]
+    rate: Option<f64>,
+    /// How requests are spread over time: constant, poisson, bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS
     #[arg(long, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,
-    /// Seconds to send for [default: 10]
+    /// File of send times, one a line in seconds from the start, plain or .gz, instead of --rate and --arrivals
+    #[arg(long, conflicts_with_all = ["rate", "arrivals"])]
+    trace: Option<PathBuf>,
+    /// How many times as fast as recorded the trace is sent
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, requires = "trace")]
+    trace_scale: f64,
+    /// Seconds to send for [default: 10, or all of the trace]
     #[arg(long, allow_negative_numbers = true, conflicts_with = "requests")]
     duration: Option<f64>,
     /// Requests to send, instead of --duration
@@ -109,10 +113,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .map_err(failed)?;
     allow_many_connections();
     let (report, recording, started) = runtime.block_on(async {
-        let (plan, transport) = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
+        let prepared = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
+        let Prepared { plan, transport, settings } = prepared;
         let started = SystemTime::now();
         let recording = drive(&plan, transport).await.map_err(failed)?;
-        Ok((report::summarise(settings(args), &recording), recording, started))
+        Ok((report::summarise(settings, &recording), recording, started))
     })?;
     // Whichever of the two fails, the other has its figures: a run can be long.
     let written = write_files(args, &report, &recording, started);
@@ -128,8 +133,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     })
 }
 
+/// What a run needs.
+struct Prepared {
+    plan: Plan,
+    transport: HttpTransport,
+    settings: Settings,
+}
+
 /// Checks all that was given, and the target last.
-async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
+async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
     ensure!(args.timeout_ms > 0, "timeout 0 leaves no time for an answer; give a positive --timeout-ms");
     ensure!(
         args.deadline_ms != Some(0),
@@ -138,8 +150,8 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
     for path in [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let schedule = Schedule::plan(args.arrivals, args.rate, length(args)?, args.seed)?;
-    let rows = Rows::load(&args.images, args.labels.as_deref())?;
+    let (schedule, trace) = schedule(args)?;
+    let rows = args.payload.load()?;
     let target: TargetUrl = args.target.parse()?;
     let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {
@@ -153,15 +165,34 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, HttpTransport)> {
         bodies: Arc::new(bodies),
         timeout: Duration::from_millis(args.timeout_ms),
     };
-    Ok((plan, HttpTransport::new(&target, address, &args.model)?))
+    let transport = HttpTransport::new(&target, address, &args.model)?;
+    let settings = settings(args, &rows, &plan.schedule, trace);
+    Ok(Prepared { plan, transport, settings })
 }
 
-fn length(args: &Args) -> anyhow::Result<Length> {
-    if let Some(requests) = args.requests {
-        return Ok(Length::Requests(requests));
+fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
+    let length = length(args)?;
+    if let Some(path) = &args.trace {
+        let trace = Trace::load(path, args.trace_scale)?;
+        let settings = TraceSettings {
+            file: path.display().to_string(),
+            sha256: trace.sha256().to_owned(),
+            times: trace.times_s().len(),
+            scale: args.trace_scale,
+        };
+        return Ok((Schedule::of_trace(&trace, length)?, Some(settings)));
     }
-    let seconds = args.duration.unwrap_or(DEFAULT_DURATION_S);
-    Duration::try_from_secs_f64(seconds).map(Length::Duration).map_err(|_| {
+    let rate = args.rate.context("no rate; give --rate in requests/s, or --trace")?;
+    let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
+    Ok((Schedule::plan(args.arrivals, rate, length, args.seed)?, None))
+}
+
+fn length(args: &Args) -> anyhow::Result<Option<Length>> {
+    if let Some(requests) = args.requests {
+        return Ok(Some(Length::Requests(requests)));
+    }
+    let Some(seconds) = args.duration else { return Ok(None) };
+    Duration::try_from_secs_f64(seconds).map(|duration| Some(Length::Duration(duration))).map_err(|_| {
         anyhow!("duration {seconds} is no time; give --duration as a positive number of seconds")
     })
 }
@@ -173,17 +204,33 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
+
+fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Option<Live> {
+    let started = Instant::now();
+    let render = move |width, colours| {
+        let view = RunView { snapshot: progress.snapshot(), elapsed: started.elapsed(), note: *note.lock() };
+        run_lines(&view, width, colours)
+    };
+    Live::start(RUN_HEIGHT, Box::new(render))
+}
+
 async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recording> {
     let progress = Arc::new(Progress::new(&plan.schedule));
     let stop = Stop::default();
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminations = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let note = Arc::new(Mutex::new(""));
+    let live = start_display(Arc::clone(&progress), Arc::clone(&note));
     let watch = async {
         let mut next = async || {
             tokio::select! { _ = interrupts.recv() => {}, _ = terminations.recv() => {} }
         };
         next().await;
-        eprintln!("ending: waiting for the answers that are still out; once more to leave at once");
+        *note.lock() = ENDING;
+        if live.is_none() {
+            eprintln!("{ENDING}");
+        }
         stop.sending.cancel();
         next().await;
         stop.waiting.cancel();
@@ -193,23 +240,25 @@ async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recordin
     tokio::select! {
         recording = run => recording.context("cannot pace requests"),
         never = watch => match never {},
-        never = display::show(&progress) => match never {},
+        never = display::plain(&progress), if live.is_none() => match never {},
     }
 }
 
-fn settings(args: &Args) -> Settings {
+fn settings(args: &Args, rows: &Rows, schedule: &Schedule, trace: Option<TraceSettings>) -> Settings {
+    let (images, labels) = rows.names();
     Settings {
         target: args.target.clone(),
         model: args.model.clone(),
         seed: args.seed,
-        arrivals: args.arrivals,
-        rate: args.rate,
+        arrivals: trace.is_none().then_some(args.arrivals),
+        trace,
+        rate: args.rate.unwrap_or_else(|| schedule.mean_rate()),
         timeout_ms: args.timeout_ms,
         encoding: args.encoding,
         allow_approximate: args.allow_approximate,
         deadline_ms: args.deadline_ms,
-        images: args.images.display().to_string(),
-        labels: args.labels.as_ref().map(|path| path.display().to_string()),
+        images,
+        labels,
     }
 }
 

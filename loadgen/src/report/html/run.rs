@@ -100,10 +100,7 @@ fn settings(report: &RunReport) -> String {
     let (settings, counts, lag) = (&report.settings, report.counts, report.lag);
     let rows = [
         ("target", settings.target.clone()),
-        (
-            "load",
-            format!("{} arrivals, {} requests/s, seed {}", settings.arrivals, settings.rate, settings.seed),
-        ),
+        ("load", settings.load()),
         ("timeout", format!("{} ms", settings.timeout_ms)),
         ("tensors", settings.encoding.to_string()),
         ("images", settings.images.clone()),

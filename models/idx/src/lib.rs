@@ -1,7 +1,7 @@
 //! The IDX format of MNIST: two zero bytes, element type, number of axes, their lengths (big-endian), the elements.
 //!
-//! Source: <https://yann.lecun.com/exdb/mnist/>. Only unsigned bytes (type 8) are read. The trainer has a reader of its
-//! own: it comes with the library that it trains with, which nothing here may need.
+//! Source: <https://yann.lecun.com/exdb/mnist/>. Only unsigned bytes (type 8) are read: every published data
+//! set has them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,12 @@ const UNSIGNED_BYTE: u8 = 8;
 const MAX_BYTES: u64 = 1 << 30;
 
 /// The contents of an IDX file of unsigned bytes.
-#[derive(Debug, PartialEq)]
-pub(super) struct Idx {
-    pub(super) dims: Vec<usize>,
-    pub(super) bytes: Vec<u8>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idx {
+    /// Lengths of the axes, the slowest first; at least one axis.
+    pub dims: Vec<usize>,
+    /// The elements, as many as the product of `dims`.
+    pub bytes: Vec<u8>,
 }
 
 /// A file that is not sound IDX.
@@ -39,7 +41,7 @@ pub enum IdxError {
         /// What the decompressor said.
         source: std::io::Error,
     },
-    /// More than a payload can sensibly have.
+    /// More than a data set can sensibly have.
     #[error("{}: holds more than {MAX_BYTES} bytes unpacked; use a smaller file", path.display())]
     TooLarge {
         /// The file.
@@ -75,7 +77,10 @@ pub enum IdxError {
 }
 
 /// Reads `path`, gzip-compressed or not (its contents tell, not its name).
-pub(super) fn read_idx(path: &Path) -> Result<Idx, IdxError> {
+///
+/// # Errors
+/// [`IdxError`], naming the file.
+pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
     let raw = std::fs::read(path).map_err(|source| IdxError::Read { path: path.to_path_buf(), source })?;
     if !raw.starts_with(&GZIP_MAGIC) {
         return parse(path, &raw);

@@ -1,0 +1,307 @@
+//! Arrivals that were recorded elsewhere.
+//!
+//! A trace has a time on each line, in seconds from the start: alone, or as the first column of a CSV file, under a
+//! header line or not. Empty lines count for nothing.
+
+use std::io::{BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use sha2::{Digest, Sha256};
+
+use super::MAX_REQUESTS;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Most bytes of a file that are read.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Most bytes in a line.
+const MAX_LINE_BYTES: u64 = 4096;
+/// Latest time after scaling: 31 days. Later ones are times of day, or in another unit.
+const MAX_SECONDS: f64 = 31.0 * 86_400.0;
+/// Characters of a wrong line that an error shows.
+const SHOWN: usize = 40;
+
+/// Times of a trace file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    times_s: Vec<f64>,
+    sha256: String,
+}
+
+/// A trace that cannot be used. Each message names the file, the line and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be read.
+    #[error("{}: cannot read it: {source}; give the path of a trace, plain or .gz", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The compressed contents end early or are damaged.
+    #[error("{}: line {line}: truncated or damaged gzip file ({source}); make it again", path.display())]
+    Gzip {
+        /// The file.
+        path: PathBuf,
+        /// The line that could not be read.
+        line: usize,
+        /// What the decompressor said.
+        source: std::io::Error,
+    },
+    /// Too many bytes.
+    #[error("{}: larger than {} MiB; cut it into several", path.display(), MAX_FILE_BYTES >> 20)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// More lines than a run has requests.
+    #[error("{}: line {line}: more than {MAX_REQUESTS} times; cut it into several", path.display())]
+    TooMany {
+        /// The file.
+        path: PathBuf,
+        /// The first line too many.
+        line: usize,
+    },
+    /// A line too long to be a time.
+    #[error(
+        "{}: line {line}: longer than {MAX_LINE_BYTES} bytes; write one time a line, in seconds from the start",
+        path.display()
+    )]
+    LongLine {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+    },
+    /// No number where a time is to be.
+    #[error(
+        "{}: line {line}: {found:?} is not a number; write one time a line (or in the first column), in seconds from the \
+         start, as in 0.25",
+        path.display()
+    )]
+    NotANumber {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// What is there.
+        found: String,
+    },
+    /// A time before the start.
+    #[error("{}: line {line}: {found} is negative; count from the start of the trace", path.display())]
+    Negative {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// The time.
+        found: f64,
+    },
+    /// A time before that of the line above.
+    #[error("{}: line {line}: {found} comes after {before}, which is later; sort the times", path.display())]
+    NotAscending {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// The time.
+        found: f64,
+        /// That of the line above.
+        before: f64,
+    },
+    /// A time so late that the unit or the origin must be another.
+    #[error(
+        "{}: line {line}: {found} is {:.0} days into the run, more than {:.0}; give seconds from the start, or a larger \
+         --trace-scale", path.display(), found / scale / 86_400.0, MAX_SECONDS / 86_400.0
+    )]
+    Late {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// The time.
+        found: f64,
+        /// How many times as fast the trace is to be sent.
+        scale: f64,
+    },
+    /// No time at all.
+    #[error("{}: holds no times; write one a line, in seconds from the start", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A scale that is none.
+    #[error("trace scale {0} is not a positive number; give --trace-scale as, say, 2 for twice the rate")]
+    Scale(f64),
+}
+
+impl Trace {
+    /// Reads `path`, gzip-compressed or not (its contents tell, not its name), to be sent `scale` times as fast as it was
+    /// recorded: times are divided by `scale`.
+    ///
+    /// # Errors
+    /// [`TraceError`], naming the line.
+    pub fn load(path: &Path, scale: f64) -> Result<Self, TraceError> {
+        if !(scale.is_finite() && scale > 0.0) {
+            return Err(TraceError::Scale(scale));
+        }
+        let read = |source| TraceError::Read { path: path.to_path_buf(), source };
+        let mut raw = Vec::new();
+        let file = std::fs::File::open(path).map_err(read)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut raw).map_err(read)?;
+        if raw.len() as u64 > MAX_FILE_BYTES {
+            return Err(TraceError::TooLarge { path: path.to_path_buf() });
+        }
+        let sha256 = Sha256::digest(&raw).iter().map(|byte| format!("{byte:02x}")).collect();
+        let times_s = if raw.starts_with(&GZIP_MAGIC) {
+            parse(path, scale, MAX_REQUESTS, BufReader::new(MultiGzDecoder::new(raw.as_slice())))?
+        } else {
+            parse(path, scale, MAX_REQUESTS, Cursor::new(&raw))?
+        };
+        Ok(Self { times_s, sha256 })
+    }
+
+    /// Ascending times in seconds from the start of the run, after scaling; at least one.
+    pub fn times_s(&self) -> &[f64] {
+        &self.times_s
+    }
+
+    /// SHA-256 of the file, hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+}
+
+/// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever a file unpacks to.
+fn parse(path: &Path, scale: f64, most: usize, mut lines: impl BufRead) -> Result<Vec<f64>, TraceError> {
+    let owned = || path.to_path_buf();
+    let mut times_s: Vec<f64> = Vec::new();
+    let mut before = 0.0;
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        bytes.clear();
+        let read = lines.by_ref().take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut bytes);
+        let read = read.map_err(|source| TraceError::Gzip { path: owned(), line, source })?;
+        if read == 0 {
+            break;
+        }
+        if read as u64 > MAX_LINE_BYTES {
+            return Err(TraceError::LongLine { path: owned(), line });
+        }
+        // Empty lines are bounded as well.
+        if line > 2 * most || times_s.len() >= most && !bytes.trim_ascii().is_empty() {
+            return Err(TraceError::TooMany { path: owned(), line });
+        }
+        let text = String::from_utf8_lossy(bytes.trim_ascii());
+        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default().trim_matches('"');
+        if text.is_empty() {
+            continue;
+        }
+        let found = match first.parse::<f64>() {
+            Ok(found) if found.is_finite() => found,
+            Err(_) if line == 1 && first.starts_with(|c: char| c.is_alphabetic() || c == '#' || c == '_') => {
+                continue;
+            }
+            _ => {
+                let found = first.chars().take(SHOWN).collect();
+                return Err(TraceError::NotANumber { path: owned(), line, found });
+            }
+        };
+        if found < 0.0 {
+            return Err(TraceError::Negative { path: owned(), line, found });
+        }
+        if found < before {
+            return Err(TraceError::NotAscending { path: owned(), line, found, before });
+        }
+        if found / scale > MAX_SECONDS {
+            return Err(TraceError::Late { path: owned(), line, found, scale });
+        }
+        before = found;
+        times_s.push(found / scale);
+    }
+    if times_s.is_empty() {
+        return Err(TraceError::Empty { path: owned() });
+    }
+    Ok(times_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn load(contents: &[u8], scale: f64) -> Result<Trace, TraceError> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(contents).unwrap();
+        Trace::load(file.path(), scale)
+    }
+
+    fn times(contents: &str) -> Vec<f64> {
+        load(contents.as_bytes(), 1.0).unwrap().times_s
+    }
+
+    #[test]
+    fn plain_csv_and_gzip_read_the_same() {
+        let expected = [0.0, 0.25, 0.25, 1e1];
+        for contents in [
+            "0\n0.25\n0.25\n10",
+            "\n0\r\n.25\r\n0.25\r\n1e1\r\n\r\n",
+            "time,model\n0,a\n0.25;b\n0.25\tb\n\"10\",c\n",
+        ] {
+            assert_eq!(times(contents), expected, "{contents:?}");
+        }
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(b"seconds\n0\n0.25\n0.25\n10\n").unwrap();
+        let packed = packed.finish().unwrap();
+        assert_eq!(load(&packed, 1.0).unwrap().times_s, expected);
+        assert!(matches!(load(&packed[..packed.len() - 12], 1.0), Err(TraceError::Gzip { .. })));
+    }
+
+    #[test]
+    fn scale_makes_it_faster_and_the_hash_is_of_the_file() {
+        let trace = load(b"0\n1\n3\n", 2.0).unwrap();
+        assert_eq!(trace.times_s(), [0.0, 0.5, 1.5]);
+        assert_eq!(trace.sha256(), load(b"0\n1\n3\n", 1.0).unwrap().sha256());
+        assert_eq!(trace.sha256().len(), 64);
+        for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(matches!(load(b"0\n", scale), Err(TraceError::Scale(_))));
+        }
+    }
+
+    #[test]
+    fn faults_are_told_with_their_line() {
+        let line = |contents: &str| load(contents.as_bytes(), 1.0).unwrap_err().to_string();
+        for (contents, expected) in [
+            ("0\nx\n", "line 2: \"x\" is not a number"),
+            ("1,5\n,3\n", "line 2: \"\" is not a number"),
+            ("nan\n", "line 1: \"nan\" is not a number"),
+            ("a\nb\n", "line 2: \"b\" is not a number"),
+            ("-1\n", "line 1: -1 is negative"),
+            ("0\n\n2\n1.5\n", "line 4: 1.5 comes after 2"),
+            ("1700000000\n", "line 1: 1700000000 is 19676 days into the run"),
+            ("time\n", "holds no times"),
+            ("", "holds no times"),
+        ] {
+            assert!(line(contents).contains(expected), "{contents:?}: {}", line(contents));
+        }
+        let many = |contents: &str| parse(Path::new("trace"), 1.0, 2, Cursor::new(contents));
+        assert_eq!(many("0\n1\n\n").unwrap(), [0.0, 1.0]);
+        for contents in ["0\n1\n2\n", "\n\n\n\n\n0\n"] {
+            assert!(matches!(many(contents), Err(TraceError::TooMany { .. })), "{contents:?}");
+        }
+        assert!(line(&"1".repeat(5000)).contains("line 1: longer than"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_trace_or_an_error(contents: Vec<u8>) {
+            if let Ok(trace) = load(&contents, 1.0) {
+                prop_assert!(!trace.times_s().is_empty() && trace.times_s().is_sorted());
+            }
+        }
+    }
+}
