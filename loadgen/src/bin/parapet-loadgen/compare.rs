@@ -10,14 +10,16 @@ use anyhow::{Context, ensure};
 use parapet_loadgen::cluster::{self, ClusterError, Experiment, Places, Update};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison, analyse};
 use parapet_loadgen::payload::Rows;
-use parapet_loadgen::report::{compare_page, latency_histogram};
+use parapet_loadgen::report::{Slo, SloFigures, check, compare_page, latency_histogram};
 use parapet_loadgen::run::Stop;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display::{CompareState, Live, compare_height, compare_lines};
 use crate::payload::Payload;
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, allow_many_connections, check_writable, failed, write_file};
+use crate::run::{
+    BAD_INPUT, Error, FAILED, INTERRUPTED, allow_many_connections, check_writable, failed, write_file,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -53,11 +55,43 @@ pub(crate) struct Args {
     /// Write the report as a page with plots
     #[arg(long)]
     html: Option<PathBuf>,
+    /// Objective that a strategy has to meet, for exit code 0: coded:p99.9=30ms, hedge:failed=0.1% (repeatable)
+    #[arg(long)]
+    slo: Vec<String>,
+}
+
+/// Objectives by strategy.
+fn objectives(args: &Args, experiment: &Experiment) -> anyhow::Result<Vec<(String, Slo)>> {
+    let objective = |text: &String| {
+        let (name, slo) = text
+            .split_once(':')
+            .with_context(|| format!("--slo {text:?}: give STRATEGY:OBJECTIVE, as coded:p99.9=30ms"))?;
+        ensure!(
+            experiment.strategies.iter().any(|strategy| strategy.name == name),
+            "--slo {text:?}: no strategy is named {name:?}; name one of the experiment's"
+        );
+        Ok((name.to_owned(), slo.parse()?))
+    };
+    args.slo.iter().map(objective).collect()
+}
+
+/// Tells which objectives were missed; whether there were any.
+fn breached(objectives: &[(String, Slo)], report: &CompareReport) -> bool {
+    let mut breached = false;
+    for (name, slo) in objectives {
+        let breaches = report.strategy(name).map(|strategy| check(&[*slo], SloFigures::from(strategy)));
+        for breach in breaches.into_iter().flatten() {
+            eprintln!("parapet-loadgen: {name}: {breach}");
+            breached = true;
+        }
+    }
+    breached
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let bad = |cause: anyhow::Error| Error { code: BAD_INPUT, cause };
     let (experiment, rows) = prepare(args).map_err(bad)?;
+    let objectives = objectives(args, &experiment).map_err(bad)?;
     let temporary = tempfile::tempdir().context("cannot make a temporary folder").map_err(failed)?;
     let work = args.work_dir.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&work)
@@ -84,7 +118,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let shown = write!(std::io::stdout(), "{}", CompareText(&report));
     written.map_err(failed)?;
     shown.context("cannot write the summary to standard output").map_err(failed)?;
-    Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    let breached = breached(&objectives, &report);
+    Ok(match (report.partial, breached) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, true) => ExitCode::from(FAILED),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
