@@ -32,6 +32,15 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Builds everything that serves and measures, optimised.
+///
+/// # Errors
+/// If cargo does not succeed.
+pub(crate) fn build_serving() -> Result<()> {
+    let packages = ["-p", "parapet-frontend", "-p", "parapet-models", "-p", "parapet-loadgen"];
+    run(&[&["build", "--release"][..], &packages].concat())
+}
+
 /// Whether the cargo subcommand `name` is installed.
 pub(crate) fn has(name: &str) -> bool {
     cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success())

@@ -48,16 +48,7 @@ pub(crate) struct Args {
 /// If a step fails or there are no models.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args { serving_only: true })?;
-    cargo::run(&[
-        "build",
-        "--release",
-        "-p",
-        "parapet-frontend",
-        "-p",
-        "parapet-models",
-        "-p",
-        "parapet-loadgen",
-    ])?;
+    cargo::build_serving()?;
     ensure!(
         demo::folder().join("models/fashion-parity/model.toml").is_file(),
         "no models; run `cargo xtask demo` first"

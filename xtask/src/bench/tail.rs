@@ -54,16 +54,7 @@ pub(super) fn folder() -> PathBuf {
 /// If a step fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
-    cargo::run(&[
-        "build",
-        "--release",
-        "-p",
-        "parapet-frontend",
-        "-p",
-        "parapet-models",
-        "-p",
-        "parapet-loadgen",
-    ])?;
+    cargo::build_serving()?;
     let variants: Vec<Variant> = Variant::all()
         .into_iter()
         .filter(|variant| args.all || variant.name == "tail" || args.only.is_some())

@@ -61,16 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.rate >= 1.0 && args.rate <= 5000.0, "--rate {}: give 1 to 5000", args.rate);
     native::run(&native::Args::default())?;
     step("building the serving side and the trainer");
-    cargo::run(&[
-        "build",
-        "--release",
-        "-p",
-        "parapet-frontend",
-        "-p",
-        "parapet-models",
-        "-p",
-        "parapet-loadgen",
-    ])?;
+    cargo::build_serving()?;
     cargo::run(&["build", "-p", "parity-trainer"])?;
 
     let started = Instant::now();
