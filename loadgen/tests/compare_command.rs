@@ -53,3 +53,22 @@ fn the_experiments_of_the_repository_are_well_formed() {
         parapet_loadgen::cluster::Experiment::read(&path).unwrap();
     }
 }
+
+#[test]
+fn a_cause_is_told_once() {
+    let folder = TempDir::new().unwrap();
+    let cut = folder.path().join("cut.gz");
+    let whole = std::fs::read(root().join("deploy/local/data/fashion2k/t10k-images-idx3-ubyte.gz")).unwrap();
+    std::fs::write(&cut, &whole[..5_000]).unwrap();
+    let program = env!("CARGO_BIN_EXE_parapet-loadgen");
+    let missing = ["compare", "--experiment", "/nowhere.toml", "--repository", ".", "--images", "none"];
+    let truncated = ["run", "--target", "http://127.0.0.1:1", "--model", "m", "--rate", "1", "--images"];
+    for (arguments, file, cause) in [
+        (&missing[..], None, "No such file or directory"),
+        (&truncated, Some(&cut), "incomplete deflate stream"),
+    ] {
+        let output = Command::new(program).args(arguments).args(file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.matches(cause).count()), (Some(2), 1), "{said}");
+    }
+}

@@ -48,8 +48,19 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(run::Error { code, cause }) => {
-            eprintln!("parapet-loadgen: {cause:#}");
+            eprintln!("parapet-loadgen: {}", one_line(&cause));
             ExitCode::from(code)
         }
     }
+}
+
+/// An error and its causes, but for those that it tells itself.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
