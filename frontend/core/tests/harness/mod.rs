@@ -3,6 +3,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness")]
 
+mod config;
+
+pub use config::*;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +14,9 @@ use std::time::Duration;
 use parapet_decoder::LinearDecoder;
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
-    Action, Answer, ApproximateBackupConfig, Arrival, ByClass, ClassId, CodedConfig, CodedHedgedConfig,
-    Comparison, CoreConfig, Engine, Failure, FailureKind, GroupId, GroupKey, HedgeConfig, HoldBackPolicy,
-    InstanceId, JobId, PoolConfig, PoolId, QueryId, Rejected, ReplicateConfig, Row, Slot, StrategyConfig,
-    Time,
+    Action, Answer, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure,
+    FailureKind, GroupId, GroupKey, HoldBackPolicy, InstanceId, JobId, PoolId, QueryId, Rejected, Row, Slot,
+    StrategyConfig, Time,
 };
 
 /// What a client sends; a parity query has no number.
@@ -34,92 +37,6 @@ pub fn model(value: f32) -> f32 {
 /// A cheaper model, a little off.
 pub fn backup_model(value: f32) -> f32 {
     model(value) + 0.5
-}
-
-pub const HOLD_BACK: Duration = Duration::from_millis(20);
-pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
-pub const LATE_TRUTH_WAIT: Duration = Duration::from_millis(500);
-
-pub fn coded_config(k: usize, r: usize) -> CodedConfig {
-    CodedConfig {
-        k,
-        r,
-        first_parity: PoolId::FIRST_REDUNDANT,
-        hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
-        flush_after: FLUSH_AFTER,
-        late_truth_wait: LATE_TRUTH_WAIT,
-        parity_timeout: Duration::from_millis(300),
-        redundant_share: 1.0,
-        redundant_burst: 4.0,
-        shed_above: 8,
-        audit_every: 3,
-        max_keys: 4,
-    }
-}
-
-pub fn replicate_config(copies: u32) -> ReplicateConfig {
-    ReplicateConfig { copies, share: f64::from(copies - 1), burst: 4.0, shed_above: 4 }
-}
-
-pub fn hedge_config() -> HedgeConfig {
-    HedgeConfig {
-        delay: HoldBackPolicy::Fixed(HOLD_BACK),
-        max_copies: 1,
-        share: 0.3,
-        burst: 2.0,
-        shed_above: 4,
-    }
-}
-
-pub fn backup_config(eager: bool) -> ApproximateBackupConfig {
-    ApproximateBackupConfig {
-        pool: PoolId::FIRST_REDUNDANT,
-        delay: HoldBackPolicy::Fixed(HOLD_BACK),
-        eager,
-        late_truth_wait: LATE_TRUTH_WAIT,
-        share: 1.0,
-        burst: 4.0,
-        shed_above: 4,
-    }
-}
-
-pub fn coded_hedged_config(k: usize, r: usize) -> CodedHedgedConfig {
-    CodedHedgedConfig { coded: coded_config(k, r), share: 0.2, burst: 2.0 }
-}
-
-/// What a strategy may spend: its share and burst, and those of its hedge.
-fn budget(strategy: &StrategyConfig) -> (f64, f64) {
-    match strategy {
-        StrategyConfig::None | StrategyConfig::EqualResources => (0.0, 0.0),
-        StrategyConfig::Replicate(config) => (config.share, config.burst),
-        StrategyConfig::Hedge(config) => (config.share, config.burst),
-        StrategyConfig::ApproximateBackup(config) => (config.share, config.burst),
-        StrategyConfig::Coded(config) => (config.redundant_share, config.redundant_burst),
-        StrategyConfig::CodedHedged(config) => {
-            (config.share + config.coded.redundant_share, config.burst + config.coded.redundant_burst)
-        }
-    }
-}
-
-fn coded_part(strategy: &StrategyConfig) -> Option<CodedConfig> {
-    match strategy {
-        StrategyConfig::Coded(config) => Some(config.clone()),
-        StrategyConfig::CodedHedged(config) => Some(config.coded.clone()),
-        _ => None,
-    }
-}
-
-pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
-    let deployed = PoolConfig { instances, slots, queue: 16 };
-    let parity = PoolConfig { instances: 2, slots, queue: 4 };
-    CoreConfig {
-        pools: std::iter::once(deployed).chain((0..r).map(|_| parity)).collect(),
-        max_queries: 64,
-        max_attempts: 3,
-        retry_share: 0.2,
-        retry_burst: 5.0,
-        suspect_after: Duration::from_millis(50),
-    }
 }
 
 /// What became of a query.
