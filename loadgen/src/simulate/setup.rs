@@ -173,6 +173,7 @@ impl Setup {
                 percentile: self.hold_back_percentile,
                 min: milliseconds("least hold-back", self.hold_back_min_ms)?,
                 max: milliseconds("longest hold-back", self.hold_back_max_ms)?,
+                max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
             },
         };
         let settings = StrategySettings {
