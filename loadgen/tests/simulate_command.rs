@@ -103,6 +103,24 @@ fn the_readme_s_experiment_runs() {
 }
 
 #[test]
+fn every_query_is_written_for_each_strategy() {
+    let folder = TempDir::new().unwrap();
+    for strategies in ["coded:k=3,none", "coded:k=3"] {
+        let asked = ["--strategy", strategies, "--queries", "3000", "--csv", "files", "--hgrm", "files"];
+        let output = run(folder.path(), &[asked.as_slice(), &["--hlog", "files"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let read = |name: &str| std::fs::read_to_string(folder.path().join("files").join(name)).unwrap();
+        assert_eq!(read("coded_k=3.csv").lines().count(), 3001);
+        assert!(read("coded_k=3.csv").contains(",200,reconstructed,"));
+        assert!(read("coded_k=3.hgrm").contains("Total count    =         3000]"));
+        assert!(read("coded_k=3.hlog").contains("#[StartTime: 0"));
+        let count = if strategies.contains(',') { 6 } else { 3 };
+        assert_eq!(std::fs::read_dir(folder.path().join("files")).unwrap().count(), count);
+        std::fs::remove_dir_all(folder.path().join("files")).unwrap();
+    }
+}
+
+#[test]
 fn bad_input_is_one_line_exit_code_2_and_no_report() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("bad.toml"), "rate = 5.0\nspeed = 3\n").unwrap();
@@ -126,6 +144,8 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--baseline", "none"], "baseline \"none\" is not among"),
         (&["--json", "missing/report.json"], "its folder does not exist"),
         (&["--html", "report.html", "--queries", "5000000"], "leave them out"),
+        (&["--csv", "missing/files"], "missing/files: cannot be a folder"),
+        (&["--hlog", "files", "--queries", "5000000"], "--csv, --hgrm and --hlog hold at most 2000000"),
         (&["--service-time", "constant:-1"], "service_time.ms: -1"),
         (&["--straggle", "1.5:1:2"], "straggle.probability: 1.5"),
         (&["--straggle", "0.5:-1:2"], "straggle: -1 to 2 ms"),

@@ -43,9 +43,9 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
         Some(Measured {
             name: spec.label.clone(),
             description: spec.kind.description().to_owned(),
-            instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
+            instances: Some(simulated.pools.iter().map(|pool| pool.instances).sum()),
             blocks: blocks(simulated.recording.as_ref()?, block_s),
-            redundancy: simulated.redundancy,
+            redundancy: Some(simulated.redundancy),
         })
     };
     let strategies = simulated.iter().filter_map(measured).collect();

@@ -148,9 +148,9 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
     Measured {
         name: kind.name.to_owned(),
         description: kind.description.to_owned(),
-        instances: 6,
+        instances: Some(6),
         blocks,
-        redundancy,
+        redundancy: Some(redundancy),
     }
 }
 

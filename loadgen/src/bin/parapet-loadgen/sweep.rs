@@ -11,7 +11,8 @@ use parapet_loadgen::experiment::StrategySpec;
 use parapet_loadgen::report::sweep_page;
 use parapet_loadgen::simulate::{MAX_RECORDS, Setup, Simulated, Simulator, comparison};
 
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, check_writable, failed, write_file};
+use crate::files::{check_writable, write_file, write_json};
+use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
 use crate::simulate::{self, USUAL_BASELINE, Watch};
 
 // Named apart from the arguments that it includes, which clap would otherwise take for the same group.
@@ -69,6 +70,10 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     ensure!(
         args.simulate.compare_json.is_none(),
         "--compare-json holds one comparison, and a sweep makes many; give --json"
+    );
+    ensure!(
+        args.simulate.recordings.is_empty(),
+        "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; give --json"
     );
     for path in [&args.simulate.json, &args.simulate.html].into_iter().flatten() {
         check_writable(path)?;
@@ -196,10 +201,7 @@ fn verdict(point: &SweepPoint) -> String {
 
 fn write_files(args: &Args, report: &SweepReport) -> anyhow::Result<()> {
     if let Some(path) = &args.simulate.json {
-        write_file(path, |out| {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)
-        })?;
+        write_json(path, report)?;
     }
     if let Some(path) = &args.simulate.html {
         write_file(path, |out| out.write_all(sweep_page(report).as_bytes()))?;

@@ -11,6 +11,8 @@ use parapet_loadgen::experiment::{
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Delay, Setup};
 
+use crate::files::Recordings;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// TOML file with the experiment; flags win over it
@@ -86,6 +88,8 @@ pub(crate) struct Args {
     /// Write the comparison of the strategies with plots as one HTML file
     #[arg(long)]
     pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) recordings: Recordings,
     /// Strategy that the others are compared with [default: equal_resources, or the first]
     #[arg(long)]
     pub(crate) baseline: Option<String>,

@@ -4,8 +4,8 @@ mod args;
 mod watch;
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, ensure};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
@@ -15,11 +15,11 @@ use parapet_loadgen::simulate::{
     MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, SimulationText, Simulator,
     StrategyFigures, comparison,
 };
-use serde::Serialize;
 
 pub(crate) use self::args::Args;
 pub(crate) use self::watch::Watch;
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, check_writable, failed, write_file};
+use crate::files::{check_writable, write_file, write_json};
+use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
 
 /// What of a baseline is preferred: the same machines without redundancy.
 pub(crate) const USUAL_BASELINE: &str = "equal_resources";
@@ -37,8 +37,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         done.push((spec, simulator.run(|progress| watch.look(&progress))));
     }
     watch.end();
+    let recorded = write_recordings(args, &done);
     let report = report(args, &setup, done);
-    let written = write_files(args, &report);
+    let written = recorded.and(write_files(args, &report));
     let shown = write!(std::io::stdout(), "{}", SimulationText(&report));
     written.map_err(failed)?;
     shown.context("cannot write the figures to standard output").map_err(failed)?;
@@ -53,9 +54,15 @@ fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)
     let setup = args.setup()?;
     let mut simulations = setup.simulations()?;
     let all = setup.queries.saturating_mul(simulations.len() as u64);
-    let keep_records = all <= MAX_RECORDS && simulations.len() > 1;
+    let keep_records = all <= MAX_RECORDS && (simulations.len() > 1 || !args.recordings.is_empty());
+    args.recordings.check(simulations.iter().map(|(spec, _)| spec.label.as_str()))?;
     ensure!(
-        (args.html.is_none() && args.compare_json.is_none()) || keep_records,
+        args.recordings.is_empty() || keep_records,
+        "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, not {all}; leave them \
+         out, or lower --queries"
+    );
+    ensure!(
+        (args.html.is_none() && args.compare_json.is_none()) || (keep_records && simulations.len() > 1),
         "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
          for; leave them out, or change --strategy or --queries",
         simulations.len()
@@ -101,6 +108,15 @@ fn compare(args: &Args, setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Op
         .ok()
 }
 
+/// Virtual time has no date: it begins with 1970.
+fn write_recordings(args: &Args, done: &[(StrategySpec, Simulated)]) -> anyhow::Result<()> {
+    let mut recorded =
+        done.iter().filter_map(|(spec, simulated)| Some((spec, simulated.recording.as_ref()?)));
+    recorded.try_for_each(|(spec, recording)| {
+        args.recordings.write(&spec.label, recording, SystemTime::UNIX_EPOCH)
+    })
+}
+
 fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         write_json(path, report)?;
@@ -112,11 +128,4 @@ fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
         write_file(path, |out| out.write_all(compare_page(comparison).as_bytes()))?;
     }
     Ok(())
-}
-
-fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
-    write_file(path, |out| {
-        serde_json::to_writer_pretty(&mut *out, report)?;
-        writeln!(out)
-    })
 }
