@@ -2,14 +2,17 @@
 //!
 //! A strategy is either made here, from its settings and the instances, or served already by a frontend at its `url`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use parapet_faults::FaultProfile;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::StrategyKind;
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
+use crate::simulate::Surroundings;
 
 /// What `parapet-loadgen compare` runs and `parapet-loadgen simulate` simulates.
 #[derive(Debug, Clone, Deserialize)]
@@ -52,6 +55,12 @@ pub struct Experiment {
     pub events: Vec<Event>,
     /// What is compared.
     pub strategies: Vec<Strategy>,
+    /// What a real cluster has by itself, and a simulation must be told.
+    #[serde(default)]
+    pub simulation: Surroundings,
+    /// Names of the fields that the file has.
+    #[serde(skip)]
+    pub written: BTreeSet<String>,
 }
 
 /// The cluster's size. Every strategy has the same number of instances; it differs what they do.
@@ -74,7 +83,7 @@ impl Default for Instances {
 }
 
 /// Something done to one instance, once in the block of each strategy.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
     /// The block, from 0.
@@ -90,7 +99,7 @@ pub struct Event {
 }
 
 /// What can be done to an instance's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     /// SIGSTOP, and SIGCONT later.
@@ -192,6 +201,8 @@ impl Experiment {
             faults: FaultProfile::default(),
             events: Vec::new(),
             strategies,
+            simulation: Surroundings::default(),
+            written: BTreeSet::new(),
         }
     }
 
@@ -207,12 +218,14 @@ impl Experiment {
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-        let experiment: Self = toml::from_str(&text).map_err(|error| {
+        let mut experiment: Self = toml::from_str(&text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             let line = text.get(..start).map_or(1, |before| before.matches('\n').count() + 1);
             let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
             FileError::Toml { path: path.to_owned(), line, message }
         })?;
+        let fields: toml::Table = toml::from_str(&text).unwrap_or_default();
+        experiment.written = fields.keys().cloned().collect();
         experiment.check(path)?;
         Ok(experiment)
     }
