@@ -110,6 +110,7 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
                     "percentile" => push("hold_back", value),
                     "min_ms" => push("hold_back_min_ms", value),
                     "max_ms" => push("hold_back_max_ms", value),
+                    "max_over_median" => push("max_over_median", value),
                     _ => Err(()),
                 })
             }
@@ -179,7 +180,7 @@ mod tests {
             setup.strategies.iter().map(|it| (it.name.as_str(), it.spec.as_str())).collect();
         assert_eq!(
             specs["hedge"],
-            "hedge:burst=10:hold_back_max_ms=100:hold_back_min_ms=18.5:hold_back=0.95:hedge_share=0.05"
+            "hedge:burst=10:hold_back_max_ms=100:max_over_median=1.2:hold_back_min_ms=18.5:hold_back=0.95:hedge_share=0.05"
         );
         assert_eq!(specs["coded_eager"], "coded:flush_ms=6:hold_back_ms=0:k=2:r=1");
         assert!(ignored.contains(&"coded: settings.encoder".to_owned()), "{ignored:?}");
