@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use parapet_faults::FaultProfile;
+use parapet_toml_file::Mistake;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -144,14 +145,12 @@ pub enum FileError {
         source: std::io::Error,
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
-    #[error("{}: line {line}: {message}", path.display())]
+    #[error("{}: {source}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// Line of the mistake, from 1.
-        line: usize,
-        /// The mistake, in one line.
-        message: String,
+        /// The mistake.
+        source: Mistake,
     },
     /// A value that cannot be.
     #[error("{}: {field}: {problem}; {fix}", path.display())]
@@ -218,12 +217,8 @@ impl Experiment {
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-        let mut experiment: Self = toml::from_str(&text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            let line = text.get(..start).map_or(1, |before| before.matches('\n').count() + 1);
-            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-            FileError::Toml { path: path.to_owned(), line, message }
-        })?;
+        let mut experiment: Self = parapet_toml_file::parse(&text)
+            .map_err(|source| FileError::Toml { path: path.to_owned(), source })?;
         let fields: toml::Table = toml::from_str(&text).unwrap_or_default();
         experiment.written = fields.keys().cloned().collect();
         experiment.check(path)?;

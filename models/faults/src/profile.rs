@@ -155,8 +155,7 @@ impl FaultProfile {
     pub fn read(path: &Path) -> Result<Self, ProfileError> {
         let failed = |problem: String| ProfileError { path: path.to_owned(), problem };
         let text = fs::read_to_string(path).map_err(|error| failed(format!("cannot read: {error}")))?;
-        let profile: Self = toml::from_str(&text)
-            .map_err(|error| failed(error.message().split_whitespace().collect::<Vec<_>>().join(" ")))?;
+        let profile: Self = parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
         profile.validate().map_err(failed)?;
         Ok(profile)
     }
