@@ -7,11 +7,11 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome};
+use parapet_http_connection::{Connections, Limits, Response, SendError};
 use parapet_open_inference::{ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response};
 use parapet_repository::{ModelEntry, TensorSpec};
 
 use super::Transport;
-use super::connection::{Connections, Response};
 use crate::config::{HealthSettings, ModelConfig, PoolSettings};
 use crate::payload::{Input, Output};
 
@@ -26,6 +26,9 @@ pub struct HttpTransport {
 
 #[derive(Debug)]
 struct Instance {
+    /// Name for people: the address as configured.
+    name: String,
+    /// How many are open at once is the dispatcher's business, which gives an instance no more requests than it has slots.
     connections: Connections,
     infer_path: String,
     ready_path: String,
@@ -48,12 +51,14 @@ impl HttpTransport {
             pool.instances
                 .iter()
                 .map(|(name, address)| Instance {
+                    name: name.clone(),
                     connections: Connections::new(
-                        name.clone(),
                         *address,
-                        config.health.connect_timeout,
-                        max_bytes,
-                        pool.slots as usize + 1,
+                        Limits {
+                            connect_timeout: Some(config.health.connect_timeout),
+                            max_response_bytes: max_bytes,
+                            max_idle: pool.slots as usize + 1,
+                        },
                     ),
                     infer_path: format!("/v2/models/{}/versions/{version}/infer", entry.name),
                     ready_path: format!("/v2/models/{}/versions/{version}/ready", entry.name),
@@ -83,7 +88,8 @@ impl Transport for HttpTransport {
         if let Some(length) = input.wire.header_length {
             headers.insert(HEADER_CONTENT_LENGTH, length.into());
         }
-        let response = instance.connections.send(request).await?;
+        let response =
+            instance.connections.send(request).await.map_err(|error| instance.unanswered(&error))?;
         instance.prediction(response, input.rows)
     }
 
@@ -101,20 +107,29 @@ impl Instance {
         Request::builder()
             .method(method)
             .uri(path)
-            .header(HOST, self.connections.name())
+            .header(HOST, self.name.as_str())
             .body(Full::new(body))
             .map_err(|_| self.unsendable())
     }
 
+    fn failure(&self, kind: FailureKind, reason: &str) -> Failure {
+        Failure::new(kind, format!("{}: {reason}", self.name))
+    }
+
+    fn unanswered(&self, error: &SendError) -> Failure {
+        let kind = if error.is_unsent() { FailureKind::Unreachable } else { FailureKind::ConnectionLost };
+        self.failure(kind, &error.to_string())
+    }
+
     fn unsendable(&self) -> Failure {
-        self.connections.failure(FailureKind::Refused, "its address or model name makes no valid request")
+        self.failure(FailureKind::Refused, "its address or model name makes no valid request")
     }
 
     fn prediction(&self, response: Response, rows: usize) -> Outcome<Output> {
         if response.status != StatusCode::OK {
             return Err(self.refusal(&response));
         }
-        let invalid = |reason: String| self.connections.failure(FailureKind::InvalidOutput, &reason);
+        let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
         let header_length = header_length(&response.headers).map_err(invalid)?;
         let response: InferResponse =
             decode_response(response.body, header_length).map_err(|error| invalid(error.to_string()))?;
@@ -139,7 +154,7 @@ impl Instance {
         };
         let said = serde_json::from_slice::<ErrorObject>(&response.body).map(|object| object.error).ok();
         let said: String = said.unwrap_or_default().chars().take(200).collect();
-        self.connections.failure(kind, &format!("{} {said}", response.status))
+        self.failure(kind, &format!("{} {said}", response.status))
     }
 }
 
@@ -179,7 +194,7 @@ impl HttpTransport {
     /// The names of a pool's instances, for metrics and logs.
     pub fn names(&self, pool: usize) -> Vec<String> {
         let instances = self.pools.get(pool).map(Vec::as_slice).unwrap_or_default();
-        instances.iter().map(|instance| instance.connections.name().to_owned()).collect()
+        instances.iter().map(|instance| instance.name.to_owned()).collect()
     }
 }
 

@@ -1,6 +1,5 @@
 //! Requests to instances, behind a trait so that tests can answer from memory.
 
-mod connection;
 mod http;
 
 pub use http::HttpTransport;

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use parapet_http_connection::{Connections, Response};
 use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, InferResponse, decode_response};
 
-use super::connection::{Broken, Connections, Response};
+use super::LIMITS;
 use super::metadata::{TargetError, TargetUrl, model_path};
 use super::{Answer, Failure, Provenance, Transport};
 use crate::payload::Body;
@@ -34,7 +35,7 @@ impl HttpTransport {
         let infer = infer.parse().map_err(|_| TargetError::ModelName { model: model.to_owned() })?;
         let host = HeaderValue::from_str(target.authority())
             .map_err(|_| TargetError::Url { given: target.to_string() })?;
-        Ok(Self { connections: Connections::new(address), infer, host })
+        Ok(Self { connections: Connections::new(address, LIMITS), infer, host })
     }
 }
 
@@ -49,10 +50,10 @@ impl Transport for HttpTransport {
         if let Some(length) = body.header_length {
             headers.insert(HEADER_CONTENT_LENGTH, length.into());
         }
-        let response = self.connections.send(request).await.map_err(|broken| match broken {
-            Broken::Connect(_) => Failure::Connect,
-            Broken::Lost(_) => Failure::ConnectionLost,
-        })?;
+        let response =
+            self.connections.send(request).await.map_err(|error| {
+                if error.is_unsent() { Failure::Connect } else { Failure::ConnectionLost }
+            })?;
         answer(response)
     }
 }

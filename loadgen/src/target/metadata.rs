@@ -8,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, Uri};
+use parapet_http_connection::{Connections, Response};
 use parapet_open_inference::ModelMetadata;
 
-use super::connection::{Broken, Connections, Response};
+use super::LIMITS;
 
 /// A server's address: `http://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,10 +175,8 @@ impl TargetUrl {
             .header(hyper::header::HOST, &self.authority)
             .body(Full::new(Bytes::new()))
             .map_err(|error| self.unreachable(error.to_string()))?;
-        Connections::new(address).send(request).await.map_err(|broken| match broken {
-            Broken::Connect(error) => self.unreachable(error.to_string()),
-            Broken::Lost(reason) => self.unreachable(reason),
-        })
+        let sent = Connections::new(address, LIMITS).send(request).await;
+        sent.map_err(|error| self.unreachable(error.to_string()))
     }
 
     async fn ask(&self, address: SocketAddr, model: &str) -> Result<ModelMetadata, TargetError> {

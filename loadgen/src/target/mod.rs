@@ -1,6 +1,5 @@
 //! The server under load.
 
-mod connection;
 mod http;
 mod metadata;
 
@@ -9,10 +8,15 @@ pub use metadata::{TargetError, TargetUrl};
 
 use std::fmt;
 
+use parapet_http_connection::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Body;
+
+/// Every connection that is idle is kept: a limit on connections would make requests wait for each other and so turn the load
+/// into a closed loop, and opening one takes time of the generator's.
+const LIMITS: Limits = Limits { connect_timeout: None, max_response_bytes: 16 << 20, max_idle: usize::MAX };
 
 /// Carries requests to a server; tests answer from memory.
 pub trait Transport: Send + Sync + 'static {

@@ -1,9 +1,9 @@
 //! `cargo xtask bench-fidelity`: the simulator against a real run of the same small configuration.
 //!
 //! The real run is the variant of `loadgen/experiments/tail.toml` (12 + 6 instances) with 2 % stragglers: with 1 % the 99th
-//! percentile lies on the edge between 19 and 33 ms, and two real runs differ by half. The delays that the simulator cannot know (sockets,
-//! threads that wake late, the model itself) are taken from the lower half of the latencies without redundancy, where
-//! neither stragglers nor queues show; everything else is compared.
+//! percentile lies on the edge between 19 and 33 ms, and two real runs differ by half. The delays that the simulator cannot
+//! know (sockets, threads that wake late, the model itself) are taken from the lower half of the latencies without
+//! redundancy, where neither stragglers nor queues show; everything else is compared.
 
 use std::fs;
 use std::path::Path;
@@ -102,8 +102,8 @@ fn figure(report: &Value, name: &str, percentile: &str) -> Result<f64> {
     strategy(report, name)?["latency"][percentile].as_f64().context("a report without percentiles")
 }
 
-/// The same experiment with the delays of the real run. What a latency has beyond the service time is taken for a shifted exponential, whose
-/// `-ln(1 - q)` is linear in the latency: two quantiles of the lower half give it.
+/// The same experiment with the delays of the real run. What a latency has beyond the service time is taken for a shifted
+/// exponential, whose `-ln(1 - q)` is linear in the latency: two quantiles of the lower half give it.
 fn simulation(experiment: &Path, real: &Value) -> Result<String> {
     let points = strategy(real, "none")?["spectrum"].as_array().context("a report without a spectrum")?;
     let point = |above: f64| -> Option<(f64, f64)> {
