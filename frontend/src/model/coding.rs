@@ -64,7 +64,7 @@ impl Coder {
         Ok(Some(Self {
             encoder: build_encoder(spec, &input.shape)?,
             label: code.label(),
-            decoder: LinearDecoder::new(code),
+            decoder: LinearDecoder::new(code, output.sample_len())?,
             parity_inputs,
             output: output.clone(),
         }))

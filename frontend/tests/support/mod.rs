@@ -37,7 +37,7 @@ pub fn repository() -> tempfile::TempDir {
 }
 
 pub fn add_parity_model(root: &Path, name: &str, k: usize) {
-    let spec = CodeSpec { encoder: EncoderKind::Sum, k, r: 1, generator: None };
+    let spec = CodeSpec::new(EncoderKind::Sum, k, 1);
     add_model(root, name, Some(CodeMetadata { deployed: "linear".to_owned(), row: 0, spec }));
 }
 
