@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use parapet_decoder::LinearDecoder;
+use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 
 const CLASSES: usize = 1000;

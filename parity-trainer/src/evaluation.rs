@@ -1,6 +1,6 @@
 //! How good a deployed model is, and how good its reconstructions are.
 
-use parapet_decoder::{LinearDecoder, top_class};
+use parapet_decoder::{Decoder, LinearDecoder, top_class};
 use parapet_encoder::{CodeSpec, build_encoder};
 use rand::seq::SliceRandom;
 use serde::Serialize;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::{DecodeError, LinearDecoder, agrees, confidence};
-use parapet_encoder::{Code, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder};
+use parapet_decoder::{DecodeError, Decoder, agrees, build_decoder, confidence};
+use parapet_encoder::{CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
@@ -36,8 +36,8 @@ pub enum CodingError {
 #[derive(Debug)]
 pub struct Coder {
     encoder: Box<dyn Encoder>,
-    decoder: LinearDecoder,
-    /// Name of each parity model's input.
+    decoder: Box<dyn Decoder>,
+    /// Name of each parity model's input; none where the deployed model itself is asked.
     parity_inputs: Vec<String>,
     output: TensorSpec,
     label: String,
@@ -53,18 +53,20 @@ impl Coder {
             return Ok(None);
         };
         // Pool 0 is the deployed model's, and not among these.
-        let first = usize::from(coded.first_parity.0).saturating_sub(1);
-        let parity = model.redundant.iter().skip(first).take(coded.r);
+        let first = usize::from(coded.first_parity.0).checked_sub(1);
+        let parity = first.map(|first| model.redundant.iter().skip(first).take(coded.r));
         let parity_inputs = parity
+            .into_iter()
+            .flatten()
             .map(|pool| {
                 pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone())
             })
             .collect();
-        let code = Code::try_from(spec)?;
+        let encoder = build_encoder(spec, &input.shape)?;
         Ok(Some(Self {
-            encoder: build_encoder(spec, &input.shape)?,
-            label: code.label(),
-            decoder: LinearDecoder::new(code, output.sample_len())?,
+            label: encoder.code().label(),
+            encoder,
+            decoder: build_decoder(spec, output.sample_len())?,
             parity_inputs,
             output: output.clone(),
         }))

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_decoder::LinearDecoder;
+use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
     Action, Answer, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure,
