@@ -87,4 +87,26 @@ pub(crate) struct Job<I> {
     /// When it was sent; when it was submitted, while it is queued.
     pub(crate) sent: Time,
     pub(crate) timer: Option<Time>,
+    /// A parity query at the deployed model goes to no instance that serves one of these.
+    pub(crate) apart_from: Jobs,
+}
+
+/// Requests that belong together.
+pub(crate) type Jobs = SmallVec<[JobId; 4]>;
+
+impl<I> Job<I> {
+    /// Whether it waits in the line of those that must not go to some instances, and hold no query up.
+    pub(crate) fn is_apart(&self) -> bool {
+        is_apart(self.purpose, self.pool)
+    }
+}
+
+/// Whether a request of this kind must go to an instance apart from others: a redundant copy, or a parity query that the
+/// deployed model itself is to answer.
+pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
+    match purpose {
+        Purpose::Copy(_) => true,
+        Purpose::Parity(..) => pool == PoolId::DEPLOYED,
+        Purpose::Query(_) | Purpose::Backup(_) => false,
+    }
 }

@@ -185,6 +185,10 @@ impl ModelToml {
         check_name(&code.deployed)?;
         let invalid = |source| RepositoryError::Code { path: path.to_owned(), source };
         Code::try_from(&code.spec).map_err(invalid)?;
+        if code.spec.encoder == EncoderKind::Berrut {
+            let problem = "\"berrut\" has no parity models".to_owned();
+            return wrong("code.encoder", problem, "use \"sum\" or \"concat\", or leave [code] out");
+        }
         // A coded model has one output; a parity model's has the deployed model's shape.
         if let [output] = self.outputs.as_slice() {
             code.spec.transform.validate(output.sample_len()).map_err(invalid)?;
