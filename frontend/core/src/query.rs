@@ -87,12 +87,18 @@ pub(crate) struct Job<I> {
     /// When it was sent; when it was submitted, while it is queued.
     pub(crate) sent: Time,
     pub(crate) timer: Option<Time>,
-    /// A parity query at the deployed model goes to no instance that serves one of these.
-    pub(crate) apart_from: Jobs,
+    /// For a parity query at the deployed model.
+    pub(crate) apart_from: Option<Box<Apart>>,
 }
 
-/// Requests that belong together.
-pub(crate) type Jobs = SmallVec<[JobId; 4]>;
+/// What a parity query at the deployed model shares no instance with.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    /// The members of its group, whatever requests they have.
+    pub(crate) queries: SmallVec<[QueryId; 4]>,
+    /// The group's other parity queries.
+    pub(crate) requests: SmallVec<[JobId; 4]>,
+}
 
 impl<I> Job<I> {
     /// Whether it waits in the line of those that must not go to some instances, and hold no query up.

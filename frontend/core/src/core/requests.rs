@@ -7,10 +7,12 @@ use smallvec::SmallVec;
 
 use super::Core;
 use crate::pool::Avoid;
-use crate::query::{Job, Jobs, Purpose, Query, is_apart};
+use crate::query::{Apart, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{Action, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Submitted, Time};
+
+type Jobs = SmallVec<[JobId; 4]>;
 
 impl<I, O> Core<I, O> {
     /// Sends an attempt of `id` to the deployed model. False when the queue is full.
@@ -86,12 +88,14 @@ impl<I, O> Core<I, O> {
         pool: PoolId,
         input: Arc<I>,
         expires: Time,
-        apart_from: Jobs,
+        apart_from: Apart,
     ) -> Option<JobId> {
-        let taken = apart_from.iter().filter_map(|job| self.jobs.get(job)?.instance).collect();
+        let members = apart_from.queries.iter().flat_map(|query| self.instances_of(*query));
+        let rows = apart_from.requests.iter().filter_map(|job| self.jobs.get(job)?.instance);
+        let taken = members.chain(rows).collect();
         let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.apart_from = apart_from;
+            job.apart_from = (pool == PoolId::DEPLOYED).then(|| Box::new(apart_from));
             job.timer = Some(expires);
             self.timers.set(expires, Timer::Job(id));
         }
@@ -113,8 +117,7 @@ impl<I, O> Core<I, O> {
             Submitted::Queued => None,
             Submitted::Full => return None,
         };
-        let apart_from = Jobs::new();
-        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None, apart_from };
+        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None, apart_from: None };
         self.jobs.insert(id, job);
         if let Some(instance) = instance {
             self.start(id, instance);
@@ -306,9 +309,13 @@ fn may_copy_to<I>(
 ) -> bool {
     let is_there = |job: &JobId| jobs.get(job).is_some_and(|job| job.instance == Some(instance));
     let Some(job) = jobs.get(&copy) else { return false };
+    let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
     match job.purpose {
-        Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !query.jobs.iter().any(is_there)),
-        Purpose::Parity(..) => !job.apart_from.iter().any(is_there),
+        Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),
+        Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|apart| {
+            let mut members = apart.queries.iter().filter_map(|query| queries.get(query));
+            !members.any(serves) && !apart.requests.iter().any(is_there)
+        }),
         Purpose::Query(_) | Purpose::Backup(_) => false,
     }
 }

@@ -16,7 +16,6 @@ use rustc_hash::FxHashMap;
 use self::group::{Group, Member, Parity, Status};
 use self::key::{Answered, Keys};
 use crate::pool::Avoid;
-use crate::query::Jobs;
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
@@ -287,16 +286,6 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// The requests of a group's members and parity rows, which a parity query at the deployed model keeps apart from.
-    fn requests_of(core: &Core<I, O>, group: &Group<I, O>) -> Jobs {
-        let members = group.members.iter().filter_map(|member| core.query(member.query?));
-        let parity = group.rows.iter().filter_map(|row| match row {
-            Parity::InFlight { job, .. } => Some(*job),
-            _ => None,
-        });
-        members.flat_map(|query| query.jobs.iter().copied()).chain(parity).collect()
-    }
-
     fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
         if group.flush_at.is_none() {
             let at = core.now() + after;
@@ -453,7 +442,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         };
         let needed = group.is_any_waiting() || group.audit;
-        let apart_from = Self::requests_of(core, group);
+        let apart_from = group.apart();
         let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
             return;
         };
@@ -491,7 +480,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         };
         let needed = group.is_any_waiting();
-        let apart_from = Self::requests_of(core, group);
+        let apart_from = group.apart();
         let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
             return;
         };
