@@ -5,9 +5,10 @@
 //! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u parity rows that answered)
 //!   and [`SystematicBerrutDecoder`] (interpolation); [`build_decoder`] makes the one that a code wants.
 //! - [`BerrutDecoder`] belongs to the form of interpolation in which every query is coded.
-//! - [`confidence`]: how sure a reconstruction is of its top class.
+//! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth, as measured.
 
 mod berrut;
+mod calibration;
 mod confidence;
 mod error;
 mod linear;
@@ -15,7 +16,8 @@ mod linear;
 use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputDomain};
 
 pub use berrut::{BerrutDecoder, SystematicBerrutDecoder};
-pub use confidence::{agrees, confidence, top_class};
+pub use calibration::{Calibration, CalibrationError, MAX_BINS};
+pub use confidence::{Score, agrees, confidence, top_class};
 pub use error::DecodeError;
 pub use linear::LinearDecoder;
 

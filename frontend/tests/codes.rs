@@ -9,10 +9,11 @@ use std::time::Duration;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_frontend_core::PoolId;
 use parapet_open_inference::Parameters;
+use parapet_repository::{Calibration, CodeMetadata, Score};
 use support::fixture::{Fixture, MS, addresses, expected, fixture};
 use support::memory::{Memory, Model, SERVICE, State, id};
 use support::{
-    INPUTS, OUTPUTS, add_parity_row, close, coded_toml, config, linear, repository, strategy_toml,
+    INPUTS, OUTPUTS, add_model, add_parity_row, close, coded_toml, config, linear, repository, strategy_toml,
 };
 use tokio::time::sleep;
 
@@ -145,6 +146,31 @@ async fn parity_models_of_rows_with_different_transforms_are_refused() {
     let text = strategy_toml(repository.path(), &addresses(3, 7000), TWO_ROWS);
     let error = config(&text).unwrap_err().to_string();
     assert!(error.contains("parity[1].model") && error.contains("transform"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_measured_agreement_is_the_confidence_that_clients_are_told() {
+    let repository = repository();
+    let edges = vec![0.5, 0.9];
+    let calibration = Calibration { score: Score::Margin, edges, agreement: vec![0.25, 0.5, 0.75] };
+    let code = CodeMetadata {
+        calibration: Some(calibration.clone()),
+        ..CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Sum, 2, 1))
+    };
+    add_model(repository.path(), "linear-parity", Some(code));
+    let (deployed, parity) = (addresses(2, 7000), addresses(1, 7100));
+    let text = coded_toml(repository.path(), &deployed, &parity, "slots_per_instance = 1");
+    let fixture = fixture(repository, &text, Memory::new(2, 1)).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));
+    let (exact, _) = second.await.unwrap().0.unwrap();
+    assert_eq!(exact.parameters["confidence"], 1.0);
+    assert!(!exact.parameters.contains_key("confidence_calibrated"));
+    let (response, _) = first.await.unwrap().0.unwrap();
+    let told = response.parameters["confidence"].as_f64().unwrap() as f32;
+    assert_eq!(told, calibration.confidence(&expected(1.0)));
+    assert!([0.25, 0.5, 0.75].contains(&told), "a measured agreement, {told}");
+    assert_eq!(response.parameters["confidence_calibrated"], true);
 }
 
 const BERRUT: &str = "kind = \"coded\"\nencoder = \"berrut\"\nk = 2\nhold_back = { fixed_ms = 30 }";
