@@ -9,116 +9,29 @@
 //! ```
 //!
 //! so a reconstruction is one weighted sum of at most k + r - 1 vectors, whatever u is.
+//!
+//! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back by T's inverse where it
+//! has one. Parity outputs are in T's domain already.
 
-use parapet_encoder::{Code, K_MAX, R_MAX};
-use thiserror::Error;
+use parapet_encoder::{Code, CodeError, K_MAX, OutputTransform, R_MAX};
 
-/// Why a slot could not be reconstructed.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DecodeError {
-    /// The slices do not have k and r entries, or the slot is out of range.
-    #[error(
-        "decoder for k = {k}, r = {r} was handed {predictions} predictions, {parity} parity outputs, slot {slot}"
-    )]
-    GroupShape {
-        /// Queries of a group.
-        k: usize,
-        /// Parity rows.
-        r: usize,
-        /// Predictions handed in.
-        predictions: usize,
-        /// Parity outputs handed in.
-        parity: usize,
-        /// Slot asked for.
-        slot: usize,
-    },
-    /// More predictions are missing than parity outputs are there.
-    #[error("{missing} predictions are missing and only {available} parity outputs are there")]
-    Unrecoverable {
-        /// Missing predictions.
-        missing: usize,
-        /// Parity outputs that answered.
-        available: usize,
-    },
-    /// The slot asked for has its exact prediction.
-    #[error("slot {slot} is not missing")]
-    NotMissing {
-        /// The slot.
-        slot: usize,
-    },
-    /// An output has another length than `out`.
-    #[error("an output of the group has {got} elements where {expected} are wanted")]
-    UnequalLength {
-        /// Elements of `out`.
-        expected: usize,
-        /// Elements of the odd one.
-        got: usize,
-    },
-    /// The system had no stable solution. Cannot happen for a validated [`Code`].
-    #[error("the parity rows that answered do not determine the missing predictions")]
-    Singular,
-}
+use crate::{DecodeError, Decoder, check_group};
 
 /// Solves for missing predictions of a coding group.
 #[derive(Debug, Clone)]
 pub struct LinearDecoder {
     code: Code,
+    output_len: usize,
 }
 
 impl LinearDecoder {
-    /// A decoder for `code`.
-    pub fn new(code: Code) -> Self {
-        Self { code }
-    }
-
-    /// The code it decodes.
-    pub fn code(&self) -> &Code {
-        &self.code
-    }
-
-    /// Writes the reconstruction of `slot` into `out`.
-    ///
-    /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them); `parity` has r entries,
-    /// `None` where the parity model has not answered. All outputs have the length of `out`.
+    /// A decoder for `code` and a model with `output_len` outputs a sample.
     ///
     /// # Errors
-    /// [`DecodeError`]; `out` is untouched then.
-    pub fn decode(
-        &self,
-        predictions: &[Option<&[f32]>],
-        parity: &[Option<&[f32]>],
-        slot: usize,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        let (k, r) = (self.code.k(), self.code.r());
-        if predictions.len() != k || parity.len() != r || slot >= k {
-            let (predictions, parity) = (predictions.len(), parity.len());
-            return Err(DecodeError::GroupShape { k, r, predictions, parity, slot });
-        }
-        if predictions.get(slot).is_some_and(Option::is_some) {
-            return Err(DecodeError::NotMissing { slot });
-        }
-        let expected = out.len();
-        for output in predictions.iter().chain(parity).flatten() {
-            if output.len() != expected {
-                return Err(DecodeError::UnequalLength { expected, got: output.len() });
-            }
-        }
-        let solution = self.solve(predictions, parity, slot)?;
-
-        out.fill(0.0);
-        for (weight, output) in solution.parity.iter().zip(parity) {
-            if let (true, Some(output)) = (*weight != 0.0, output) {
-                add_scaled(*weight, output, out);
-            }
-        }
-        for (i, prediction) in predictions.iter().enumerate() {
-            let Some(prediction) = prediction else { continue };
-            let weight: f32 =
-                solution.parity.iter().enumerate().map(|(row, y)| y * self.code.coefficient(row, i)).sum();
-            add_scaled(-weight, prediction, out);
-        }
-        Ok(())
+    /// [`CodeError`] when the code's transform does not fit such a model.
+    pub fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
+        code.transform().validate(output_len)?;
+        Ok(Self { code, output_len })
     }
 
     /// The weights `y_j` of the parity outputs, zero for rows that are not used.
@@ -135,13 +48,9 @@ impl LinearDecoder {
             u += 1;
         }
         let mut rows = [0usize; R_MAX];
-        let mut available = 0;
-        for (row, _) in parity.iter().enumerate().filter(|(_, output)| output.is_some()) {
-            rows[available] = row;
-            available += 1;
-        }
-        if u > available {
-            return Err(DecodeError::Unrecoverable { missing: u, available });
+        let answered = parity.iter().enumerate().filter(|(_, output)| output.is_some());
+        for (to, (row, _)) in rows.iter_mut().zip(answered) {
+            *to = row;
         }
         // A^T y = e_slot, augmented with the right-hand side in the last column.
         let mut system = [[0.0f64; R_MAX + 1]; R_MAX];
@@ -157,6 +66,39 @@ impl LinearDecoder {
             solution.parity[row] = system[unknown][u] as f32;
         }
         Ok(solution)
+    }
+}
+
+impl Decoder for LinearDecoder {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn decode(
+        &self,
+        predictions: &[Option<&[f32]>],
+        parity: &[Option<&[f32]>],
+        slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        check_group(&self.code, predictions, parity, slot, out.len())?;
+        let solution = self.solve(predictions, parity, slot)?;
+        let transform = self.code.transform();
+
+        out.fill(0.0);
+        for (weight, output) in solution.parity.iter().zip(parity) {
+            if let (true, Some(output)) = (*weight != 0.0, output) {
+                OutputTransform::Raw.add_scaled(*weight, output, self.output_len, out);
+            }
+        }
+        for (i, prediction) in predictions.iter().enumerate() {
+            let Some(prediction) = prediction else { continue };
+            let weight: f32 =
+                solution.parity.iter().enumerate().map(|(row, y)| y * self.code.coefficient(row, i)).sum();
+            transform.add_scaled(-weight, prediction, self.output_len, out);
+        }
+        transform.invert(out);
+        Ok(())
     }
 }
 
@@ -191,20 +133,14 @@ fn eliminate(system: &mut [[f64; R_MAX + 1]; R_MAX], n: usize) -> Result<(), Dec
     Ok(())
 }
 
-fn add_scaled(weight: f32, values: &[f32], out: &mut [f32]) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out += weight * value;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use parapet_encoder::{CodeSpec, EncoderKind};
 
     fn decoder(k: usize, r: usize) -> LinearDecoder {
-        let spec = CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None };
-        LinearDecoder::new(Code::try_from(&spec).unwrap())
+        let spec = CodeSpec::new(EncoderKind::Sum, k, r);
+        LinearDecoder::new(Code::try_from(&spec).unwrap(), 1).unwrap()
     }
 
     #[test]

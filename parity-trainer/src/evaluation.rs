@@ -1,6 +1,6 @@
 //! How good a deployed model is, and how good its reconstructions are.
 
-use parapet_decoder::{LinearDecoder, top_class};
+use parapet_decoder::{Decoder, LinearDecoder, top_class};
 use parapet_encoder::{CodeSpec, build_encoder};
 use rand::seq::SliceRandom;
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub fn evaluate(
     groupings: usize,
 ) -> Result<Evaluation, TrainError> {
     let encoder = build_encoder(code, &samples.shape)?;
-    let decoder = LinearDecoder::new(encoder.code().clone());
+    let decoder = LinearDecoder::new(encoder.code().clone(), deployed.outputs())?;
     let (k, r, classes) = (encoder.code().k(), encoder.code().r(), deployed.outputs());
     let groups = samples.len() / k;
     if groups == 0 {

@@ -77,6 +77,14 @@ pub enum RepositoryError {
         /// What to do.
         fix: String,
     },
+    /// The calibration of a parity model's reconstructions is invalid.
+    #[error("{}: {source}", path.display())]
+    Calibration {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the table.
+        source: parapet_decoder::CalibrationError,
+    },
     /// The code of a parity model is invalid.
     #[error("{}: code: {source}", path.display())]
     Code {

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use parapet_repository::{
-    CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml, Platform, TensorSpec,
+    Calibration, CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml, OutputTransform,
+    Platform, Score, TensorSpec,
 };
 
 const PARITY: &str = r#"
@@ -91,7 +92,16 @@ fn what_is_saved_is_loaded() {
         code: Some(CodeMetadata {
             deployed: "fashion".to_owned(),
             row: 0,
-            spec: CodeSpec { encoder: EncoderKind::Sum, k: 2, r: 1, generator: Some(vec![vec![1.0, 0.1]]) },
+            spec: CodeSpec {
+                generator: Some(vec![vec![1.0, 0.1]]),
+                transform: OutputTransform::Standardised { mean: vec![-36.1], deviation: vec![37.3] },
+                ..CodeSpec::new(EncoderKind::Sum, 2, 1)
+            },
+            calibration: Some(Calibration {
+                score: Score::Margin,
+                edges: vec![0.25, 0.75],
+                agreement: vec![0.5, 0.9, 0.99],
+            }),
         }),
         training,
     };
@@ -101,6 +111,24 @@ fn what_is_saved_is_loaded() {
     assert_eq!((entry.code, entry.training), (model.code, model.training));
     let left = fs::read_dir(root.path().join("fashion-parity")).unwrap().count();
     assert_eq!(left, 4, "model.toml and three folders, no partial file");
+}
+
+#[test]
+fn the_codes_transform_is_raw_unless_it_is_given() {
+    let transform = |line: &str| {
+        let root = repository(&PARITY.replacen("r = 1", &format!("r = 1\n{line}"), 1));
+        load(root.path()).unwrap().code.unwrap().spec.transform
+    };
+    assert_eq!(transform(""), OutputTransform::Raw);
+    assert_eq!(transform("transform = { kind = \"raw\" }"), OutputTransform::Raw);
+    assert_eq!(
+        transform("transform = { kind = \"log_softmax\" }"),
+        OutputTransform::LogSoftmax { floor: -20.0 }
+    );
+    assert_eq!(
+        transform("transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }"),
+        OutputTransform::Standardised { mean: vec![-36.0], deviation: vec![37.5] }
+    );
 }
 
 #[test]
@@ -114,6 +142,23 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
+    assert!(replaced("\"concat\"", "\"berrut\"").contains("code.generator: "));
+    let calibration =
+        |given: &str| replaced("[training]", &format!("[code.calibration]\n{given}\n[training]"));
+    assert!(calibration("edges = [0.5]\nagreement = [0.9]").contains("1 edges and 1 agreements"));
+    assert!(
+        calibration("edges = [0.5]\nagreement = [0.9, 0.8]").contains("code.calibration.agreement[1] = 0.8")
+    );
+    assert!(calibration("score = \"hope\"\nedges = []\nagreement = [1]").contains("top_probability"));
+    let berrut = PARITY.replacen("\"concat\"", "\"berrut\"", 1).replacen("generator = [[1.0, 1.0]]", "", 1);
+    assert!(error(&berrut).contains("code.encoder: \"berrut\" has no parity models"));
+    let transform = |given: &str| replaced("r = 1", &format!("r = 1\ntransform = {given}"));
+    assert!(transform("{ kind = \"softmax\" }").contains("log_softmax"));
+    assert!(transform("{ kind = \"log_softmax\", flor = -9 }").contains("flor"));
+    assert!(transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor = 1"));
+    assert!(
+        transform("{ kind = \"standardised\", mean = [0, 0], deviation = [1, 1] }").contains("give 1 or 10")
+    );
     assert!(replaced("\"fashion\"", "\"../fashion\"").contains("model name"));
     assert!(replaced("[[inputs]]", "[[inputs").contains("line 5"));
 }

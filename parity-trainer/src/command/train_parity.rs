@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     let deployed = DeployedModel::load(&args.model)?;
     let data = load_data(&args.data)?;
     check_data(args, &deployed.network, &data)?;
-    let code = CodeSpec { encoder: args.encoder, k: args.k, r: args.r, generator: None };
+    let code = CodeSpec::new(args.encoder, args.k, args.r);
     let label = build_encoder(&code, &data.train.shape)?.code().label();
     args.output.prepare()?;
 

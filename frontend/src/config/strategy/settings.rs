@@ -95,6 +95,8 @@ pub(in crate::config) struct Coded {
     /// For `coded_hedged`.
     #[serde(default)]
     pub(super) hedge: Option<Hedging>,
+    /// None for a code without parity models.
+    #[serde(default)]
     pub(super) parity: Vec<Parity>,
 }
 
