@@ -99,7 +99,10 @@ impl TrainError {
             Self::Network(error) => {
                 matches!(
                     error,
-                    NetworkError::Name { .. } | NetworkError::Input { .. } | NetworkError::Load { .. }
+                    NetworkError::Name { .. }
+                        | NetworkError::Input { .. }
+                        | NetworkError::Load { .. }
+                        | NetworkError::Missing { .. }
                 )
             }
             Self::Diverged { .. } | Self::Write { .. } | Self::Encode(_) | Self::Decode(_) => false,
