@@ -13,7 +13,7 @@ mod shuffle;
 
 use std::path::Path;
 
-pub use augment::Augment;
+pub use augment::{Augment, AugmentError};
 pub use error::DataError;
 pub use parapet_idx::IdxError;
 pub(crate) use shuffle::Shuffle;
