@@ -103,6 +103,7 @@ impl TrainError {
                         | NetworkError::Input { .. }
                         | NetworkError::Load { .. }
                         | NetworkError::Missing { .. }
+                        | NetworkError::Script { .. }
                 )
             }
             Self::Diverged { .. } | Self::Write { .. } | Self::Encode(_) | Self::Decode(_) => false,

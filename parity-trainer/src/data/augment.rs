@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rand::Rng;
+use serde::{Deserialize, Serialize};
 
 /// The farthest an image is shifted along each axis, pixels.
 const SHIFT: usize = 2;
@@ -19,7 +20,8 @@ const CUTOUT: usize = 2;
 /// How training images are varied: `none`, or some of `shift` (or `crop`), `flip` and `cutout` with `+` between.
 ///
 /// Flipping and cutting out are for data where they keep the class: they spoil digits and letters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Augment {
     movement: Movement,
     flip: bool,
@@ -129,6 +131,20 @@ impl FromStr for Augment {
     }
 }
 
+impl TryFrom<String> for Augment {
+    type Error = AugmentError;
+
+    fn try_from(name: String) -> Result<Self, AugmentError> {
+        name.parse()
+    }
+}
+
+impl From<Augment> for String {
+    fn from(augment: Augment) -> Self {
+        augment.to_string()
+    }
+}
+
 impl fmt::Display for Augment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let movement = match self.movement {
@@ -228,6 +244,9 @@ mod tests {
             assert_eq!(name.parse::<Augment>().unwrap().to_string(), name);
         }
         assert_eq!("shift-flip".parse::<Augment>().unwrap().to_string(), "shift+flip");
+        let json = serde_json::to_string(&"crop+flip".parse::<Augment>().unwrap()).unwrap();
+        assert_eq!(json, "\"crop+flip\"");
+        assert_eq!(serde_json::from_str::<Augment>(&json).unwrap().to_string(), "crop+flip");
         assert_eq!("flip+shift".parse::<Augment>(), "shift+flip".parse());
         for name in ["", "shift+", "shift+crop", "flop", "none+flip"] {
             assert!(name.parse::<Augment>().is_err(), "{name}");
