@@ -36,6 +36,9 @@ pub enum Platform {
     /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
     OnnxRuntime,
+    /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve it.
+    #[serde(rename = "pytorch_libtorch")]
+    TorchScript,
 }
 
 impl Platform {
@@ -43,6 +46,7 @@ impl Platform {
     pub const fn name(self) -> &'static str {
         match self {
             Self::OnnxRuntime => "onnxruntime_onnx",
+            Self::TorchScript => "pytorch_libtorch",
         }
     }
 
@@ -50,6 +54,7 @@ impl Platform {
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::OnnxRuntime => "model.onnx",
+            Self::TorchScript => "model.pt",
         }
     }
 }
