@@ -104,6 +104,7 @@ proptest! {
             percentile: 0.9,
             min: harness::HOLD_BACK,
             max: Duration::from_millis(60),
+            max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
         };
         run(Harness::coded(4, 2, config), ops);
     }

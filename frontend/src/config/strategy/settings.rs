@@ -120,6 +120,7 @@ pub(super) struct Delay {
     pub(super) percentile: Option<f64>,
     pub(super) min_ms: Option<f64>,
     pub(super) max_ms: Option<f64>,
+    pub(super) max_over_median: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
