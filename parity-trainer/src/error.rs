@@ -99,7 +99,11 @@ impl TrainError {
             Self::Network(error) => {
                 matches!(
                     error,
-                    NetworkError::Name { .. } | NetworkError::Input { .. } | NetworkError::Load { .. }
+                    NetworkError::Name { .. }
+                        | NetworkError::Input { .. }
+                        | NetworkError::Load { .. }
+                        | NetworkError::Missing { .. }
+                        | NetworkError::Script { .. }
                 )
             }
             Self::Diverged { .. } | Self::Write { .. } | Self::Encode(_) | Self::Decode(_) => false,

@@ -69,7 +69,7 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
 /// Images are shifted unless the user says otherwise; mirroring is theirs to ask for, as it spoils digits and letters.
 fn augmentation(asked: Option<Augment>, data: &DataSet) -> Augment {
     let image = data.train.shape.len() == 3;
-    asked.unwrap_or(if image { Augment::Shift } else { Augment::None })
+    asked.unwrap_or(if image { Augment::SHIFT } else { Augment::NONE })
 }
 
 /// Provenance for `model.toml`. TOML's integers are signed: a larger seed is kept as text.

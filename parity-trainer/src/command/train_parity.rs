@@ -57,7 +57,8 @@ pub(crate) struct Args {
     /// Weight decay of AdamW
     #[arg(long, default_value_t = 1e-2)]
     weight_decay: f64,
-    /// How images are varied [default: shift for images]
+    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as `crop+flip`
+    /// [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
     /// Variants of each sample to learn from, besides itself [default: enough for 20,000 samples]
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
 
     let augment = augmentation(args.augment, &data);
     let enough = (POOL_SAMPLES / data.train.len()).saturating_sub(1);
-    let copies = args.copies.unwrap_or(if augment == Augment::None { 0 } else { enough });
+    let copies = args.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
     let run = ParityRun {
         network: args.network.clone().unwrap_or_else(|| deployed.network.spec().clone()),
         code,
