@@ -1,16 +1,15 @@
 //! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx`.
 //!
-//! The weights lie beside the ONNX file as safetensors, so that a parity model can be trained for a deployed model that is
-//! on disk. An entry is written aside and renamed into place: a reader finds the old one or the new one.
+//! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is written aside and renamed into place: a reader finds the old one or the new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_encoder::{Code, CodeSpec};
-use parapet_repository::{CodeMetadata, Datatype, ModelRepository, ModelToml, Platform, TensorSpec};
+use parapet_repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 
 use crate::TrainError;
-use crate::network::{INPUT, Network, NetworkSpec, OUTPUT};
+use crate::network::{INPUT, Network, OUTPUT};
 
 const VERSION: &str = "1";
 const WEIGHTS: &str = "weights.safetensors";
@@ -25,46 +24,6 @@ const WORKSHOP: &str = ".partial";
 /// If the code is invalid.
 pub fn code_metadata(deployed: &str, row: usize, code: &CodeSpec) -> Result<CodeMetadata, TrainError> {
     Ok(CodeMetadata { deployed: deployed.to_owned(), row, spec: Code::try_from(code)?.to_spec() })
-}
-
-/// A deployed model, read back from a repository.
-#[derive(Debug)]
-pub struct DeployedModel {
-    /// Its name.
-    pub name: String,
-    /// The network with its weights, frozen.
-    pub network: Network,
-}
-
-impl DeployedModel {
-    /// Reads the entry `path` (`REPOSITORY/NAME`), which this trainer has written.
-    ///
-    /// # Errors
-    /// If there is no such entry or the trainer has not written it.
-    pub fn load(path: &Path) -> Result<Self, TrainError> {
-        let wrong = |reason: &'static str| TrainError::Entry { path: path.to_path_buf(), reason };
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or(wrong("is not REPOSITORY/NAME"))?;
-        let repository = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let entry = ModelRepository::open(repository)?.load(name)?;
-        if entry.code.is_some() {
-            return Err(wrong("is a parity model; --model wants the deployed one"));
-        }
-        let Some(network) = entry.training.get(NETWORK).and_then(toml::Value::as_str) else {
-            return Err(wrong(
-                "has no training.network: --model takes only models made by `parity-trainer train-deployed`",
-            ));
-        };
-        let spec: NetworkSpec = network.parse()?;
-        let ([input], [output]) = (entry.inputs.as_slice(), entry.outputs.as_slice()) else {
-            return Err(wrong("has several inputs or outputs; --model wants one of each"));
-        };
-        let weights = path.join(VERSION).join(WEIGHTS);
-        let network = Network::load(&spec, &input.shape, output.sample_len(), &weights)?;
-        Ok(Self { name: entry.name, network })
-    }
 }
 
 /// Writes `network` as the entry `name` of `repository`, in place of one that is there.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::data::DataError;
+use crate::deployed::DeployedError;
 use crate::network::NetworkError;
 
 /// A run that cannot begin or go on.
@@ -11,6 +12,9 @@ pub enum TrainError {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The deployed model cannot be learned from.
+    #[error(transparent)]
+    Deployed(#[from] DeployedError),
     /// A network cannot be built, loaded or saved.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -26,16 +30,6 @@ pub enum TrainError {
         last: usize,
         /// Rows of the code.
         r: usize,
-    },
-    /// The deployed model was not trained for these data.
-    #[error("{}: the model takes samples of shape {model:?}, the data's have {data:?}; give it the data it was trained on", path.display())]
-    OtherData {
-        /// The model's entry.
-        path: PathBuf,
-        /// The model's input shape.
-        model: Vec<usize>,
-        /// The data's sample shape.
-        data: Vec<usize>,
     },
     /// A label that the model has no output for.
     #[error(
@@ -61,14 +55,6 @@ pub enum TrainError {
         /// The step.
         step: usize,
     },
-    /// A model of the repository that cannot be trained for.
-    #[error("{}: {reason}", path.display())]
-    Entry {
-        /// The model's entry.
-        path: PathBuf,
-        /// What is wrong, and the fix.
-        reason: &'static str,
-    },
     /// The model repository cannot be read or written.
     #[error(transparent)]
     Repository(#[from] parapet_repository::RepositoryError),
@@ -92,10 +78,9 @@ impl TrainError {
     /// Whether the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::OtherData { .. } => true,
-            Self::Classes { .. } | Self::TooFewSamples { .. } | Self::Entry { .. } | Self::Repository(_) => {
-                true
-            }
+            Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::Classes { .. } => true,
+            Self::TooFewSamples { .. } | Self::Repository(_) => true,
+            Self::Deployed(error) => error.is_input(),
             Self::Network(error) => {
                 matches!(
                     error,

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::TrainError;
 use crate::data::Samples;
-use crate::network::{Network, stream};
+use crate::deployed::DeployedModel;
+use crate::network::stream;
 
 /// Accuracies on a test set, parts of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -24,14 +25,17 @@ pub struct Evaluation {
     pub reconstructions: usize,
 }
 
-/// The part of `samples` whose class `network` names.
-pub fn accuracy(network: &Network, samples: &Samples) -> f64 {
-    let outputs = network.infer(&samples.values);
+/// The part of `samples` whose class `model` names.
+///
+/// # Errors
+/// If the model fails on them.
+pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64, TrainError> {
+    let outputs = model.infer(&samples.values)?;
     let right = outputs
-        .chunks_exact(network.outputs())
+        .chunks_exact(model.outputs())
         .zip(&samples.labels)
         .filter(|(output, label)| top_class(output) == Some(usize::from(**label)));
-    right.count() as f64 / samples.len().max(1) as f64
+    Ok(right.count() as f64 / samples.len().max(1) as f64)
 }
 
 /// Evaluates the parity model of `code`'s row `row` on `samples`: each query of each group is taken away in turn and
@@ -43,8 +47,8 @@ pub fn accuracy(network: &Network, samples: &Samples) -> f64 {
 /// # Errors
 /// If the code does not fit, or there are fewer than k samples.
 pub fn evaluate(
-    deployed: &Network,
-    parity: &Network,
+    deployed: &dyn DeployedModel,
+    parity: &dyn DeployedModel,
     code: &CodeSpec,
     row: usize,
     samples: &Samples,
@@ -57,7 +61,7 @@ pub fn evaluate(
     if groups == 0 {
         return Err(TrainError::TooFewSamples { found: samples.len(), k });
     }
-    let exact = deployed.infer(&samples.values);
+    let exact = deployed.infer(&samples.values)?;
     let exact = |index: usize| &exact[index * classes..(index + 1) * classes];
     let sample_len = samples.sample_len();
     let mut rng = stream(0, 0);
@@ -71,7 +75,7 @@ pub fn evaluate(
             let members: Vec<&[f32]> = group.iter().map(|&index| samples.sample(index)).collect();
             encoder.encode(row, &members, query)?;
         }
-        let parity_outputs = parity.infer(&queries);
+        let parity_outputs = parity.infer(&queries)?;
         for (group, parity_output) in order.chunks_exact(k).zip(parity_outputs.chunks_exact(classes)) {
             let mut rows = vec![None; r];
             rows[row] = Some(parity_output);
@@ -90,7 +94,7 @@ pub fn evaluate(
     let part = |count: usize| count as f64 / reconstructions as f64;
     Ok(Evaluation {
         samples: samples.len(),
-        accuracy_deployed: accuracy(deployed, samples),
+        accuracy_deployed: accuracy(deployed, samples)?,
         accuracy_reconstructed: part(right),
         agreement: part(agreeing),
         reconstructions,

@@ -6,13 +6,17 @@
 //! training and serving cannot disagree.
 
 pub mod data;
+pub mod deployed;
 mod entry;
 mod error;
 mod evaluation;
+mod files;
 pub mod network;
 mod training;
 
-pub use entry::{DeployedModel, code_metadata, write_entry};
+pub use entry::{code_metadata, write_entry};
 pub use error::TrainError;
 pub use evaluation::{Evaluation, accuracy, evaluate};
-pub use training::{DeployedRun, ParityRun, StepReport, train_deployed, train_parity};
+pub use training::{
+    DeployedRun, ParityRun, StepReport, TrainingSet, train_deployed, train_parity, training_inputs,
+};

@@ -17,7 +17,7 @@ use command::{train_deployed, train_parity};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
-    /// Threads of libtorch [default: all processors]
+    /// Threads of libtorch and ONNX Runtime [default: all processors]
     #[arg(long, global = true)]
     threads: Option<u16>,
     #[command(subcommand)]
@@ -61,10 +61,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // libtorch counts physical cores and would leave half of a small cloud machine idle.
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
-    tch::set_num_threads(cli.threads.map_or(processors as i32, |threads| i32::from(threads.max(1))));
+    let threads = cli.threads.map_or(processors, |threads| usize::from(threads.max(1)));
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let outcome = match cli.command {
         Command::TrainDeployed(args) => train_deployed::run(&args),
-        Command::Train(args) => train_parity::run(&args),
+        Command::Train(args) => train_parity::run(&args, threads),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -66,6 +66,43 @@ impl Progress {
     }
 }
 
+/// Counts something up to a known end.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    bar: ProgressBar,
+    tenths: usize,
+    what: &'static str,
+}
+
+impl Counter {
+    /// For `name`, counting `what`.
+    pub(crate) fn new(name: &str, what: &'static str) -> Self {
+        let bar = ProgressBar::new(0);
+        bar.set_style(
+            ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_prefix(name.to_owned());
+        bar.set_message(what);
+        Self { bar, tenths: 0, what }
+    }
+
+    /// `done` of `count` are done.
+    pub(crate) fn at(&mut self, done: usize, count: usize) {
+        let tenths = done * LINES / count.max(1);
+        if self.bar.is_hidden() && tenths > self.tenths {
+            eprintln!("{}: {done}/{count} {}", self.bar.prefix(), self.what);
+        }
+        self.tenths = tenths;
+        self.bar.set_length(count as u64);
+        self.bar.set_position(done as u64);
+    }
+
+    /// Ends the bar.
+    pub(crate) fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 fn smoothed(before: f64, newest: f64) -> f64 {
     if before.is_nan() { newest } else { before + NEWEST * (newest - before) }
 }

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     let network = parity_trainer::train_deployed(&run, &data, |step| progress.step(step))?;
     progress.finish();
     let seconds = begun.elapsed().as_secs_f64();
-    let accuracy = accuracy(&network, &data.test);
+    let accuracy = accuracy(&network, &data.test)?;
 
     let mut training = provenance(args.seed, &data);
     training.insert("epochs".to_owned(), i64::from(args.epochs).into());

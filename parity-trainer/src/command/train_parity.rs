@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use parapet_encoder::{CodeSpec, EncoderKind, build_encoder};
+use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
 use parity_trainer::data::{Augment, DataSet};
-use parity_trainer::network::{Network, NetworkSpec};
+use parity_trainer::deployed::{
+    self, Deployed, DeployedModel, InputScaling, OpenOptions, OutputCache, Reuse,
+};
+use parity_trainer::network::NetworkSpec;
 use parity_trainer::{
-    DeployedModel, Evaluation, ParityRun, TrainError, code_metadata, evaluate, write_entry,
+    Evaluation, ParityRun, TrainError, TrainingSet, code_metadata, evaluate, training_inputs, write_entry,
 };
 use serde::Serialize;
 
 use super::{OutputArgs, augmentation, load_data, provenance, rounded};
-use crate::progress::Progress;
+use crate::progress::{Counter, Progress};
 use crate::report;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
@@ -20,12 +23,35 @@ const POOL_SAMPLES: usize = 20_000;
 /// Shuffles of the test set into groups that the evaluation averages.
 const GROUPINGS: usize = 10;
 
+/// Samples that a deployed model is tried on before the training.
+const TRIAL_SAMPLES: usize = 16;
+/// Least side of an image for the network that is taken where none is known.
+const LENET_SIDE: usize = 16;
+
 /// Arguments of `train`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The deployed model: REPOSITORY/NAME of one that `train-deployed` has made
-    #[arg(long, value_name = "REPOSITORY/NAME")]
+    /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
+    #[arg(long, value_name = "MODEL")]
     model: PathBuf,
+    /// Its name where it is deployed [default: the entry's or the file's]
+    #[arg(long, value_name = "NAME")]
+    deployed: Option<String>,
+    /// The input to feed, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    input: Option<String>,
+    /// The output to learn, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    output: Option<String>,
+    /// What samples are multiplied with, once the mean is subtracted, for a model that wants other ranges than 0 to 1
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    input_scale: f32,
+    /// What is subtracted from samples first: one value, or one for each channel
+    #[arg(long, value_name = "MEAN,..", value_delimiter = ',', allow_hyphen_values = true)]
+    input_mean: Vec<f32>,
+    /// Where the deployed model's outputs are kept for the next run [default: .cache in the repository]
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
     /// Folder with the data that the deployed model was trained on
     #[arg(long, value_name = "FOLDER")]
     data: PathBuf,
@@ -67,7 +93,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
-    output: OutputArgs,
+    result: OutputArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,42 +117,50 @@ fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
 }
 
 /// Trains, evaluates and writes the entry.
-pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
-    let deployed = DeployedModel::load(&args.model)?;
-    let data = load_data(&args.data)?;
-    check_data(args, &deployed.network, &data)?;
+pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let code = CodeSpec { encoder: args.encoder, k: args.k, r: args.r, generator: None };
+    Code::try_from(&code)?;
+    let mut data = load_data(&args.data)?;
     let label = build_encoder(&code, &data.train.shape)?.code().label();
-    args.output.prepare()?;
+    let scaling = InputScaling { scale: args.input_scale, mean: args.input_mean.clone() };
+    scaling.check(&data.train.shape)?;
+    let mut deployed = open_deployed(args, threads, &data, &scaling)?;
+    if let Some(name) = &args.deployed {
+        deployed.name.clone_from(name);
+    }
+    check_data(args, deployed.model.as_ref(), &data)?;
+    args.result.prepare()?;
 
     let augment = augmentation(args.augment, &data);
     let enough = (POOL_SAMPLES / data.train.len()).saturating_sub(1);
     let copies = args.copies.unwrap_or(if augment == Augment::None { 0 } else { enough });
     let run = ParityRun {
-        network: args.network.clone().unwrap_or_else(|| deployed.network.spec().clone()),
+        network: network(args, &deployed, &data.train.shape)?,
         code,
         row: args.row,
         steps: args.steps as usize,
         groups: args.batch as usize,
         learning_rate: args.learning_rate,
         weight_decay: args.weight_decay,
-        augment,
-        copies,
         seed: args.seed,
     };
+    let inputs = training_inputs(&data.train, augment, copies, &scaling, args.seed);
+    let answers = answers(args, &deployed, &inputs)?;
+    let shape = data.train.shape.clone();
+    let set = TrainingSet { shape, outputs: deployed.model.outputs(), inputs, answers };
     let begun = Instant::now();
-    let mut progress = Progress::new(&args.output.name, "agreement");
-    let network =
-        parity_trainer::train_parity(&run, &deployed.network, &data.train, |step| progress.step(step))?;
+    let mut progress = Progress::new(&args.result.name, "agreement");
+    let network = parity_trainer::train_parity(&run, set, |step| progress.step(step))?;
     progress.finish();
     let seconds = begun.elapsed().as_secs_f64();
-    let evaluation = evaluate(&deployed.network, &network, &run.code, run.row, &data.test, GROUPINGS)?;
+    scaling.apply(&data.test.shape, &mut data.test.values);
+    let evaluation = evaluate(deployed.model.as_ref(), &network, &run.code, run.row, &data.test, GROUPINGS)?;
 
     let section = code_metadata(&deployed.name, run.row, &run.code)?;
     let training = training_table(args, &data, &evaluation);
-    let place = write_entry(&args.output.out, &args.output.name, &network, Some(section), training)?;
-    args.output.write_json(&Report {
-        model: &args.output.name,
+    let place = write_entry(&args.result.out, &args.result.name, &network, Some(section), training)?;
+    args.result.write_json(&Report {
+        model: &args.result.name,
         deployed: &deployed.name,
         network: network.spec().to_string(),
         code: label.clone(),
@@ -145,11 +179,45 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     Ok(())
 }
 
-fn check_data(args: &Args, deployed: &Network, data: &DataSet) -> Result<(), TrainError> {
-    if deployed.input_shape() != data.train.shape {
-        let (model, shape) = (deployed.input_shape().to_vec(), data.train.shape.clone());
-        return Err(TrainError::OtherData { path: args.model.clone(), model, data: shape });
+fn open_deployed(
+    args: &Args,
+    threads: usize,
+    data: &DataSet,
+    scaling: &InputScaling,
+) -> Result<Deployed, TrainError> {
+    let options =
+        OpenOptions { input: args.input.clone(), output: args.output.clone(), onnxruntime: None, threads };
+    let few = TRIAL_SAMPLES.min(data.train.len()) * data.train.sample_len();
+    let mut samples = data.train.values.get(..few).unwrap_or_default().to_vec();
+    scaling.apply(&data.train.shape, &mut samples);
+    Ok(deployed::open(&args.model, &options, &data.train.shape, &samples)?)
+}
+
+/// The deployed model's architecture, where this trainer made it.
+fn network(args: &Args, deployed: &Deployed, shape: &[usize]) -> Result<NetworkSpec, TrainError> {
+    if let Some(network) = &args.network {
+        return Ok(network.clone());
     }
+    let fallback = match shape {
+        &[_, height, width] if height.min(width) >= LENET_SIDE => "lenet".to_owned(),
+        shape => format!("mlp:{},800,400", shape.iter().product::<usize>()),
+    };
+    Ok(deployed.network.as_ref().unwrap_or(&fallback).parse()?)
+}
+
+fn answers(args: &Args, deployed: &Deployed, inputs: &[f32]) -> Result<Vec<f32>, TrainError> {
+    let folder = args.cache.clone().unwrap_or_else(|| args.result.out.join(".cache"));
+    let mut progress = Counter::new(&deployed.name, "samples answered");
+    let cache = OutputCache::new(folder);
+    let (answers, reuse) = cache.outputs(deployed, inputs, |done, count| progress.at(done, count))?;
+    progress.finish();
+    if reuse == Reuse::Cached {
+        eprintln!("{}: reuses the outputs of an earlier run", deployed.name);
+    }
+    Ok(answers)
+}
+
+fn check_data(args: &Args, deployed: &dyn DeployedModel, data: &DataSet) -> Result<(), TrainError> {
     if data.classes > deployed.outputs() {
         return Err(TrainError::Classes { classes: data.classes, outputs: deployed.outputs() });
     }

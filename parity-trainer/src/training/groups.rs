@@ -5,7 +5,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::TrainError;
 use crate::data::{Augment, Samples, Shuffle};
-use crate::network::Network;
+use crate::deployed::InputScaling;
+use crate::network::stream;
 
 /// Samples (and variants of them) with the deployed model's outputs, computed once.
 #[derive(Debug)]
@@ -15,6 +16,29 @@ pub(super) struct Pool {
     sample_len: usize,
     output_len: usize,
     shuffle: Shuffle,
+}
+
+/// What a parity model learns from: the training samples, `copies` random variants of each, all scaled as the deployed model
+/// wants them. The same seed gives the same values.
+pub fn training_inputs(
+    samples: &Samples,
+    augment: Augment,
+    copies: usize,
+    scaling: &InputScaling,
+    seed: u64,
+) -> Vec<f32> {
+    let mut rng = stream(seed, 4);
+    let mut inputs = samples.values.clone();
+    for _ in 0..copies {
+        let start = inputs.len();
+        inputs.resize(start + samples.values.len(), 0.0);
+        let variants = inputs.get_mut(start..).unwrap_or_default().chunks_exact_mut(samples.sample_len());
+        for (index, variant) in variants.enumerate() {
+            augment.apply(&mut rng, &samples.shape, samples.sample(index), variant);
+        }
+    }
+    scaling.apply(&samples.shape, &mut inputs);
+    inputs
 }
 
 /// One batch of coding groups, slot by slot: `slot * groups + group` is the row of a group's query.
@@ -30,32 +54,10 @@ pub(super) struct GroupBatch {
 }
 
 impl Pool {
-    /// The training samples and `copies` random variants of each.
-    pub(super) fn new(
-        deployed: &Network,
-        samples: &Samples,
-        augment: Augment,
-        copies: usize,
-        rng: &mut ChaCha8Rng,
-    ) -> Self {
-        let mut pool = samples.values.clone();
-        for _ in 0..copies {
-            let start = pool.len();
-            pool.resize(start + samples.values.len(), 0.0);
-            let variants = pool.get_mut(start..).unwrap_or_default().chunks_exact_mut(samples.sample_len());
-            for (index, variant) in variants.enumerate() {
-                augment.apply(rng, &samples.shape, samples.sample(index), variant);
-            }
-        }
-        let outputs = deployed.infer(&pool);
-        let count = samples.len() * (copies + 1);
-        Self {
-            samples: pool,
-            outputs,
-            sample_len: samples.sample_len(),
-            output_len: deployed.outputs(),
-            shuffle: Shuffle::new(count),
-        }
+    /// `samples` with the deployed model's `outputs`, `output_len` for each.
+    pub(super) fn new(samples: Vec<f32>, outputs: Vec<f32>, sample_len: usize, output_len: usize) -> Self {
+        let shuffle = Shuffle::new(samples.len() / sample_len.max(1));
+        Self { samples, outputs, sample_len, output_len, shuffle }
     }
 
     /// Mean and standard deviation of the deployed model's outputs.

@@ -6,7 +6,8 @@ mod parity;
 mod schedule;
 
 pub use deployed::{DeployedRun, train_deployed};
-pub use parity::{ParityRun, train_parity};
+pub use groups::training_inputs;
+pub use parity::{ParityRun, TrainingSet, train_parity};
 
 /// What a training loop tells after each step.
 #[derive(Debug, Clone, Copy, PartialEq)]

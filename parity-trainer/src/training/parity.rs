@@ -7,7 +7,6 @@ use tch::{Kind, Reduction, Tensor, nn};
 use super::groups::{GroupBatch, Pool};
 use super::{StepReport, schedule};
 use crate::TrainError;
-use crate::data::{Augment, Samples};
 use crate::network::{Network, NetworkError, NetworkSpec, batch, stream};
 
 /// How a parity model is trained.
@@ -27,36 +26,46 @@ pub struct ParityRun {
     pub learning_rate: f64,
     /// AdamW's weight decay.
     pub weight_decay: f64,
-    /// How samples are varied.
-    pub augment: Augment,
-    /// Variants of each sample, besides itself.
-    pub copies: usize,
     /// Seed of everything random.
     pub seed: u64,
 }
 
-/// Trains the parity model of `run` for the model `deployed`; labels are not looked at.
+/// What a parity model learns from: whole samples, and the deployed model's outputs for them.
+#[derive(Debug, Clone)]
+pub struct TrainingSet {
+    /// Shape of one sample.
+    pub shape: Vec<usize>,
+    /// Outputs of one sample.
+    pub outputs: usize,
+    /// The samples, row-major.
+    pub inputs: Vec<f32>,
+    /// The deployed model's raw outputs for each.
+    pub answers: Vec<f32>,
+}
+
+/// Trains the parity model of `run`; labels are not looked at.
 ///
 /// # Errors
 /// If the code is invalid or does not fit the input, the network does not take the samples, or training diverges.
 pub fn train_parity(
     run: &ParityRun,
-    deployed: &Network,
-    samples: &Samples,
+    set: TrainingSet,
     mut report: impl FnMut(StepReport),
 ) -> Result<Network, TrainError> {
-    let encoder = build_encoder(&run.code, &samples.shape)?;
+    let TrainingSet { shape, outputs: output_len, inputs, answers } = set;
+    let encoder = build_encoder(&run.code, &shape)?;
     let code = encoder.code();
     if run.row >= code.r() {
         return Err(TrainError::Row { row: run.row, last: code.r() - 1, r: code.r() });
     }
-    if samples.len() < code.k() {
-        return Err(TrainError::TooFewSamples { found: samples.len(), k: code.k() });
+    let sample_len: usize = shape.iter().product();
+    let samples = inputs.len() / sample_len;
+    if samples < code.k() {
+        return Err(TrainError::TooFewSamples { found: samples, k: code.k() });
     }
-    let mut network =
-        Network::new(&run.network, &samples.shape, deployed.outputs(), &mut stream(run.seed, 2))?;
+    let mut network = Network::new(&run.network, &shape, output_len, &mut stream(run.seed, 2))?;
     let mut rng = stream(run.seed, 3);
-    let mut pool = Pool::new(deployed, samples, run.augment, run.copies, &mut rng);
+    let mut pool = Pool::new(inputs, answers, sample_len, output_len);
     let (mean, deviation) = pool.output_moments();
     let row = code.row(run.row);
     let weight = f64::from(row.iter().sum::<f32>());
@@ -70,8 +79,8 @@ pub fn train_parity(
     let mut filled = pool.batch(code.k(), groups);
     for step in 0..run.steps {
         pool.fill(encoder.as_ref(), run.row, &mut filled, &mut rng)?;
-        let targets = batch(&filled.targets, &[deployed.outputs()]);
-        let outputs = network.forward(&batch(&filled.parity, &samples.shape));
+        let targets = batch(&filled.targets, &[output_len]);
+        let outputs = network.forward(&batch(&filled.parity, &shape));
         let loss = outputs.mse_loss(&targets, Reduction::Mean);
         optimizer.set_lr(schedule::cosine(run.learning_rate, step, run.steps));
         optimizer.backward_step(&loss);
@@ -80,7 +89,7 @@ pub fn train_parity(
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step });
         }
-        let agreement = agreement(&outputs.detach(), &targets, &filled, row, deployed.outputs());
+        let agreement = agreement(&outputs.detach(), &targets, &filled, row, output_len);
         let (step, rows) = (step + 1, (step + 1) * groups);
         report(StepReport { step, steps: run.steps, loss, agreement, rows });
     }
