@@ -11,9 +11,9 @@ const CLASSES: usize = 1000;
 fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("decode 1000 classes");
     for (k, r) in [(2usize, 1usize), (3, 1), (4, 1), (10, 1), (4, 2)] {
-        let spec = CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None };
+        let spec = CodeSpec::new(EncoderKind::Sum, k, r);
         let Ok(code) = Code::try_from(&spec) else { continue };
-        let decoder = LinearDecoder::new(code);
+        let Ok(decoder) = LinearDecoder::new(code, CLASSES) else { continue };
         let outputs: Vec<Vec<f32>> =
             (0..k + r).map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect()).collect();
         let predictions: Vec<Option<&[f32]>> =

@@ -9,8 +9,11 @@
 //! ```
 //!
 //! so a reconstruction is one weighted sum of at most k + r - 1 vectors, whatever u is.
+//!
+//! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back by T's inverse where it
+//! has one. Parity outputs are in T's domain already.
 
-use parapet_encoder::{Code, K_MAX, R_MAX};
+use parapet_encoder::{Code, CodeError, K_MAX, OutputDomain, OutputTransform, R_MAX};
 use thiserror::Error;
 
 /// Why a slot could not be reconstructed.
@@ -63,12 +66,17 @@ pub enum DecodeError {
 #[derive(Debug, Clone)]
 pub struct LinearDecoder {
     code: Code,
+    output_len: usize,
 }
 
 impl LinearDecoder {
-    /// A decoder for `code`.
-    pub fn new(code: Code) -> Self {
-        Self { code }
+    /// A decoder for `code` and a model with `output_len` outputs a sample.
+    ///
+    /// # Errors
+    /// [`CodeError`] when the code's transform does not fit such a model.
+    pub fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
+        code.transform().validate(output_len)?;
+        Ok(Self { code, output_len })
     }
 
     /// The code it decodes.
@@ -76,10 +84,16 @@ impl LinearDecoder {
         &self.code
     }
 
-    /// Writes the reconstruction of `slot` into `out`.
+    /// What the numbers of a reconstruction are.
+    pub fn output_domain(&self) -> OutputDomain {
+        self.code.transform().output_domain()
+    }
+
+    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the code's transform has an
+    /// inverse, else in the transform's. Nothing is allocated.
     ///
     /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them); `parity` has r entries,
-    /// `None` where the parity model has not answered. All outputs have the length of `out`.
+    /// `None` where the parity model has not answered. All outputs have the length of `out`, one or more whole samples.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` is untouched then.
@@ -105,19 +119,21 @@ impl LinearDecoder {
             }
         }
         let solution = self.solve(predictions, parity, slot)?;
+        let transform = self.code.transform();
 
         out.fill(0.0);
         for (weight, output) in solution.parity.iter().zip(parity) {
             if let (true, Some(output)) = (*weight != 0.0, output) {
-                add_scaled(*weight, output, out);
+                OutputTransform::Raw.add_scaled(*weight, output, self.output_len, out);
             }
         }
         for (i, prediction) in predictions.iter().enumerate() {
             let Some(prediction) = prediction else { continue };
             let weight: f32 =
                 solution.parity.iter().enumerate().map(|(row, y)| y * self.code.coefficient(row, i)).sum();
-            add_scaled(-weight, prediction, out);
+            transform.add_scaled(-weight, prediction, self.output_len, out);
         }
+        transform.invert(out);
         Ok(())
     }
 
@@ -191,20 +207,14 @@ fn eliminate(system: &mut [[f64; R_MAX + 1]; R_MAX], n: usize) -> Result<(), Dec
     Ok(())
 }
 
-fn add_scaled(weight: f32, values: &[f32], out: &mut [f32]) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out += weight * value;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use parapet_encoder::{CodeSpec, EncoderKind};
 
     fn decoder(k: usize, r: usize) -> LinearDecoder {
-        let spec = CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None };
-        LinearDecoder::new(Code::try_from(&spec).unwrap())
+        let spec = CodeSpec::new(EncoderKind::Sum, k, r);
+        LinearDecoder::new(Code::try_from(&spec).unwrap(), 1).unwrap()
     }
 
     #[test]

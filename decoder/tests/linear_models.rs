@@ -2,7 +2,7 @@
 //! erasure pattern of u <= r predictions is recovered to 1e-4.
 
 use parapet_decoder::{DecodeError, LinearDecoder};
-use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
+use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform, build_encoder};
 use proptest::prelude::*;
 
 const INPUTS: usize = 12;
@@ -30,9 +30,9 @@ proptest! {
         weights in proptest::collection::vec(-1.0f32..1.0, CLASSES * INPUTS),
         inputs in proptest::collection::vec(-1.0f32..1.0, 6 * INPUTS),
     ) {
-        let spec = CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None };
+        let spec = CodeSpec::new(EncoderKind::Sum, k, r);
         let encoder = build_encoder(&spec, &[INPUTS]).unwrap();
-        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap());
+        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
         let queries: Vec<&[f32]> = inputs.chunks(INPUTS).take(k).collect();
         let truth: Vec<Vec<f32>> = queries.iter().map(|query| apply(&weights, query)).collect();
         let parity: Vec<Vec<f32>> = (0..r)
@@ -64,6 +64,76 @@ proptest! {
         }
     }
 
+    /// The deployed model is linear up to its output's scale and level, `F(X) = deviation * W X + mean`, the parity models
+    /// are `W`: what they answer is the sum in the standardised domain, for requests of two samples.
+    #[test]
+    fn models_that_are_linear_once_standardised(
+        k in 2usize..=4,
+        r in 1usize..=2,
+        for_each in any::<bool>(),
+        mean in proptest::collection::vec(-40.0f32..40.0, CLASSES),
+        deviation in proptest::collection::vec(0.5f32..40.0, CLASSES),
+        weights in proptest::collection::vec(-1.0f32..1.0, CLASSES * INPUTS),
+        inputs in proptest::collection::vec(-1.0f32..1.0, 4 * 2 * INPUTS),
+    ) {
+        let entries = if for_each { CLASSES } else { 1 };
+        let (mean, deviation) = (mean[..entries].to_vec(), deviation[..entries].to_vec());
+        let of_class = |entries: &[f32], class: usize| entries[if for_each { class } else { 0 }];
+        let linear = |input: &[f32]| -> Vec<f32> {
+            input.chunks(INPUTS).flat_map(|sample| apply(&weights, sample)).collect()
+        };
+        let deployed = |input: &[f32]| -> Vec<f32> {
+            let scaled = linear(input).into_iter().enumerate().map(|(i, y)| {
+                y * of_class(&deviation, i % CLASSES) + of_class(&mean, i % CLASSES)
+            });
+            scaled.collect()
+        };
+        let transform = OutputTransform::Standardised { mean: mean.clone(), deviation: deviation.clone() };
+        let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, k, r) };
+        let encoder = build_encoder(&spec, &[INPUTS]).unwrap();
+        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
+        let queries: Vec<&[f32]> = inputs.chunks(2 * INPUTS).take(k).collect();
+        let truth: Vec<Vec<f32>> = queries.iter().map(|query| deployed(query)).collect();
+        let parity: Vec<Option<Vec<f32>>> = (0..r)
+            .map(|row| {
+                let mut query = vec![0.0; 2 * INPUTS];
+                encoder.encode(row, &queries, &mut query).unwrap();
+                Some(linear(&query))
+            })
+            .collect();
+        let predictions: Vec<_> = truth.iter().enumerate().map(|(i, y)| (i >= r).then(|| y.clone())).collect();
+        for slot in 0..r {
+            let mut out = vec![0.0; 2 * CLASSES];
+            decoder.decode(&views(&predictions), &views(&parity), slot, &mut out).unwrap();
+            for (y, truth) in out.iter().zip(&truth[slot]) {
+                prop_assert!((y - truth).abs() < 0.02, "{y} for {truth}");
+            }
+        }
+    }
+
+    /// Parity outputs that are the sum of log-probabilities give back log-probabilities: the same top class, no inverse.
+    #[test]
+    fn sums_of_log_probabilities_give_log_probabilities_back(
+        k in 2usize..=6,
+        slot in 0usize..6,
+        logits in proptest::collection::vec(-30.0f32..30.0, 6 * 2 * CLASSES),
+    ) {
+        let slot = slot % k;
+        let transform = OutputTransform::LogSoftmax { floor: -20.0 };
+        let spec = CodeSpec { transform: transform.clone(), ..CodeSpec::new(EncoderKind::Sum, k, 1) };
+        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
+        let truth: Vec<Vec<f32>> = logits.chunks(2 * CLASSES).take(k).map(<[f32]>::to_vec).collect();
+        let mut coded = truth.clone();
+        coded.iter_mut().for_each(|outputs| transform.apply(outputs, CLASSES));
+        let parity: Vec<f32> = (0..2 * CLASSES).map(|i| coded.iter().map(|y| y[i]).sum()).collect();
+        let predictions: Vec<_> =
+            truth.iter().enumerate().map(|(i, y)| (i != slot).then_some(y.as_slice())).collect();
+        let mut out = vec![0.0; 2 * CLASSES];
+        decoder.decode(&predictions, &[Some(&parity)], slot, &mut out).unwrap();
+        prop_assert_eq!(decoder.output_domain().name(), "log_probabilities");
+        prop_assert!(close(&out, &coded[slot]), "{:?} against {:?}", out, &coded[slot]);
+    }
+
     /// For concatenation the linear parity model exists when the deployed model sees an image only through the means
     /// of its pixel pairs: it then reads each half of the parity query with the deployed model's weights.
     #[test]
@@ -79,7 +149,7 @@ proptest! {
                 .map(|row| image.chunks(2).zip(row).map(|(pair, w)| w * (pair[0] + pair[1])).sum())
                 .collect()
         };
-        let spec = CodeSpec { encoder: EncoderKind::Concat, k: 2, r: 1, generator: None };
+        let spec = CodeSpec::new(EncoderKind::Concat, 2, 1);
         let encoder = build_encoder(&spec, &[1, 12]).unwrap();
         let mut query = vec![0.0; 12];
         encoder.encode(0, &[&left, &right], &mut query).unwrap();
@@ -87,7 +157,7 @@ proptest! {
             .chunks(6)
             .map(|row| query.chunks(6).map(|half| half.iter().zip(row).map(|(x, w)| 2.0 * w * x).sum::<f32>()).sum())
             .collect();
-        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap());
+        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
         let (l, r) = (deployed(&left), deployed(&right));
         let mut out = vec![0.0; CLASSES];
         decoder.decode(&[None, Some(&r)], &[Some(&parity)], 0, &mut out).unwrap();

@@ -25,7 +25,7 @@ fn encode(c: &mut Criterion) {
         });
         let mut parity = vec![0.0; len];
         for kind in [EncoderKind::Sum, EncoderKind::Concat] {
-            let spec = CodeSpec { encoder: kind, k, r: 1, generator: None };
+            let spec = CodeSpec::new(kind, k, 1);
             let Ok(encoder) = build_encoder(&spec, &SHAPE) else {
                 continue;
             };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::CodeError;
+use crate::{CodeError, OutputTransform};
 
 /// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size scratch stays small.
 pub const K_MAX: usize = 16;
@@ -47,6 +47,16 @@ pub struct CodeSpec {
     /// r rows of k coefficients; the default is row j = `[1^j, 2^j, .. k^j]`, so ones for the first row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<Vec<Vec<f32>>>,
+    /// The domain in which predictions are added.
+    #[serde(default, skip_serializing_if = "OutputTransform::is_raw")]
+    pub transform: OutputTransform,
+}
+
+impl CodeSpec {
+    /// A code with the default generator that adds predictions as they are.
+    pub fn new(encoder: EncoderKind, k: usize, r: usize) -> Self {
+        Self { encoder, k, r, generator: None, transform: OutputTransform::Raw }
+    }
 }
 
 fn one() -> usize {
@@ -62,6 +72,7 @@ pub struct Code {
     r: usize,
     /// Row-major, r x k.
     generator: Vec<f32>,
+    transform: OutputTransform,
 }
 
 impl Code {
@@ -90,6 +101,11 @@ impl Code {
         self.row(row).get(slot).copied().unwrap_or_default()
     }
 
+    /// The domain in which predictions are added.
+    pub fn transform(&self) -> &OutputTransform {
+        &self.transform
+    }
+
     /// A short name for logs and answers, like `concat-k2-r1`.
     pub fn label(&self) -> String {
         format!("{}-k{}-r{}", self.encoder, self.k, self.r)
@@ -102,6 +118,7 @@ impl Code {
             k: self.k,
             r: self.r,
             generator: Some(self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
+            transform: self.transform.clone(),
         }
     }
 }
@@ -125,7 +142,8 @@ impl TryFrom<&CodeSpec> for Code {
         if encoder == EncoderKind::Concat && (r != 1 || generator.iter().any(|&a| a != 1.0)) {
             return Err(CodeError::ConcatRows { r });
         }
-        let code = Self { encoder, k, r, generator };
+        spec.transform.check_numbers()?;
+        let code = Self { encoder, k, r, generator, transform: spec.transform.clone() };
         code.check_recoverable()?;
         Ok(code)
     }
@@ -216,7 +234,7 @@ mod tests {
     use super::*;
 
     fn spec(encoder: EncoderKind, k: usize, r: usize) -> CodeSpec {
-        CodeSpec { encoder, k, r, generator: None }
+        CodeSpec::new(encoder, k, r)
     }
 
     #[test]

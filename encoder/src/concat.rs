@@ -144,8 +144,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn encoder(k: usize, shape: &[usize]) -> ConcatEncoder {
-        let code =
-            Code::try_from(&CodeSpec { encoder: EncoderKind::Concat, k, r: 1, generator: None }).unwrap();
+        let code = Code::try_from(&CodeSpec::new(EncoderKind::Concat, k, 1)).unwrap();
         ConcatEncoder::new(code, shape).unwrap()
     }
 
@@ -175,8 +174,7 @@ mod tests {
 
     #[test]
     fn shapes_that_are_no_images_are_refused() {
-        let code =
-            Code::try_from(&CodeSpec { encoder: EncoderKind::Concat, k: 4, r: 1, generator: None }).unwrap();
+        let code = Code::try_from(&CodeSpec::new(EncoderKind::Concat, 4, 1)).unwrap();
         for shape in [&[784][..], &[1, 1, 28], &[1, 2, 3, 4], &[]] {
             assert!(
                 matches!(ConcatEncoder::new(code.clone(), shape), Err(CodeError::NotAnImage { .. })),

@@ -83,6 +83,59 @@ pub enum CodeError {
         /// The r asked for.
         r: usize,
     },
+    /// The transform's two lists do not go together.
+    #[error(
+        "code.transform: {mean} means and {deviation} deviations; give one of each, or one for each output"
+    )]
+    TransformUnequal {
+        /// Means given.
+        mean: usize,
+        /// Deviations given.
+        deviation: usize,
+    },
+    /// The transform's lists do not fit the model's output.
+    #[error(
+        "code.transform: {entries} entries, the model has {output_len} outputs a sample; give 1 or {output_len}"
+    )]
+    TransformLength {
+        /// Entries given.
+        entries: usize,
+        /// The model's outputs for one sample.
+        output_len: usize,
+    },
+    /// A mean that is no number.
+    #[error("code.transform.mean[{index}] = {value}: means must be finite")]
+    TransformMean {
+        /// Its place.
+        index: usize,
+        /// The mean.
+        value: f32,
+    },
+    /// A deviation that cannot be divided by.
+    #[error("code.transform.deviation[{index}] = {value}: deviations must be finite and above zero")]
+    TransformDeviation {
+        /// Its place.
+        index: usize,
+        /// The deviation.
+        value: f32,
+    },
+    /// A floor that is no log-probability.
+    #[error(
+        "code.transform.floor = {floor}: the least log-probability must be finite and below zero, like -20"
+    )]
+    TransformFloor {
+        /// The floor.
+        floor: f32,
+    },
+    /// Log-softmax of nothing to choose from.
+    #[error(
+        "code.transform.kind = \"log_softmax\" needs at least two outputs a sample, the model has {output_len}; use \
+         \"raw\" or \"standardised\""
+    )]
+    TransformOneOutput {
+        /// The model's outputs for one sample.
+        output_len: usize,
+    },
     /// A sample without elements cannot be coded.
     #[error("the model's input shape {shape:?} has no elements; coding needs at least one")]
     EmptySample {

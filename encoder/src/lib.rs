@@ -7,6 +7,7 @@
 //! Everything here is pure: `f32` slices in and out, no allocation per query, no IO.
 //!
 //! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed and validated.
+//! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
 //! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images).
 
 mod code;
@@ -14,11 +15,13 @@ mod concat;
 mod error;
 mod resample;
 mod sum;
+mod transform;
 
 pub use code::{Code, CodeSpec, EncoderKind, K_MAX, R_MAX};
 pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
 pub use sum::SumEncoder;
+pub use transform::{DEFAULT_FLOOR, OutputDomain, OutputTransform};
 
 /// Makes the parity queries of one coding group.
 pub trait Encoder: Send + Sync + std::fmt::Debug {

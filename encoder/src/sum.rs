@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn encoder(k: usize, r: usize, sample_len: usize) -> SumEncoder {
-        let code = Code::try_from(&CodeSpec { encoder: EncoderKind::Sum, k, r, generator: None }).unwrap();
+        let code = Code::try_from(&CodeSpec::new(EncoderKind::Sum, k, r)).unwrap();
         SumEncoder::new(code, &[sample_len]).unwrap()
     }
 

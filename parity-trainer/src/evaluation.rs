@@ -55,7 +55,7 @@ pub fn evaluate(
     groupings: usize,
 ) -> Result<Evaluation, TrainError> {
     let encoder = build_encoder(code, &samples.shape)?;
-    let decoder = LinearDecoder::new(encoder.code().clone());
+    let decoder = LinearDecoder::new(encoder.code().clone(), deployed.outputs())?;
     let (k, r, classes) = (encoder.code().k(), encoder.code().r(), deployed.outputs());
     let groups = samples.len() / k;
     if groups == 0 {

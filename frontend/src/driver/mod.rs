@@ -9,6 +9,7 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
     Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
     PoolId, QueryId, Rejected, Stats, Time,
@@ -125,6 +126,11 @@ impl<T: Transport> Driver<T> {
     /// The code's short name, if this class is coded.
     pub fn code_label(&self, class: ClassId) -> Option<&str> {
         self.coder(class).map(Coder::label)
+    }
+
+    /// What the numbers of this class's reconstructions are.
+    pub fn output_domain(&self, class: ClassId) -> OutputDomain {
+        self.coder(class).map_or(OutputDomain::Deployed, Coder::output_domain)
     }
 
     fn coder(&self, class: ClassId) -> Option<&Coder> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parapet_decoder::{DecodeError, LinearDecoder, agrees, confidence};
-use parapet_encoder::{Code, CodeError, CodeSpec, EncodeError, Encoder, build_encoder};
+use parapet_encoder::{Code, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
@@ -64,7 +64,7 @@ impl Coder {
         Ok(Some(Self {
             encoder: build_encoder(spec, &input.shape)?,
             label: code.label(),
-            decoder: LinearDecoder::new(code),
+            decoder: LinearDecoder::new(code, output.sample_len())?,
             parity_inputs,
             output: output.clone(),
         }))
@@ -73,6 +73,11 @@ impl Coder {
     /// The code's short name, as `concat-k2-r1`.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// What the numbers of a reconstruction are.
+    pub fn output_domain(&self) -> OutputDomain {
+        self.decoder.output_domain()
     }
 
     /// The parity query of `row` for these k inputs of equal shape.
@@ -94,7 +99,7 @@ impl Coder {
         Ok(Input::new(vec![tensor], rows)?)
     }
 
-    /// The reconstruction of `slot`.
+    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain).
     ///
     /// # Errors
     /// [`CodingError`] when the group cannot be decoded, or not to finite numbers.
@@ -121,7 +126,7 @@ impl Coder {
 }
 
 /// Whether an approximation names the deployed model's top class for every sample of its first output, `sample_len`
-/// values each. `None` if that is no FP32.
+/// values each; they may be in different domains, for every output transform keeps the top class. `None` if that is no FP32.
 pub fn agree(sample_len: usize, approximation: &Output, truth: &Output) -> Option<bool> {
     let values = |output: &Output| output.tensors.first().and_then(|tensor| tensor.f32s().ok());
     let (a, b) = (values(approximation)?, values(truth)?);

@@ -8,6 +8,7 @@ pub use request::{CLASS, MAX_REQUEST_ID, Options};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
     Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, PoolConfig, Strategy, StrategyConfig,
 };
@@ -31,6 +32,8 @@ pub struct Provenance {
     pub confidence: f32,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
+    /// What the output's numbers are: the deployed model's own, but for reconstructions by some codes.
+    pub domain: OutputDomain,
 }
 
 /// One served model.
@@ -122,23 +125,18 @@ impl<T: Transport> ServedModel<T> {
         answer: Answer<Output>,
         class: ClassId,
     ) -> Result<(Arc<Output>, Provenance), ServeError> {
+        let own = |kind, output: Arc<Output>| {
+            let confidence = output.confidence;
+            Ok((output, Provenance { kind, confidence, code: None, domain: OutputDomain::Deployed }))
+        };
         match answer {
-            Answer::Exact(output) => {
-                let confidence = output.confidence;
-                Ok((output, Provenance { kind: "exact", confidence, code: None }))
-            }
-            Answer::Hedged(output) => {
-                let confidence = output.confidence;
-                Ok((output, Provenance { kind: "hedged", confidence, code: None }))
-            }
-            Answer::Backup(output) => {
-                let confidence = output.confidence;
-                Ok((output, Provenance { kind: "backup", confidence, code: None }))
-            }
+            Answer::Exact(output) => own("exact", output),
+            Answer::Hedged(output) => own("hedged", output),
+            Answer::Backup(output) => own("backup", output),
             Answer::Reconstructed(output) => {
-                let (confidence, code) =
-                    (output.confidence, self.driver.code_label(class).map(str::to_owned));
-                Ok((output, Provenance { kind: "reconstructed", confidence, code }))
+                let (confidence, domain) = (output.confidence, self.driver.output_domain(class));
+                let code = self.driver.code_label(class).map(str::to_owned);
+                Ok((output, Provenance { kind: "reconstructed", confidence, code, domain }))
             }
             Answer::Failed(failure) => Err(failure.into()),
         }
@@ -156,6 +154,9 @@ impl Provenance {
         parameters.insert("confidence".to_owned(), f64::from(self.confidence).into());
         if let Some(code) = &self.code {
             parameters.insert("code".to_owned(), code.as_str().into());
+        }
+        if self.domain != OutputDomain::Deployed {
+            parameters.insert("output_domain".to_owned(), self.domain.name().into());
         }
         parameters
     }

@@ -34,7 +34,11 @@ pub struct Memory {
     pub in_flight: Arc<AtomicUsize>,
     /// Instances in the order in which they got requests.
     pub log: Arc<Mutex<Vec<InstanceId>>>,
+    model: Model,
 }
+
+/// What the instances of a pool answer for a request's values.
+pub type Model = fn(PoolId, &[f32]) -> Vec<f32>;
 
 pub const SERVICE: Duration = Duration::from_millis(5);
 
@@ -43,9 +47,16 @@ pub fn id(pool: u8, index: u32) -> InstanceId {
 }
 
 impl Memory {
+    /// Pool 0 and, with a second number, pool 1; all of them the linear model.
     pub fn new(deployed: u32, parity: u32) -> Self {
-        let ids = (0..deployed).map(|index| id(0, index)).chain((0..parity).map(|index| id(1, index)));
+        Self::of(&[deployed, parity], |_, values| values.chunks(INPUTS).flat_map(linear).collect())
+    }
+
+    /// Pools of so many instances.
+    pub fn of(pools: &[u32], model: Model) -> Self {
+        let ids = (0u8..).zip(pools).flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
         Self {
+            model,
             instances: Arc::new(ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect()),
             in_flight: Arc::default(),
             log: Arc::default(),
@@ -99,7 +110,7 @@ impl Transport for Memory {
         let _guard = InFlight(Arc::clone(&self.in_flight));
         self.served(instance).await?;
         let values = input.tensors[0].f32s().unwrap();
-        let out: Vec<f32> = values.chunks(INPUTS).flat_map(linear).collect();
+        let out = (self.model)(instance.pool, &values);
         let tensor = Tensor::from_f32("output", vec![input.rows, OUTPUTS], &out).unwrap();
         Ok(Output { tensors: vec![tensor], confidence: 1.0 })
     }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test support")]
 
+pub mod fixture;
 pub mod memory;
 
 use std::fs;
@@ -37,8 +38,12 @@ pub fn repository() -> tempfile::TempDir {
 }
 
 pub fn add_parity_model(root: &Path, name: &str, k: usize) {
-    let spec = CodeSpec { encoder: EncoderKind::Sum, k, r: 1, generator: None };
-    add_model(root, name, Some(CodeMetadata { deployed: "linear".to_owned(), row: 0, spec }));
+    add_parity_row(root, name, 0, CodeSpec::new(EncoderKind::Sum, k, 1));
+}
+
+/// The parity model of one row of any code.
+pub fn add_parity_row(root: &Path, name: &str, row: usize, spec: CodeSpec) {
+    add_model(root, name, Some(CodeMetadata { deployed: "linear".to_owned(), row, spec }));
 }
 
 pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {

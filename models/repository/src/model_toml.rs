@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use parapet_encoder::{Code, CodeSpec, EncoderKind};
+use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +103,8 @@ struct CodeToml {
     r: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     generator: Option<Vec<Vec<f32>>>,
+    #[serde(default, skip_serializing_if = "OutputTransform::is_raw")]
+    transform: OutputTransform,
 }
 
 fn one() -> usize {
@@ -110,14 +112,15 @@ fn one() -> usize {
 }
 
 impl From<CodeToml> for CodeMetadata {
-    fn from(CodeToml { deployed, row, encoder, k, r, generator }: CodeToml) -> Self {
-        Self { deployed, row, spec: CodeSpec { encoder, k, r, generator } }
+    fn from(CodeToml { deployed, row, encoder, k, r, generator, transform }: CodeToml) -> Self {
+        Self { deployed, row, spec: CodeSpec { encoder, k, r, generator, transform } }
     }
 }
 
 impl From<CodeMetadata> for CodeToml {
     fn from(CodeMetadata { deployed, row, spec }: CodeMetadata) -> Self {
-        Self { deployed, row, encoder: spec.encoder, k: spec.k, r: spec.r, generator: spec.generator }
+        let CodeSpec { encoder, k, r, generator, transform } = spec;
+        Self { deployed, row, encoder, k, r, generator, transform }
     }
 }
 
@@ -180,8 +183,11 @@ impl ModelToml {
         }
         let Some(code) = &self.code else { return Ok(()) };
         check_name(&code.deployed)?;
-        if let Err(source) = Code::try_from(&code.spec) {
-            return Err(RepositoryError::Code { path: path.to_owned(), source });
+        let invalid = |source| RepositoryError::Code { path: path.to_owned(), source };
+        Code::try_from(&code.spec).map_err(invalid)?;
+        // A coded model has one output; a parity model's has the deployed model's shape.
+        if let [output] = self.outputs.as_slice() {
+            code.spec.transform.validate(output.sample_len()).map_err(invalid)?;
         }
         if code.row >= code.spec.r {
             let problem = format!("{} is beyond the last of r = {} rows", code.row, code.spec.r);

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use parapet_repository::{
-    CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml, Platform, TensorSpec,
+    CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml, OutputTransform, Platform,
+    TensorSpec,
 };
 
 const PARITY: &str = r#"
@@ -91,7 +92,11 @@ fn what_is_saved_is_loaded() {
         code: Some(CodeMetadata {
             deployed: "fashion".to_owned(),
             row: 0,
-            spec: CodeSpec { encoder: EncoderKind::Sum, k: 2, r: 1, generator: Some(vec![vec![1.0, 0.1]]) },
+            spec: CodeSpec {
+                generator: Some(vec![vec![1.0, 0.1]]),
+                transform: OutputTransform::Standardised { mean: vec![-36.1], deviation: vec![37.3] },
+                ..CodeSpec::new(EncoderKind::Sum, 2, 1)
+            },
         }),
         training,
     };
@@ -101,6 +106,24 @@ fn what_is_saved_is_loaded() {
     assert_eq!((entry.code, entry.training), (model.code, model.training));
     let left = fs::read_dir(root.path().join("fashion-parity")).unwrap().count();
     assert_eq!(left, 4, "model.toml and three folders, no partial file");
+}
+
+#[test]
+fn the_codes_transform_is_raw_unless_it_is_given() {
+    let transform = |line: &str| {
+        let root = repository(&PARITY.replacen("r = 1", &format!("r = 1\n{line}"), 1));
+        load(root.path()).unwrap().code.unwrap().spec.transform
+    };
+    assert_eq!(transform(""), OutputTransform::Raw);
+    assert_eq!(transform("transform = { kind = \"raw\" }"), OutputTransform::Raw);
+    assert_eq!(
+        transform("transform = { kind = \"log_softmax\" }"),
+        OutputTransform::LogSoftmax { floor: -20.0 }
+    );
+    assert_eq!(
+        transform("transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }"),
+        OutputTransform::Standardised { mean: vec![-36.0], deviation: vec![37.5] }
+    );
 }
 
 #[test]
@@ -114,6 +137,13 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
+    let transform = |given: &str| replaced("r = 1", &format!("r = 1\ntransform = {given}"));
+    assert!(transform("{ kind = \"softmax\" }").contains("log_softmax"));
+    assert!(transform("{ kind = \"log_softmax\", flor = -9 }").contains("flor"));
+    assert!(transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor = 1"));
+    assert!(
+        transform("{ kind = \"standardised\", mean = [0, 0], deviation = [1, 1] }").contains("give 1 or 10")
+    );
     assert!(replaced("\"fashion\"", "\"../fashion\"").contains("model name"));
     assert!(replaced("[[inputs]]", "[[inputs").contains("line 5"));
 }

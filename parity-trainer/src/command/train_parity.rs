@@ -118,7 +118,7 @@ fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
 
 /// Trains, evaluates and writes the entry.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let code = CodeSpec { encoder: args.encoder, k: args.k, r: args.r, generator: None };
+    let code = CodeSpec::new(args.encoder, args.k, args.r);
     Code::try_from(&code)?;
     let mut data = load_data(&args.data)?;
     let label = build_encoder(&code, &data.train.shape)?.code().label();

@@ -152,7 +152,7 @@ impl Harness {
             }
         };
         let code = coded.as_ref().map(|coded| {
-            let spec = CodeSpec { encoder: EncoderKind::Sum, k: coded.k, r: coded.r, generator: None };
+            let spec = CodeSpec::new(EncoderKind::Sum, coded.k, coded.r);
             Code::try_from(&spec).unwrap()
         });
         Self {
@@ -171,7 +171,7 @@ impl Harness {
             strategies,
             coded,
             backup,
-            decoder: code.clone().map(LinearDecoder::new),
+            decoder: code.clone().map(|code| LinearDecoder::new(code, 1).unwrap()),
             code,
         }
     }

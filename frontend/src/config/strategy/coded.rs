@@ -35,7 +35,7 @@ pub(super) fn resolve(
             "give one [[models.strategy.parity]] table for each of the r rows",
         ));
     }
-    let asked = CodeSpec { encoder: coded.encoder, k: coded.k, r: coded.r, generator: None };
+    let asked = CodeSpec::new(coded.encoder, coded.k, coded.r);
     let mut parity = Vec::with_capacity(coded.r);
     let mut spec = asked.clone();
     for (row, pool) in coded.parity.iter().enumerate() {
