@@ -18,6 +18,9 @@ pub enum TrainError {
     /// A network cannot be built, loaded or saved.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// The parameters cannot be had or updated.
+    #[error("cannot update the parameters: {0}")]
+    Backend(#[from] crate::backend::BackendError),
     /// The code cannot exist or does not fit the model's input.
     #[error(transparent)]
     Code(#[from] parapet_encoder::CodeError),
@@ -87,7 +90,11 @@ impl TrainError {
                     NetworkError::Name { .. } | NetworkError::Input { .. } | NetworkError::Load { .. }
                 )
             }
-            Self::Diverged { .. } | Self::Write { .. } | Self::Encode(_) | Self::Decode(_) => false,
+            Self::Diverged { .. }
+            | Self::Write { .. }
+            | Self::Encode(_)
+            | Self::Decode(_)
+            | Self::Backend(_) => false,
         }
     }
 }

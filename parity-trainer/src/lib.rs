@@ -5,6 +5,7 @@
 //! squared error on raw outputs. Encoding and decoding are those of `parapet-encoder` and `parapet-decoder`, so that
 //! training and serving cannot disagree.
 
+pub mod backend;
 pub mod data;
 pub mod deployed;
 mod entry;
@@ -18,5 +19,7 @@ pub use entry::{code_metadata, write_entry};
 pub use error::TrainError;
 pub use evaluation::{Evaluation, accuracy, evaluate};
 pub use training::{
-    DeployedRun, ParityRun, StepReport, TrainingSet, train_deployed, train_parity, training_inputs,
+    Best, Buffer, DeployedRun, MakeBackend, ParityRun, ParityTrainer, RngPosition, SamplerPosition, Snapshot,
+    StepReport, TrainerState, TrainingSet, TransformChoice, TransformTrial, Validation, candidate_transforms,
+    split_validation, train_deployed, training_inputs, try_transform,
 };

@@ -1,16 +1,19 @@
 //! `parity-trainer train`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
-use parity_trainer::data::{Augment, DataSet};
+use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{
     self, Deployed, DeployedModel, InputScaling, OpenOptions, OutputCache, Reuse,
 };
 use parity_trainer::network::NetworkSpec;
 use parity_trainer::{
-    Evaluation, ParityRun, TrainError, TrainingSet, code_metadata, evaluate, training_inputs, write_entry,
+    Evaluation, ParityRun, ParityTrainer, TrainError, TrainingSet, code_metadata, evaluate, split_validation,
+    training_inputs, write_entry,
 };
 use serde::Serialize;
 
@@ -23,6 +26,8 @@ const POOL_SAMPLES: usize = 20_000;
 /// Shuffles of the test set into groups that the evaluation averages.
 const GROUPINGS: usize = 10;
 
+/// Part of the training samples that the best weights are chosen by.
+const VALIDATION_SHARE: f64 = 0.1;
 /// Samples that a deployed model is tried on before the training.
 const TRIAL_SAMPLES: usize = 16;
 /// Least side of an image for the network that is taken where none is known.
@@ -134,23 +139,39 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let augment = augmentation(args.augment, &data);
     let enough = (POOL_SAMPLES / data.train.len()).saturating_sub(1);
     let copies = args.copies.unwrap_or(if augment == Augment::None { 0 } else { enough });
+    let rule = UpdateRule {
+        optimiser: OptimiserSpec::AdamW { weight_decay: args.weight_decay },
+        learning_rate: args.learning_rate,
+        schedule: Schedule::Cosine,
+        steps: u64::from(args.steps),
+        clip: None,
+    };
     let run = ParityRun {
         network: network(args, &deployed, &data.train.shape)?,
         code,
         row: args.row,
-        steps: args.steps as usize,
         groups: args.batch as usize,
-        learning_rate: args.learning_rate,
-        weight_decay: args.weight_decay,
+        rule,
+        validate_every: u64::from(args.steps).div_ceil(20),
+        filler_share: 0.0,
         seed: args.seed,
     };
-    let inputs = training_inputs(&data.train, augment, copies, &scaling, args.seed);
-    let answers = answers(args, &deployed, &inputs)?;
-    let shape = data.train.shape.clone();
-    let set = TrainingSet { shape, outputs: deployed.model.outputs(), inputs, answers };
+    let (train, held) = split_validation(&data.train, VALIDATION_SHARE, args.k, args.seed)
+        .ok_or(TrainError::TooFewSamples { found: data.train.len(), k: args.k })?;
+    let set = |samples: &Samples, copies| -> Result<_, TrainError> {
+        let inputs = training_inputs(samples, augment, copies, &scaling, args.seed);
+        let answers = answers(args, &deployed, &inputs)?;
+        let (shape, outputs) = (samples.shape.clone(), deployed.model.outputs());
+        Ok(Arc::new(TrainingSet { shape, outputs, inputs, answers }))
+    };
+    let (set, validation) = (set(&train, copies)?, set(&held, 0)?);
     let begun = Instant::now();
     let mut progress = Progress::new(&args.result.name, "agreement");
-    let network = parity_trainer::train_parity(&run, set, |step| progress.step(step))?;
+    let mut trainer = ParityTrainer::new(run.clone(), set, validation, &mut ParityTrainer::local(rule))?;
+    while !trainer.is_done() {
+        progress.step(trainer.step()?);
+    }
+    let network = trainer.finish()?;
     progress.finish();
     let seconds = begun.elapsed().as_secs_f64();
     scaling.apply(&data.test.shape, &mut data.test.values);

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use parapet_repository::{ModelEntry, ModelRepository, ModelToml};
 use sha2::{Digest, Sha256};
 
+pub(crate) use cache::hexadecimal;
 pub use cache::{OutputCache, Reuse};
 pub use error::DeployedError;
 pub use onnx::OnnxModel;
@@ -105,7 +106,7 @@ pub fn open(
     hash.update(format!("{:?} {:?}", options.input, options.output));
     let network = entry.as_ref().and_then(|entry| entry.training.get("network")?.as_str().map(str::to_owned));
     let name = entry.map_or_else(|| file_name(&file), |entry| entry.name);
-    Ok(Deployed { name, file, sha256: cache::hexadecimal(hash), network, model })
+    Ok(Deployed { name, file, sha256: hexadecimal(hash), network, model })
 }
 
 fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
