@@ -87,7 +87,10 @@ impl TrainError {
             Self::Network(error) => {
                 matches!(
                     error,
-                    NetworkError::Name { .. } | NetworkError::Input { .. } | NetworkError::Load { .. }
+                    NetworkError::Name { .. }
+                        | NetworkError::Input { .. }
+                        | NetworkError::Load { .. }
+                        | NetworkError::Missing { .. }
                 )
             }
             Self::Diverged { .. }

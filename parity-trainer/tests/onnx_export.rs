@@ -1,8 +1,10 @@
 //! An exported network answers like the one that was trained.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use ort::session::Session;
 use ort::value::TensorRef;
-use parity_trainer::network::{INPUT, Network, NetworkSpec, OUTPUT};
+use parity_trainer::network::{INPUT, Network, NetworkSpec, Normalisation, OUTPUT};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -16,7 +18,7 @@ fn onnx_runtime_answers_like_libtorch() {
     let environment =
         ort::init_from(&library).expect("run `cargo xtask setup` first").build().expect("an environment");
 
-    let cases: [(&str, &[usize]); 9] = [
+    let cases: [(&str, &[usize]); 18] = [
         ("mlp:784,200,100", &[1, 28, 28]),
         ("mlp:64,32", &[64]),
         ("mlp:12", &[1, 3, 4]),
@@ -24,15 +26,26 @@ fn onnx_runtime_answers_like_libtorch() {
         ("lenet:8", &[3, 32, 32]),
         ("lenet:4", &[2, 17, 23]),
         ("lenet:4x3", &[2, 17, 10]),
+        ("resnet8:8", &[3, 32, 32]),
+        ("resnet8:4", &[1, 98, 40]),
+        ("resnet14:4", &[1, 28, 28]),
+        ("resnet20:4", &[2, 5, 3]),
+        ("resnet18:4", &[3, 32, 32]),
+        ("vgg11:4", &[3, 32, 32]),
+        ("vgg11:4", &[1, 98, 40]),
+        ("vgg11x0.0625", &[1, 1, 1]),
         ("cells:1x2:lenet:8x3", &[1, 28, 28]),
+        ("cells:1x2:resnet8:4", &[1, 28, 28]),
         ("cells:2x2:mlp:12,5", &[3, 4, 4]),
     ];
     for (name, shape) in cases {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let spec: NetworkSpec = name.parse().unwrap();
-        let network = Network::new(&spec, shape, CLASSES, &mut rng).unwrap();
+        let mut network = Network::new(&spec, shape, CLASSES, &mut rng).unwrap();
         let length = SAMPLES * shape.iter().product::<usize>();
-        let inputs: Vec<f32> = (0..length).map(|_| rng.random()).collect();
+        let inputs: Vec<f32> = (0..length).map(|_| rng.random_range(0.0..50.0)).collect();
+        network.normalise(&Normalisation::of(&inputs, shape)).unwrap();
+        unsettle(&network, &inputs, &mut rng);
 
         let mut builder = Session::builder(&environment).unwrap();
         let mut session = builder.commit_from_memory(&network.to_onnx().unwrap()).unwrap();
@@ -42,8 +55,30 @@ fn onnx_runtime_answers_like_libtorch() {
         let (answered_shape, answered) = answer[OUTPUT].try_extract_tensor::<f32>().unwrap();
 
         assert_eq!(**answered_shape, [SAMPLES as i64, CLASSES as i64], "{name}");
-        for (onnx, torch) in answered.iter().zip(network.infer(&inputs)) {
+        let torch = network.infer(&inputs);
+        assert!(torch.iter().any(|output| (output - torch[0]).abs() > 1e-2), "{name}: {torch:?}");
+        for (onnx, torch) in answered.iter().zip(torch) {
             assert!((onnx - torch).abs() <= 1e-4, "{name} on {shape:?}: {onnx} against {torch}");
         }
     }
+}
+
+/// Moves all that a fresh network leaves at zero or one: scales, biases and the moments of batch norms.
+fn unsettle(network: &Network, inputs: &[f32], rng: &mut ChaCha8Rng) {
+    tch::no_grad(|| {
+        for (name, mut variable) in network.variables().variables() {
+            let range = match name.as_str() {
+                name if name.starts_with("norm") && name.ends_with("weight") => 0.5..1.0,
+                name if name.ends_with("bias") => -0.2..0.2,
+                _ => continue,
+            };
+            let values: Vec<f32> = (0..variable.numel()).map(|_| rng.random_range(range.clone())).collect();
+            variable.copy_(&tch::Tensor::from_slice(&values));
+        }
+        let dims: Vec<i64> = [SAMPLES].iter().chain(network.input_shape()).map(|&dim| dim as i64).collect();
+        let inputs = tch::Tensor::from_slice(inputs).view(dims.as_slice());
+        for _ in 0..30 {
+            let _ = network.forward_t(&inputs, true);
+        }
+    });
 }

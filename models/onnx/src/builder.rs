@@ -1,5 +1,7 @@
 //! Builds a graph layer by layer.
 
+use std::convert::Infallible;
+
 use prost::Message;
 
 use crate::proto::{
@@ -126,6 +128,23 @@ impl GraphBuilder {
         })
     }
 
+    /// `(x - mean) / deviation` for each channel of an image, or each feature of a vector.
+    pub fn normalise(self, mean: &[f32], deviation: &[f32]) -> Self {
+        self.by_channel("Sub", "mean", mean).by_channel("Div", "deviation", deviation)
+    }
+
+    fn by_channel(self, operator: &str, what: &'static str, values: &[f32]) -> Self {
+        self.layer(operator, |layer| {
+            let dims: Vec<usize> = match layer.input.shape.as_slice() {
+                &[channels, _, _] => vec![channels, 1, 1],
+                &[features] => vec![features],
+                _ => return Err(layer.rank("[channels, height, width] or [features]")),
+            };
+            layer.weights(what, &dims, values)?;
+            Ok(layer.input.shape.clone())
+        })
+    }
+
     /// Softmax over the last axis.
     pub fn softmax(self) -> Self {
         self.layer("Softmax", |layer| {
@@ -179,17 +198,34 @@ impl GraphBuilder {
     /// A residual block: the current value goes through `main` and through `shortcut` (`|graph| graph` for the
     /// identity), and their ends are added.
     pub fn residual(self, main: impl FnOnce(Self) -> Self, shortcut: impl FnOnce(Self) -> Self) -> Self {
+        let built: Result<Self, Infallible> =
+            self.try_residual(|graph| Ok(main(graph)), |graph| Ok(shortcut(graph)));
+        match built {
+            Ok(graph) => graph,
+            Err(never) => match never {},
+        }
+    }
+
+    /// [`GraphBuilder::residual`] for branches whose making can fail.
+    ///
+    /// # Errors
+    /// The first one of a branch.
+    pub fn try_residual<E>(
+        self,
+        main: impl FnOnce(Self) -> Result<Self, E>,
+        shortcut: impl FnOnce(Self) -> Result<Self, E>,
+    ) -> Result<Self, E> {
         let start = self.current.clone();
-        let mut graph = main(self);
+        let mut graph = main(self)?;
         let main_end = std::mem::replace(&mut graph.current, start);
-        shortcut(graph).layer("Add", |layer| {
+        Ok(shortcut(graph)?.layer("Add", |layer| {
             if layer.input.shape != main_end.shape {
                 let (main, shortcut) = (main_end.shape, layer.input.shape.clone());
                 return Err(BuildError::Branches { layer: layer.name.clone(), main, shortcut });
             }
             layer.inputs.push(main_end.name);
             Ok(main_end.shape)
-        })
+        }))
     }
 
     /// The finished file's bytes; the last layer's value becomes the output `name`.

@@ -91,6 +91,24 @@ fn cells_pass_through_the_batch_axis() {
 }
 
 #[test]
+fn normalisation_is_by_channel_or_feature() {
+    for (shape, dims) in [(vec![2, 3, 3], vec![2, 1, 1]), (vec![2], vec![2])] {
+        let file = GraphBuilder::new("input", &shape).normalise(&[1.0, 2.0], &[0.5, 4.0]).finish("output");
+        let graph = decode(&file.unwrap());
+        assert_eq!(operators(&graph), ["Sub", "Div"]);
+        assert_eq!(graph.initializer[1].dims, dims);
+    }
+    let wrong = GraphBuilder::new("input", &[3]).normalise(&[1.0], &[1.0]).finish("output");
+    assert!(matches!(wrong, Err(BuildError::Weights { .. })), "{wrong:?}");
+}
+
+#[test]
+fn a_branch_that_cannot_be_made_is_reported() {
+    let failed = GraphBuilder::new("input", &[2]).try_residual(|_| Err("broken"), Ok);
+    assert_eq!(failed.unwrap_err(), "broken");
+}
+
+#[test]
 fn an_empty_graph_hands_its_input_on() {
     let graph = decode(&GraphBuilder::new("input", &[3]).finish("output").unwrap());
     assert_eq!(operators(&graph), ["Identity"]);

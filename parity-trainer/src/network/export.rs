@@ -1,9 +1,10 @@
 //! Writes a network as ONNX.
 
-use parapet_onnx::{Conv, GraphBuilder};
+use parapet_onnx::{BatchNorm, Conv, GraphBuilder};
 use tch::Tensor;
 
-use super::{Layer, Network, NetworkError};
+use super::layer::{self, EPSILON, Layer};
+use super::{Network, NetworkError};
 
 /// Name of an exported model's input.
 pub const INPUT: &str = "input";
@@ -11,31 +12,58 @@ pub const INPUT: &str = "input";
 pub const OUTPUT: &str = "output";
 
 impl Network {
-    /// The network as an ONNX file: input `input`, output `output` (raw outputs), any batch.
+    /// The network as an ONNX file: input `input` (values as the data have them: the normalisation is in the file), output
+    /// `output` (raw outputs), any batch.
     ///
     /// # Errors
     /// If libtorch does not hand the weights over.
     pub fn to_onnx(&self) -> Result<Vec<u8>, NetworkError> {
         let mut graph = GraphBuilder::new(INPUT, &self.input_shape);
-        for layer in &self.layers {
-            graph = match layer {
-                Layer::Conv { weights, bias } => {
-                    let kernel = weights.size().last().map_or(0, |&side| side as usize);
-                    let (weights, bias) = (values(weights)?, values(bias)?);
-                    graph.conv(Conv { weights: &weights, bias: &bias, kernel, stride: 1, padding: 0 })
-                }
-                Layer::Linear { weights, bias } => graph.gemm(&values(weights)?, &values(bias)?),
-                Layer::Relu => graph.relu(),
-                Layer::MaxPool => graph.max_pool(2),
-                Layer::Flatten => graph.flatten(),
-                Layer::SplitCells { rows, columns } => graph.split_cells(*rows, *columns),
-                Layer::SumCells { count } => graph.sum_cells(*count),
-            };
+        let normalisation = self.normalisation()?;
+        if !normalisation.is_identity() {
+            graph = graph.normalise(normalisation.mean(), normalisation.deviation());
         }
-        Ok(graph.finish(OUTPUT)?)
+        Ok(append(graph, &self.layers)?.finish(OUTPUT)?)
     }
 }
 
-fn values(tensor: &Tensor) -> Result<Vec<f32>, NetworkError> {
+fn append(graph: GraphBuilder, layers: &[Layer]) -> Result<GraphBuilder, NetworkError> {
+    layers.iter().try_fold(graph, |graph, layer| {
+        Ok(match layer {
+            Layer::Conv { weights, bias, stride, padding } => {
+                let &[outputs, .., kernel] = weights.size().as_slice() else { return Ok(graph) };
+                let bias = match bias {
+                    Some(bias) => values(bias)?,
+                    None => vec![0.0; outputs as usize],
+                };
+                let (weights, kernel) = (values(weights)?, kernel as usize);
+                let (stride, padding) = (*stride, *padding);
+                graph.conv(Conv { weights: &weights, bias: &bias, kernel, stride, padding })
+            }
+            Layer::BatchNorm(layer::BatchNorm { scale, bias, mean, variance }) => {
+                graph.batch_norm(BatchNorm {
+                    scale: &values(scale)?,
+                    bias: &values(bias)?,
+                    mean: &values(mean)?,
+                    variance: &values(variance)?,
+                    epsilon: EPSILON as f32,
+                })
+            }
+            Layer::Linear { weights, bias } => graph.gemm(&values(weights)?, &values(bias)?),
+            Layer::Relu => graph.relu(),
+            Layer::MaxPool => graph.max_pool(2),
+            Layer::GlobalAveragePool => graph.global_average_pool(),
+            Layer::Flatten => graph.flatten(),
+            Layer::Residual { main, shortcut } => {
+                graph.try_residual(|graph| append(graph, main), |graph| append(graph, shortcut))?
+            }
+            Layer::SplitCells { rows, columns } => graph.split_cells(*rows, *columns),
+            Layer::SumCells { count } => graph.sum_cells(*count),
+        })
+    })
+}
+
+/// A tensor's elements, row-major.
+pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>, NetworkError> {
     Ok(Vec::<f32>::try_from(tensor.detach().contiguous().view([-1]))?)
 }

@@ -1,20 +1,29 @@
 //! Networks: a list of layers that is run by libtorch and written as ONNX, so that the two cannot drift apart.
 
 mod build;
+mod error;
 mod export;
+mod layer;
+mod normalisation;
+mod shapes;
 mod spec;
 
 use std::path::Path;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tch::{Device, Kind, Tensor, nn, no_grad};
+use tch::{Device, Tensor, nn, no_grad};
 
+pub use error::NetworkError;
 pub use export::{INPUT, OUTPUT};
-pub use spec::{NetworkError, NetworkSpec};
+use layer::Layer;
+pub use normalisation::Normalisation;
+pub use spec::{NetworkSpec, ResNetDepth};
 
 /// Samples that go through a network at once when only its outputs are wanted.
 const INFERENCE_BATCH: usize = 500;
+/// Names of the normalisation among the variables begin so.
+const NORMALISATION: &str = "normalisation";
 
 /// A network with its weights.
 #[derive(Debug)]
@@ -23,34 +32,17 @@ pub struct Network {
     input_shape: Vec<usize>,
     outputs: usize,
     variables: nn::VarStore,
+    scaling: Scaling,
     layers: Vec<Layer>,
 }
 
+/// The normalisation as variables, so that it is saved and loaded with the weights; it is not trained.
 #[derive(Debug)]
-enum Layer {
-    /// Stride 1, no padding; weights `[out, in, kernel, kernel]`.
-    Conv {
-        weights: Tensor,
-        bias: Tensor,
-    },
-    /// Weights `[out, in]`.
-    Linear {
-        weights: Tensor,
-        bias: Tensor,
-    },
-    Relu,
-    /// 2 x 2.
-    MaxPool,
-    Flatten,
-    /// `[batch, channels, height, width]` to a grid's cells, `[batch x cells, channels, height / rows, width / columns]`.
-    SplitCells {
-        rows: usize,
-        columns: usize,
-    },
-    /// `[batch x count, outputs]` to `[batch, outputs]`.
-    SumCells {
-        count: usize,
-    },
+struct Scaling {
+    mean: Tensor,
+    deviation: Tensor,
+    /// Nothing to do.
+    identity: bool,
 }
 
 impl Network {
@@ -66,7 +58,9 @@ impl Network {
     ) -> Result<Self, NetworkError> {
         let variables = nn::VarStore::new(Device::Cpu);
         let layers = build::layers(spec, input_shape, outputs, variables.root(), rng)?;
-        Ok(Self { spec: spec.clone(), input_shape: input_shape.to_vec(), outputs, variables, layers })
+        let scaling = Scaling::new(input_shape, &variables.root().sub(NORMALISATION));
+        let (spec, input_shape) = (spec.clone(), input_shape.to_vec());
+        Ok(Self { spec, input_shape, outputs, variables, scaling, layers })
     }
 
     /// A network with the weights of the safetensors file `path`.
@@ -81,11 +75,20 @@ impl Network {
     ) -> Result<Self, NetworkError> {
         let mut any = ChaCha8Rng::seed_from_u64(0);
         let mut network = Self::new(spec, input_shape, outputs, &mut any)?;
-        network.variables.load(path).map_err(|source| NetworkError::Load {
+        let missing = network.variables.load_partial(path).map_err(|source| NetworkError::Load {
             path: path.to_path_buf(),
             network: spec.to_string(),
             source,
         })?;
+        // Weights of a network that was made before there was a normalisation need none.
+        if let Some(variable) = missing.into_iter().filter(|name| !name.starts_with(NORMALISATION)).min() {
+            return Err(NetworkError::Missing {
+                path: path.to_path_buf(),
+                network: spec.to_string(),
+                variable,
+            });
+        }
+        network.weights_changed()?;
         network.variables.freeze();
         Ok(network)
     }
@@ -96,6 +99,37 @@ impl Network {
     /// If the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), NetworkError> {
         self.variables.save(path).map_err(|source| NetworkError::Save { path: path.to_path_buf(), source })
+    }
+
+    /// Makes the network scale what it takes by `normalisation`, before its first layer.
+    ///
+    /// # Errors
+    /// If `normalisation` is of samples of another shape.
+    pub fn normalise(&mut self, normalisation: &Normalisation) -> Result<(), NetworkError> {
+        let (found, wanted) = (normalisation.mean().len(), self.scaling.mean.numel());
+        if found != wanted {
+            return Err(NetworkError::Normalisation { network: self.spec.to_string(), found, wanted });
+        }
+        self.scaling.set(normalisation);
+        Ok(())
+    }
+
+    /// How the network scales what it takes.
+    ///
+    /// # Errors
+    /// If libtorch does not hand the values over.
+    pub fn normalisation(&self) -> Result<Normalisation, NetworkError> {
+        let Scaling { mean, deviation, .. } = &self.scaling;
+        Ok(Normalisation::from_parts(export::values(mean)?, export::values(deviation)?))
+    }
+
+    /// To be called after the contents of [`Network::variables`] were replaced, as by a checkpoint.
+    ///
+    /// # Errors
+    /// If libtorch does not hand the values over.
+    pub fn weights_changed(&mut self) -> Result<(), NetworkError> {
+        self.scaling.identity = self.normalisation()?.is_identity();
+        Ok(())
     }
 
     /// What the network is.
@@ -137,28 +171,20 @@ impl Network {
         }
     }
 
-    pub(crate) fn variables(&self) -> &nn::VarStore {
+    /// All weights by name, those that are not trained (the normalisation, batch norms' moments) among them.
+    pub fn variables(&self) -> &nn::VarStore {
         &self.variables
     }
 
-    /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`.
+    /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`, as in serving.
     pub fn forward(&self, input: &Tensor) -> Tensor {
-        self.layers.iter().fold(input.shallow_clone(), |value, layer| match layer {
-            Layer::Conv { weights, bias } => value.conv2d(weights, Some(bias), [1, 1], [0, 0], [1, 1], 1),
-            Layer::Linear { weights, bias } => value.linear(weights, Some(bias)),
-            Layer::Relu => value.relu(),
-            Layer::MaxPool => value.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1], false),
-            Layer::Flatten => value.flatten(1, -1),
-            Layer::SplitCells { rows, columns } => split_cells(&value, *rows as i64, *columns as i64),
-            Layer::SumCells { count } => {
-                let outputs = value.size().last().copied().unwrap_or_default();
-                value.view([-1, *count as i64, outputs]).sum_dim_intlist(
-                    [1i64].as_slice(),
-                    false,
-                    Kind::Float,
-                )
-            }
-        })
+        self.forward_t(input, false)
+    }
+
+    /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`. If `train`, batch norms use the batch's
+    /// moments and update the running ones, which serving uses.
+    pub fn forward_t(&self, input: &Tensor, train: bool) -> Tensor {
+        layer::run(&self.layers, &self.scaling.apply(input), train)
     }
 
     /// Raw outputs of whole samples, row-major in and out.
@@ -176,13 +202,28 @@ impl Network {
     }
 }
 
-fn split_cells(images: &Tensor, rows: i64, columns: i64) -> Tensor {
-    let (batch, channels, height, width) = images.size4().unwrap_or_default();
-    let (cell_height, cell_width) = (height / rows, width / columns);
-    images
-        .view([batch, channels, rows, cell_height, columns, cell_width])
-        .permute([0, 2, 4, 1, 3, 5])
-        .reshape([batch * rows * columns, channels, cell_height, cell_width])
+impl Scaling {
+    fn new(shape: &[usize], path: &nn::Path<'_>) -> Self {
+        let channels = shape.first().map_or(0, |&channels| channels as i64);
+        let dims: Vec<i64> = std::iter::once(channels).chain(shape.iter().skip(1).map(|_| 1)).collect();
+        let mean = path.zeros_no_train("mean", &dims);
+        Self { mean, deviation: path.ones_no_train("deviation", &dims), identity: true }
+    }
+
+    fn set(&mut self, normalisation: &Normalisation) {
+        no_grad(|| {
+            for (tensor, values) in
+                [(&mut self.mean, normalisation.mean()), (&mut self.deviation, normalisation.deviation())]
+            {
+                tensor.copy_(&Tensor::from_slice(values).view_as(tensor));
+            }
+        });
+        self.identity = normalisation.is_identity();
+    }
+
+    fn apply(&self, input: &Tensor) -> Tensor {
+        if self.identity { input.shallow_clone() } else { (input - &self.mean) / &self.deviation }
+    }
 }
 
 /// A tensor `[batch, ..shape]` of whole samples.

@@ -1,8 +1,10 @@
-//! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `mlp:784,200,100`, `cells:1x2:lenet:16x3`.
+//! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`, `mlp:784,200,100`,
+//! `cells:1x2:lenet:16x3`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
+
+use super::NetworkError;
 
 /// A network's architecture, without its outputs, which the data decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,19 @@ pub enum NetworkSpec {
         /// Side of both kernels, pixels.
         kernel: usize,
     },
+    /// Residual, with batch norm (He et al. 2015), for images of any size.
+    ResNet {
+        /// Which of them.
+        depth: ResNetDepth,
+        /// Channels of the first stage; each further stage has twice as many.
+        width: usize,
+    },
+    /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A), for images of any size: its poolings stop where
+    /// the image has no more pixels, and one layer after global pooling stands for the three of its classifier.
+    Vgg11 {
+        /// Channels of the first convolution; the last has eight times as many.
+        width: usize,
+    },
     /// For the parity queries of concatenation: the sum of one network's outputs over the cells of a grid.
     ///
     /// What a parity model has to learn there, `F(X_1) + .. + F(X_k)` from the shrunken images side by side, is such a
@@ -35,122 +50,55 @@ pub enum NetworkSpec {
     },
 }
 
-/// A network that cannot be built, loaded or saved.
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    /// The name means nothing.
-    #[error(
-        "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, `mlp:INPUTS,HIDDEN,...` such as `mlp:784,200,100`, \
-         or `cells:ROWSxCOLUMNS:NETWORK`"
-    )]
-    Name {
-        /// What was written.
-        name: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The network takes other samples.
-    #[error("network `{network}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}")]
-    Input {
-        /// The network.
-        network: String,
-        /// What it takes.
-        wanted: String,
-        /// What the data are.
-        shape: Vec<usize>,
-        /// What to do.
-        fix: String,
-    },
-    /// The weights' file cannot be used.
-    #[error("{}: no weights of a `{network}`: {source}; train the model again", path.display())]
-    Load {
-        /// The file.
-        path: PathBuf,
-        /// The network it should hold.
-        network: String,
-        /// What libtorch said.
-        source: tch::TchError,
-    },
-    /// The weights' file cannot be written.
-    #[error("{}: cannot write the weights: {source}", path.display())]
-    Save {
-        /// The file.
-        path: PathBuf,
-        /// What libtorch said.
-        source: tch::TchError,
-    },
-    /// A weight could not be read back from libtorch.
-    #[error("cannot export the network: {0}")]
-    Tensor(#[from] tch::TchError),
-    /// The exported graph does not fit together.
-    #[error("cannot export the network: {0}")]
-    Export(#[from] parapet_onnx::BuildError),
+/// Residual networks by their number of weighted layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResNetDepth {
+    /// Three stages of one block each.
+    D8,
+    /// Three stages of two.
+    D14,
+    /// Three stages of three (He et al. 2015, section 4.2, n = 3).
+    D20,
+    /// Four stages of two blocks (their table 1), with a 3 x 3 convolution and no pooling in front, as is usual for small
+    /// images.
+    D18,
 }
 
+impl ResNetDepth {
+    /// Blocks of each stage.
+    pub(super) fn blocks(self) -> &'static [usize] {
+        match self {
+            Self::D8 => &[1; 3],
+            Self::D14 => &[2; 3],
+            Self::D20 => &[3; 3],
+            Self::D18 => &[2; 4],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::D8 => "resnet8",
+            Self::D14 => "resnet14",
+            Self::D20 => "resnet20",
+            Self::D18 => "resnet18",
+        }
+    }
+
+    fn default_width(self) -> usize {
+        match self {
+            Self::D8 | Self::D14 | Self::D20 => 16,
+            Self::D18 => 64,
+        }
+    }
+}
+
+const RESNETS: [ResNetDepth; 4] = [ResNetDepth::D8, ResNetDepth::D14, ResNetDepth::D20, ResNetDepth::D18];
 const LENET_WIDTH: usize = 32;
 const LENET_KERNEL: usize = 5;
-/// Hidden units for each channel of the first convolution.
-const LENET_HIDDEN: usize = 8;
+const VGG11_WIDTH: usize = 64;
 const WIDTH_MAX: usize = 65_536;
-
-impl NetworkSpec {
-    pub(super) fn check_mlp_input(&self, shape: &[usize]) -> Result<usize, NetworkError> {
-        let length = shape.iter().product();
-        match self {
-            Self::Mlp { widths } if widths.first() == Some(&length) => Ok(length),
-            Self::Mlp { widths } => {
-                let wanted = format!("{} values", widths.first().copied().unwrap_or_default());
-                Err(self.input(wanted, shape, format!("write `mlp:{length},...`")))
-            }
-            Self::LeNet { .. } | Self::Cells { .. } => Ok(length),
-        }
-    }
-
-    pub(super) fn check_lenet_input(&self, shape: &[usize]) -> Result<[usize; 3], NetworkError> {
-        let Self::LeNet { kernel, .. } = self else {
-            return Ok([0; 3]);
-        };
-        // Two rounds of a convolution without padding and a halving must leave a pixel.
-        let smallest = 2 * (2 + kernel - 1) + kernel - 1;
-        match shape {
-            &[channels, height, width] if height >= smallest && width >= smallest => {
-                Ok([channels, height, width])
-            }
-            _ => {
-                let length: usize = shape.iter().product();
-                let wanted = format!("[channels, height, width], height and width at least {smallest}");
-                Err(self.input(wanted, shape, format!("use an MLP such as `mlp:{length},200,100`")))
-            }
-        }
-    }
-
-    pub(super) fn lenet_hidden(&self) -> usize {
-        match self {
-            Self::LeNet { width, .. } => LENET_HIDDEN * width,
-            Self::Mlp { .. } | Self::Cells { .. } => 0,
-        }
-    }
-
-    /// The shape of a cell.
-    pub(super) fn check_cells_input(&self, shape: &[usize]) -> Result<[usize; 3], NetworkError> {
-        let Self::Cells { rows, columns, .. } = self else { return Ok([0; 3]) };
-        match shape {
-            &[channels, height, width]
-                if height.is_multiple_of(*rows) && width.is_multiple_of(*columns) && height * width > 0 =>
-            {
-                Ok([channels, height / rows, width / columns])
-            }
-            _ => {
-                let wanted = format!("[channels, height, width] that {rows} x {columns} cells divide evenly");
-                Err(self.input(wanted, shape, "use the network without cells".to_owned()))
-            }
-        }
-    }
-
-    fn input(&self, wanted: String, shape: &[usize], fix: String) -> NetworkError {
-        NetworkError::Input { network: self.to_string(), wanted, shape: shape.to_vec(), fix }
-    }
-}
+/// Most channels of a deep network's first convolution: the last ones have eight times as many.
+const CHANNELS_MAX: usize = 1024;
 
 impl FromStr for NetworkSpec {
     type Err = NetworkError;
@@ -181,8 +129,42 @@ impl FromStr for NetworkSpec {
             ("mlp", widths) => {
                 Ok(Self::Mlp { widths: widths.split(',').map(width).collect::<Result<_, _>>()? })
             }
-            _ => Err(wrong("no such network")),
+            (family, text) => Self::scaled(family, text).map_err(wrong),
         }
+    }
+}
+
+impl NetworkSpec {
+    /// The networks that are named `FAMILY`, `FAMILY:WIDTH` or `FAMILYxFACTOR`.
+    fn scaled(family: &str, text: &str) -> Result<Self, &'static str> {
+        let (family, factor) = match family.split_once('x') {
+            Some((family, factor)) if text.is_empty() => (family, factor),
+            Some(_) => return Err("give a width or a factor, not both"),
+            None => (family, ""),
+        };
+        let depth = RESNETS.into_iter().find(|depth| depth.name() == family);
+        let default = match (depth, family) {
+            (Some(depth), _) => depth.default_width(),
+            (None, "vgg11") => VGG11_WIDTH,
+            (None, "lenet") => LENET_WIDTH,
+            (None, _) => return Err("no such network"),
+        };
+        let width = match (text, factor) {
+            ("", "") => default,
+            ("", factor) => match factor.parse::<f64>() {
+                Ok(factor) => (default as f64 * factor).round() as usize,
+                Err(_) => return Err("a factor is a number, such as `vgg11x0.5`"),
+            },
+            (width, _) => width.trim().parse().unwrap_or_default(),
+        };
+        if !(1..=CHANNELS_MAX).contains(&width) {
+            return Err("the first convolution has from 1 to 1024 channels");
+        }
+        Ok(match depth {
+            Some(depth) => Self::ResNet { depth, width },
+            None if family == "lenet" => Self::LeNet { width, kernel: LENET_KERNEL },
+            None => Self::Vgg11 { width },
+        })
     }
 }
 
@@ -192,6 +174,10 @@ impl fmt::Display for NetworkSpec {
             Self::LeNet { width: LENET_WIDTH, kernel: LENET_KERNEL } => f.write_str("lenet"),
             Self::LeNet { width, kernel: LENET_KERNEL } => write!(f, "lenet:{width}"),
             Self::LeNet { width, kernel } => write!(f, "lenet:{width}x{kernel}"),
+            Self::ResNet { depth, width } if *width == depth.default_width() => f.write_str(depth.name()),
+            Self::ResNet { depth, width } => write!(f, "{}:{width}", depth.name()),
+            Self::Vgg11 { width: VGG11_WIDTH } => f.write_str("vgg11"),
+            Self::Vgg11 { width } => write!(f, "vgg11:{width}"),
             Self::Cells { rows, columns, inner } => write!(f, "cells:{rows}x{columns}:{inner}"),
             Self::Mlp { widths } => {
                 let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
@@ -207,14 +193,61 @@ mod tests {
 
     #[test]
     fn names_say_what_they_are() {
-        for name in ["lenet", "lenet:16", "lenet:32x3", "mlp:784,200,100", "cells:1x2:lenet:16x3"] {
+        let same = [
+            "lenet",
+            "lenet:16",
+            "lenet:32x3",
+            "mlp:784,200,100",
+            "cells:1x2:lenet:16x3",
+            "resnet8",
+            "resnet14:24",
+            "resnet20",
+            "resnet18:8",
+            "vgg11",
+            "vgg11:16",
+            "cells:2x2:resnet8:12",
+        ];
+        for name in same {
             assert_eq!(name.parse::<NetworkSpec>().unwrap().to_string(), name);
         }
-        assert_eq!("lenet:32x5".parse::<NetworkSpec>().unwrap().to_string(), "lenet");
-        for name in
-            ["", "lenet:0", "lenet:x", "mlp", "mlp:", "mlp:7,", "cells:2:lenet", "cells:1x2:cells:1x2:lenet"]
-        {
-            assert!(name.parse::<NetworkSpec>().is_err(), "{name}");
+        let others = [
+            ("lenet:32x5", "lenet"),
+            ("lenetx0.5", "lenet:16"),
+            ("vgg11x0.5", "vgg11:32"),
+            ("resnet8x2", "resnet8:32"),
+            ("resnet18:64", "resnet18"),
+            ("cells:1x2:vgg11x0.25", "cells:1x2:vgg11:16"),
+        ];
+        for (name, canonical) in others {
+            assert_eq!(name.parse::<NetworkSpec>().unwrap().to_string(), canonical);
+        }
+    }
+
+    #[test]
+    fn names_that_mean_nothing_are_refused() {
+        let names = [
+            "",
+            "lenet:0",
+            "lenet:x",
+            "mlp",
+            "mlp:",
+            "mlp:7,",
+            "cells:2:lenet",
+            "cells:1x2:cells:1x2:lenet",
+            "resnet",
+            "resnet9",
+            "resnet8:0",
+            "resnet8:100000",
+            "resnet8x0",
+            "resnet8x1:4",
+            "resnet8xx",
+            "resnet8xNaN",
+            "vgg11xinf",
+            "vgg11:-1",
+        ];
+        for name in names {
+            let error = name.parse::<NetworkSpec>().unwrap_err().to_string();
+            assert!(!error.contains('\n'), "{error}");
         }
     }
 }

@@ -1,0 +1,78 @@
+//! What can go wrong with a network.
+
+use std::path::PathBuf;
+
+/// A network that cannot be built, loaded or saved.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The name means nothing.
+    #[error(
+        "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, `resnet8`, `resnet14`, `resnet20`, \
+         `resnet18` or `vgg11`, each with `:WIDTH` (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` \
+         such as `mlp:784,200,100`, or `cells:ROWSxCOLUMNS:NETWORK`"
+    )]
+    Name {
+        /// What was written.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The network takes other samples.
+    #[error("network `{network}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}")]
+    Input {
+        /// The network.
+        network: String,
+        /// What it takes.
+        wanted: String,
+        /// What the data are.
+        shape: Vec<usize>,
+        /// What to do.
+        fix: String,
+    },
+    /// A normalisation of other samples.
+    #[error(
+        "network `{network}`: a normalisation of {found} channels, samples have {wanted}; compute it from samples of this shape"
+    )]
+    Normalisation {
+        /// The network.
+        network: String,
+        /// Channels (of images) or features (of vectors) it was computed for.
+        found: usize,
+        /// What the network's samples have.
+        wanted: usize,
+    },
+    /// The weights' file cannot be used.
+    #[error("{}: no weights of a `{network}`: {source}; train the model again", path.display())]
+    Load {
+        /// The file.
+        path: PathBuf,
+        /// The network it should hold.
+        network: String,
+        /// What libtorch said.
+        source: tch::TchError,
+    },
+    /// The weights' file lacks some.
+    #[error("{}: no weights of a `{network}`: {variable} is missing; train the model again", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The network it should hold.
+        network: String,
+        /// The first that is missing.
+        variable: String,
+    },
+    /// The weights' file cannot be written.
+    #[error("{}: cannot write the weights: {source}", path.display())]
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// What libtorch said.
+        source: tch::TchError,
+    },
+    /// A weight could not be read back from libtorch.
+    #[error("cannot export the network: {0}")]
+    Tensor(#[from] tch::TchError),
+    /// The exported graph does not fit together.
+    #[error("cannot export the network: {0}")]
+    Export(#[from] parapet_onnx::BuildError),
+}
