@@ -21,6 +21,24 @@ pub enum TrainError {
     /// The parameters cannot be had or updated.
     #[error("cannot update the parameters: {0}")]
     Backend(#[from] crate::backend::BackendError),
+    /// The command's settings cannot be used, or the user has ended it.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// A sample that holds no number.
+    #[error("{}: {split} sample {sample} holds {value}; leave such samples out or repair them", path.display())]
+    NotFinite {
+        /// The data.
+        path: PathBuf,
+        /// `training` or `test`.
+        split: &'static str,
+        /// Which sample, from 0.
+        sample: usize,
+        /// What it holds.
+        value: f32,
+    },
+    /// The run cannot be recorded or gone on with.
+    #[error(transparent)]
+    Run(#[from] crate::run::RunError),
     /// The code cannot exist or does not fit the model's input.
     #[error(transparent)]
     Code(#[from] parapet_encoder::CodeError),
@@ -83,7 +101,10 @@ impl TrainError {
         match self {
             Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::Classes { .. } => true,
             Self::TooFewSamples { .. } | Self::Repository(_) => true,
+            Self::NotFinite { .. } => true,
+            Self::Setup(error) => error.is_input(),
             Self::Deployed(error) => error.is_input(),
+            Self::Run(error) => error.is_input(),
             Self::Network(error) => {
                 matches!(
                     error,
@@ -99,5 +120,80 @@ impl TrainError {
             | Self::Decode(_)
             | Self::Backend(_) => false,
         }
+    }
+}
+
+/// Settings that cannot be used. One line that names the setting and the fix.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The file of settings cannot be read.
+    #[error("{}: cannot read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A setting that is unknown or of the wrong kind.
+    #[error("{place}: {problem}")]
+    Config {
+        /// The file of settings, or the command line.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A setting without a default is not given.
+    #[error("--{name} is needed, here or as `{name}` in the file that --config names")]
+    Needed {
+        /// The setting.
+        name: &'static str,
+    },
+    /// A number out of its range.
+    #[error("--{name} {value}: out of range; give a number {range}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+        /// The range.
+        range: String,
+    },
+    /// Parity models that are not of one code.
+    #[error(
+        "--parity: {first} and {second} are not rows of one code: {problem}; name the parity models of one training"
+    )]
+    Codes {
+        /// A parity model.
+        first: String,
+        /// Another.
+        second: String,
+        /// How they differ.
+        problem: &'static str,
+    },
+    /// The user has ended the run.
+    #[error("interrupted; {hint}")]
+    Interrupted {
+        /// How to go on.
+        hint: String,
+    },
+    /// Signals cannot be heard.
+    #[error("cannot listen for Ctrl-C: {source}")]
+    Signal {
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl SetupError {
+    /// A mistake in the file of settings at `place`, or on the command line.
+    pub fn config(place: Option<&std::path::Path>, problem: &str) -> Self {
+        let place = place.map_or("the command line".to_owned(), |path| path.display().to_string());
+        let problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self::Config { place, problem }
+    }
+
+    /// Whether the user's input is at fault, and not the machine or the program.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Interrupted { .. } | Self::Signal { .. })
     }
 }

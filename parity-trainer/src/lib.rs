@@ -10,14 +10,15 @@ pub mod data;
 pub mod deployed;
 mod entry;
 mod error;
-mod evaluation;
+pub mod evaluation;
 mod files;
 pub mod network;
+pub mod run;
 mod training;
 
 pub use entry::{code_metadata, write_entry};
-pub use error::TrainError;
-pub use evaluation::{Evaluation, accuracy, evaluate};
+pub use error::{SetupError, TrainError};
+pub use evaluation::accuracy;
 pub use training::{
     Best, Buffer, DeployedRun, MakeBackend, ParityRun, ParityTrainer, RngPosition, SamplerPosition, Snapshot,
     StepReport, TrainerState, TrainingSet, TransformChoice, TransformTrial, Validation, candidate_transforms,

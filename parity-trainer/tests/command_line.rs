@@ -38,7 +38,7 @@ fn a_parity_model_is_trained_for_a_deployed_one() {
     write_quarters(folder.path(), 400, 100);
     train_deployed(folder.path());
     let line = "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --steps 300 --seed 5 \
-                --augment none --out models --name quarters-parity --json report.json";
+                --augment none --transform raw --out models --name quarters-parity --json report.json";
     let output = trainer(folder.path(), line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
@@ -58,7 +58,7 @@ fn a_parity_model_is_trained_for_a_deployed_one() {
     assert_eq!(card["training"]["seed"].as_integer(), Some(5));
     assert!(entry.join("1/model.onnx").is_file());
     let entries: Vec<_> = fs::read_dir(folder.path().join("models")).unwrap().collect();
-    assert_eq!(entries.len(), 3, "two entries and the cache, nothing half-written: {entries:?}");
+    assert_eq!(entries.len(), 4, "two entries, the cache and the runs, nothing half-written: {entries:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The subcommands: arguments in, a model-repository entry and a report out.
 
+pub(crate) mod eval;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;
 
@@ -28,17 +29,18 @@ impl OutputArgs {
     pub(crate) fn prepare(&self) -> Result<(), TrainError> {
         fs::create_dir_all(&self.out).map_err(|source| TrainError::Write { path: self.out.clone(), source })
     }
+}
 
-    pub(crate) fn write_json(&self, report: &impl serde::Serialize) -> Result<(), TrainError> {
-        let Some(path) = &self.json else { return Ok(()) };
-        let failed = |source| TrainError::Write { path: path.clone(), source };
-        let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
-        text.push('\n');
-        let mut partial = path.clone().into_os_string();
-        partial.push(".partial");
-        fs::write(&partial, text).map_err(failed)?;
-        fs::rename(&partial, path).map_err(failed)
-    }
+/// Writes a report, whole or not at all, if a file for it was named.
+fn write_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(), TrainError> {
+    let Some(path) = path else { return Ok(()) };
+    let failed = |source| TrainError::Write { path: path.to_path_buf(), source };
+    let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
+    text.push('\n');
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    fs::write(&partial, text).map_err(failed)?;
+    fs::rename(&partial, path).map_err(failed)
 }
 
 fn model_name(name: &str) -> Result<String, String> {
@@ -70,6 +72,18 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
 fn augmentation(asked: Option<Augment>, data: &DataSet) -> Augment {
     let image = data.train.shape.len() == 3;
     asked.unwrap_or(if image { Augment::Shift } else { Augment::None })
+}
+
+/// Refuses samples that hold NaN or infinity.
+fn check_values(folder: &Path, data: &DataSet) -> Result<(), TrainError> {
+    for (split, samples) in [("training", &data.train), ("test", &data.test)] {
+        if let Some(at) = samples.values.iter().position(|value| !value.is_finite()) {
+            let value = samples.values.get(at).copied().unwrap_or_default();
+            let sample = at / samples.sample_len().max(1);
+            return Err(TrainError::NotFinite { path: folder.to_path_buf(), split, sample, value });
+        }
+    }
+    Ok(())
 }
 
 /// Provenance for `model.toml`. TOML's integers are signed: a larger seed is kept as text.

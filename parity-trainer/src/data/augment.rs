@@ -9,7 +9,8 @@ use rand::Rng;
 const SHIFT: i64 = 2;
 
 /// How training samples are varied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Augment {
     /// Not at all.
     None,

@@ -32,6 +32,12 @@ pub enum DeployedError {
         /// The entry.
         path: PathBuf,
     },
+    /// A model without a code where a parity model is wanted.
+    #[error("{}: its model.toml has no [code]; --parity wants parity models", path.display())]
+    NotParity {
+        /// The entry.
+        path: PathBuf,
+    },
     /// The runtime does not take the file.
     #[error("{}: {runtime} cannot use it: {reason}; export the model again", path.display())]
     Unusable {

@@ -16,7 +16,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use parapet_repository::{ModelEntry, ModelRepository, ModelToml};
+use parapet_repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml};
 use sha2::{Digest, Sha256};
 
 pub(crate) use cache::hexadecimal;
@@ -70,6 +70,8 @@ pub struct Deployed {
     pub sha256: String,
     /// The network that this trainer made it with, where it did (`training.network` of its entry).
     pub network: Option<String>,
+    /// What runs it, with its version.
+    pub runtime: String,
     /// The model.
     pub model: Box<dyn DeployedModel>,
 }
@@ -88,6 +90,9 @@ pub fn open(
     samples: &[f32],
 ) -> Result<Deployed, DeployedError> {
     let entry = if path.is_dir() { Some(read_entry(path)?) } else { None };
+    if entry.as_ref().is_some_and(|entry| entry.code.is_some()) {
+        return Err(DeployedError::ParityModel { path: path.to_path_buf() });
+    }
     let file = match &entry {
         Some(entry) => entry.model_file(entry.latest())?,
         None => path.to_path_buf(),
@@ -95,18 +100,59 @@ pub fn open(
     if !file.is_file() {
         return Err(DeployedError::Missing { path: file });
     }
-    let model: Box<dyn DeployedModel> = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("onnx") => Box::new(OnnxModel::open(&file, options, sample_shape)?),
-        Some("pt" | "pth" | "ts" | "torchscript") => Box::new(TorchScriptModel::open(&file, sample_shape)?),
-        _ => return Err(DeployedError::Kind { path: file }),
-    };
+    let (model, runtime): (Box<dyn DeployedModel>, String) =
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("onnx") => {
+                let model = OnnxModel::open(&file, options, sample_shape)?;
+                (Box::new(model), format!("ONNX Runtime, {}", ort::info()))
+            }
+            Some("pt" | "pth" | "ts" | "torchscript") => {
+                (Box::new(TorchScriptModel::open(&file, sample_shape)?), "libtorch".to_owned())
+            }
+            _ => return Err(DeployedError::Kind { path: file }),
+        };
     try_out(&file, model.as_ref(), samples)?;
     let mut hash = Sha256::new();
     hash_file(&file, &mut hash)?;
     hash.update(format!("{:?} {:?}", options.input, options.output));
     let network = entry.as_ref().and_then(|entry| entry.training.get("network")?.as_str().map(str::to_owned));
     let name = entry.map_or_else(|| file_name(&file), |entry| entry.name);
-    Ok(Deployed { name, file, sha256: hexadecimal(hash), network, model })
+    Ok(Deployed { name, file, sha256: hexadecimal(hash), network, runtime, model })
+}
+
+/// A parity model, as it would be served.
+#[derive(Debug)]
+pub struct ParityEntry {
+    /// What it was trained for.
+    pub code: CodeMetadata,
+    /// How its training scaled samples.
+    pub scaling: InputScaling,
+    /// The model.
+    pub model: Deployed,
+}
+
+/// Opens the parity model `REPOSITORY/NAME` for samples of `sample_shape`.
+///
+/// # Errors
+/// As [`open`]'s, or if it is no parity model.
+pub fn open_parity(
+    path: &Path,
+    options: &OpenOptions,
+    sample_shape: &[usize],
+    samples: &[f32],
+) -> Result<ParityEntry, DeployedError> {
+    if !path.is_dir() {
+        return Err(DeployedError::NotEntry { path: path.to_path_buf() });
+    }
+    let entry = read_entry(path)?;
+    let Some(code) = entry.code.clone() else {
+        return Err(DeployedError::NotParity { path: path.to_path_buf() });
+    };
+    let scaling = entry.training.get("input_scaling").cloned().and_then(|scaling| scaling.try_into().ok());
+    let file = entry.model_file(entry.latest())?;
+    let mut model = open(&file, options, sample_shape, samples)?;
+    model.name = entry.name;
+    Ok(ParityEntry { code, scaling: scaling.unwrap_or_default(), model })
 }
 
 fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
@@ -118,11 +164,7 @@ fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
     if !path.join(ModelToml::FILE_NAME).is_file() {
         return Err(not_entry());
     }
-    let entry = ModelRepository::open(repository)?.load(name)?;
-    if entry.code.is_some() {
-        return Err(DeployedError::ParityModel { path });
-    }
-    Ok(entry)
+    Ok(ModelRepository::open(repository)?.load(name)?)
 }
 
 /// The file's name without its end; the model's folder for `NAME/1/model.onnx`. What cannot be in a model's name becomes `-`.

@@ -65,7 +65,7 @@ pub fn train_deployed(
         }
         let labels = Tensor::from_slice(&labels);
         weights.pull(&mut backend)?;
-        let outputs = network.forward(&batch(&inputs, &samples.shape));
+        let outputs = network.forward_t(&batch(&inputs, &samples.shape), true);
         let loss =
             outputs.cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, run.label_smoothing);
         let tick = weights.push(&mut backend, &loss)?;

@@ -1,5 +1,6 @@
 //! Trains a parity model: mean squared error against the weighted sum of the deployed model's outputs (ParM section 4.1).
 
+use std::path::Path;
 use std::sync::Arc;
 
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
@@ -12,7 +13,10 @@ use super::validation::{Validation, Validator};
 use super::weights::{Buffer, Snapshot, Weights};
 use crate::TrainError;
 use crate::backend::{BackendError, BackendState, LocalBackend, ParameterBackend, ParameterSet, UpdateRule};
-use crate::network::{Network, NetworkSpec, batch, stream};
+use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
+
+/// Groups whose parity queries say how the network scales its input.
+const NORMALISATION_GROUPS: usize = 256;
 
 /// How a parity model is trained.
 #[derive(Debug, Clone)]
@@ -31,6 +35,8 @@ pub struct ParityRun {
     pub validate_every: u64,
     /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).
     pub filler_share: f64,
+    /// Whether the network scales parity queries by their own mean and deviation.
+    pub normalise: bool,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -122,7 +128,9 @@ impl ParityTrainer {
         let weight = f64::from(row.iter().sum::<f32>());
         let spread = f64::from(row.iter().map(|a| a * a).sum::<f32>()).sqrt();
         network.scale_output(deviation * spread, mean * weight);
-
+        if run.normalise {
+            network.normalise(&normalisation(&coded, encoder.as_ref(), &run)?)?;
+        }
         let weights = Weights::of(&network)?;
         let backend = make_backend(weights.parameters().clone())?;
         let validator = Validator::new(CodedSet::new(validation, code.transform()), code.k(), run.seed);
@@ -188,7 +196,7 @@ impl ParityTrainer {
             .fill(self.encoder.as_ref(), run.row, &mut self.filled, |group| sampler.next(group, rng))?;
         self.weights.pull(self.backend.as_mut())?;
         let targets = batch(&self.filled.targets, &[self.coded.set.outputs]);
-        let outputs = self.network.forward(&batch(&self.filled.parity, &self.coded.set.shape));
+        let outputs = self.network.forward_t(&batch(&self.filled.parity, &self.coded.set.shape), true);
         let loss = outputs.mse_loss(&targets, Reduction::Mean);
         let tick = self.weights.push(self.backend.as_mut(), &loss)?;
 
@@ -263,6 +271,22 @@ impl ParityTrainer {
         Ok(())
     }
 
+    /// Writes the best weights as a safetensors file, whole or not at all; nothing if there are none yet.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn save_best(&mut self, path: &Path) -> Result<(), TrainError> {
+        let Some(best) = &self.best else { return Ok(()) };
+        let current = self.weights.snapshot()?;
+        self.weights.load(&best.snapshot)?;
+        // libtorch goes by the file's end.
+        let aside = path.with_extension("partial.safetensors");
+        let saved = self.network.save(&aside);
+        self.weights.load(&current)?;
+        saved?;
+        std::fs::rename(&aside, path).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })
+    }
+
     /// The network with the best weights, frozen.
     ///
     /// # Errors
@@ -275,4 +299,17 @@ impl ParityTrainer {
         self.network.freeze();
         Ok(self.network)
     }
+}
+
+/// Mean and deviation of what the network will be given: parity queries of some random groups.
+fn normalisation(
+    coded: &CodedSet,
+    encoder: &dyn Encoder,
+    run: &ParityRun,
+) -> Result<Normalisation, TrainError> {
+    let mut sampler = GroupSampler::new(coded.set.len(), 0.0);
+    let mut rng = stream(run.seed, 7);
+    let mut batch = coded.batch(encoder.code().k(), NORMALISATION_GROUPS);
+    coded.fill(encoder, run.row, &mut batch, |group| sampler.next(group, &mut rng))?;
+    Ok(Normalisation::of(&batch.parity, &coded.set.shape))
 }
