@@ -112,6 +112,7 @@ impl TrainError {
                         | NetworkError::Input { .. }
                         | NetworkError::Load { .. }
                         | NetworkError::Missing { .. }
+                        | NetworkError::Script { .. }
                 )
             }
             Self::Diverged { .. }

@@ -1,6 +1,6 @@
 //! Progress on standard error: a bar on a terminal, a line each tenth of the run elsewhere.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use parity_trainer::StepReport;
@@ -8,6 +8,8 @@ use parity_trainer::StepReport;
 /// Weight of the newest step in the smoothed figures.
 const NEWEST: f64 = 0.05;
 const LINES: usize = 10;
+/// What takes less than this is not worth lines in a log.
+const QUIET: Duration = Duration::from_secs(2);
 const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}  {eta} left";
 
 /// Shows a training run's progress.
@@ -100,7 +102,7 @@ impl Counter {
     /// `done` of `count` are done.
     pub(crate) fn at(&mut self, done: usize, count: usize) {
         let tenths = done * LINES / count.max(1);
-        if self.bar.is_hidden() && tenths > self.tenths {
+        if self.bar.is_hidden() && tenths > self.tenths && self.bar.elapsed() >= QUIET {
             eprintln!("{}: {done}/{count} {}", self.bar.prefix(), self.what);
         }
         self.tenths = tenths;

@@ -1,7 +1,6 @@
 //! What is sent: samples as request bodies, all encoded before the run so that sending costs next to nothing.
 
 mod bodies;
-mod npy;
 mod npz;
 mod rows;
 

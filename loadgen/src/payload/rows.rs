@@ -5,8 +5,9 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use parapet_idx::{IdxError, read_idx};
+use parapet_npz::ZIP_MAGIC;
 
-use super::npz::{Npz, NpzError, ZIP_MAGIC};
+use super::npz::{Npz, NpzError};
 
 /// Files that make no payload. Each message names the file and what to do.
 #[derive(Debug, thiserror::Error)]

@@ -135,9 +135,9 @@ impl GraphBuilder {
 
     fn by_channel(self, operator: &str, what: &'static str, values: &[f32]) -> Self {
         self.layer(operator, |layer| {
-            let dims: Vec<usize> = match layer.input.shape.as_slice() {
-                &[channels, _, _] => vec![channels, 1, 1],
-                &[features] => vec![features],
+            let dims: Vec<usize> = match *layer.input.shape.as_slice() {
+                [channels, _, _] => vec![channels, 1, 1],
+                [features] => vec![features],
                 _ => return Err(layer.rank("[channels, height, width] or [features]")),
             };
             layer.weights(what, &dims, values)?;

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let code = parapet_encoder::Code::try_from(&first.code.spec)?.label();
     if let Some(folder) = &args.out {
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
-        let text = markdown(&title, &trained, &control, &[]);
+        let text = markdown(&title, &trained, &control, &data.class_names);
         write(folder, "evaluation.md", &text)?;
         write(folder, "reliability.svg", &reliability_plot(&trained.calibration)?)?;
         if let Some(plot) = overall_plot(&trained, &control)? {

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use parity_trainer::TrainError;
 use parity_trainer::data::{Augment, DataSet};
 
+use crate::progress::Counter;
+
 /// Where the result goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutputArgs {
@@ -57,7 +59,13 @@ fn model_name(name: &str) -> Result<String, String> {
 }
 
 fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
-    let data = DataSet::load(folder)?;
+    let mut progress = Counter::new("data", "samples read");
+    let data = DataSet::load_with(folder, &mut |read| {
+        if let Some(total) = read.total {
+            progress.at(read.samples, total);
+        }
+    })?;
+    progress.finish();
     eprintln!(
         "data: {} training and {} test samples of shape {:?}, {} classes",
         data.train.len(),
@@ -71,7 +79,7 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
 /// Images are shifted unless the user says otherwise; mirroring is theirs to ask for, as it spoils digits and letters.
 fn augmentation(asked: Option<Augment>, data: &DataSet) -> Augment {
     let image = data.train.shape.len() == 3;
-    asked.unwrap_or(if image { Augment::Shift } else { Augment::None })
+    asked.unwrap_or(if image { Augment::SHIFT } else { Augment::NONE })
 }
 
 /// Refuses samples that hold NaN or infinity.

@@ -37,7 +37,8 @@ pub(crate) struct Args {
     /// more easily
     #[arg(long, default_value_t = 0.1)]
     label_smoothing: f64,
-    /// How images are varied [default: shift for images]
+    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as `crop+flip`
+    /// [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
     /// Seed of everything random

@@ -5,7 +5,7 @@ use rand_distr::{Distribution, StandardNormal};
 use tch::{Tensor, nn};
 
 use super::layer::{BatchNorm, Layer};
-use super::{NetworkError, NetworkSpec};
+use super::{NetworkError, NetworkSpec, script};
 
 /// Channels of VGG-11's convolutions (Simonyan and Zisserman 2015, table 1, A), in units of the first one's; a pooling
 /// stands after each group.
@@ -74,6 +74,10 @@ impl<'a> LayerMaker<'a> {
                 self.push(Layer::SplitCells { rows: *rows, columns: *columns });
                 self.network(inner, &cell, outputs)?;
                 self.push(Layer::SumCells { count: rows * columns });
+            }
+            NetworkSpec::Script { path } => {
+                let module = script::load(path, shape, outputs, self.path("script"))?;
+                self.push(Layer::Script(module));
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ pub enum NetworkError {
     #[error(
         "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, `resnet8`, `resnet14`, `resnet20`, \
          `resnet18` or `vgg11`, each with `:WIDTH` (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` \
-         such as `mlp:784,200,100`, or `cells:ROWSxCOLUMNS:NETWORK`"
+         such as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, or `script:FILE.pt`"
     )]
     Name {
         /// What was written.
@@ -28,6 +28,25 @@ pub enum NetworkError {
         shape: Vec<usize>,
         /// What to do.
         fix: String,
+    },
+    /// A user's module that cannot be trained for the data.
+    #[error("{}: {problem}; {fix}", path.display())]
+    Script {
+        /// The module's file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+        /// What to do.
+        fix: &'static str,
+    },
+    /// A network that ONNX has no words for.
+    #[error(
+        "network `{network}` is a TorchScript module and cannot be written as ONNX; write it as TorchScript, which instances \
+         built with the feature `torch` serve"
+    )]
+    NoOnnx {
+        /// The network.
+        network: String,
     },
     /// A normalisation of other samples.
     #[error(

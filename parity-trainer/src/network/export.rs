@@ -16,8 +16,12 @@ impl Network {
     /// `output` (raw outputs), any batch.
     ///
     /// # Errors
-    /// If libtorch does not hand the weights over.
+    /// If libtorch does not hand the weights over, or the network is a user's TorchScript module
+    /// ([`NetworkSpec::exports_onnx`](super::NetworkSpec::exports_onnx) tells beforehand).
     pub fn to_onnx(&self) -> Result<Vec<u8>, NetworkError> {
+        if !self.spec.exports_onnx() {
+            return Err(NetworkError::NoOnnx { network: self.spec.to_string() });
+        }
         let mut graph = GraphBuilder::new(INPUT, &self.input_shape);
         let normalisation = self.normalisation()?;
         if !normalisation.is_identity() {
@@ -59,6 +63,7 @@ fn append(graph: GraphBuilder, layers: &[Layer]) -> Result<GraphBuilder, Network
             }
             Layer::SplitCells { rows, columns } => graph.split_cells(*rows, *columns),
             Layer::SumCells { count } => graph.sum_cells(*count),
+            Layer::Script(_) => return Err(NetworkError::NoOnnx { network: "script".to_owned() }),
         })
     })
 }

@@ -1,6 +1,6 @@
 //! The layers that networks are made of, run by libtorch.
 
-use tch::{Kind, Tensor};
+use tch::{Kind, Tensor, TrainableCModule};
 
 /// Weight of a batch's moments in the running ones, as PyTorch has it.
 const MOMENTUM: f64 = 0.1;
@@ -44,6 +44,8 @@ pub(super) enum Layer {
     SumCells {
         count: usize,
     },
+    /// The user's module, which was seen to take the samples.
+    Script(TrainableCModule),
 }
 
 /// Batch normalisation (Ioffe and Szegedy 2015); each `[channels]`.
@@ -89,6 +91,12 @@ impl Layer {
                 let cells = value.view([-1, *count as i64, outputs]);
                 cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float)
             }
+            // Like libtorch's own operators, which all panic on a tensor that does not fit.
+            #[expect(clippy::panic, reason = "the module has answered for this shape when it was loaded")]
+            Self::Script(module) => match module.forward_ts(&[value]) {
+                Ok(output) => output,
+                Err(error) => panic!("the TorchScript module failed: {error}"),
+            },
         }
     }
 }

@@ -5,6 +5,7 @@ mod error;
 mod export;
 mod layer;
 mod normalisation;
+mod script;
 mod shapes;
 mod spec;
 

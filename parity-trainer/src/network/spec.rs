@@ -1,7 +1,8 @@
 //! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`, `mlp:784,200,100`,
-//! `cells:1x2:lenet:16x3`.
+//! `cells:1x2:lenet:16x3`, `script:module.pt`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::NetworkError;
@@ -47,6 +48,12 @@ pub enum NetworkSpec {
         columns: usize,
         /// The network for one cell.
         inner: Box<NetworkSpec>,
+    },
+    /// The user's own module, as TorchScript: its parameters are where training begins. Its batch norms and dropouts stay
+    /// as in inference, since what else they would learn could not be saved with the parameters.
+    Script {
+        /// The file, as `torch.jit.script(module).save` writes it.
+        path: PathBuf,
     },
 }
 
@@ -125,6 +132,8 @@ impl FromStr for NetworkSpec {
                     inner => Ok(Self::Cells { rows, columns, inner: Box::new(inner) }),
                 }
             }
+            ("script", "") => Err(wrong("a script needs its file, such as `script:module.pt`")),
+            ("script", path) => Ok(Self::Script { path: path.into() }),
             ("mlp", "") => Err(wrong("an MLP needs its widths")),
             ("mlp", widths) => {
                 Ok(Self::Mlp { widths: widths.split(',').map(width).collect::<Result<_, _>>()? })
@@ -135,6 +144,15 @@ impl FromStr for NetworkSpec {
 }
 
 impl NetworkSpec {
+    /// Whether it can be written as ONNX; a user's module can only be written as TorchScript.
+    pub fn exports_onnx(&self) -> bool {
+        match self {
+            Self::Script { .. } => false,
+            Self::Cells { inner, .. } => inner.exports_onnx(),
+            Self::Mlp { .. } | Self::LeNet { .. } | Self::ResNet { .. } | Self::Vgg11 { .. } => true,
+        }
+    }
+
     /// The networks that are named `FAMILY`, `FAMILY:WIDTH` or `FAMILYxFACTOR`.
     fn scaled(family: &str, text: &str) -> Result<Self, &'static str> {
         let (family, factor) = match family.split_once('x') {
@@ -179,6 +197,7 @@ impl fmt::Display for NetworkSpec {
             Self::Vgg11 { width: VGG11_WIDTH } => f.write_str("vgg11"),
             Self::Vgg11 { width } => write!(f, "vgg11:{width}"),
             Self::Cells { rows, columns, inner } => write!(f, "cells:{rows}x{columns}:{inner}"),
+            Self::Script { path } => write!(f, "script:{}", path.display()),
             Self::Mlp { widths } => {
                 let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
                 write!(f, "mlp:{}", widths.join(","))
@@ -206,6 +225,8 @@ mod tests {
             "vgg11",
             "vgg11:16",
             "cells:2x2:resnet8:12",
+            "script:a folder/net.pt",
+            "cells:1x2:script:net.pt",
         ];
         for name in same {
             assert_eq!(name.parse::<NetworkSpec>().unwrap().to_string(), name);
@@ -229,6 +250,8 @@ mod tests {
             "",
             "lenet:0",
             "lenet:x",
+            "script",
+            "script:",
             "mlp",
             "mlp:",
             "mlp:7,",

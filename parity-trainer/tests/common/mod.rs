@@ -7,6 +7,8 @@
     reason = "test helpers; each test uses some"
 )]
 
+pub mod script;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;

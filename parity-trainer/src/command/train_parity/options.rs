@@ -104,7 +104,8 @@ struct Options {
     /// Longest gradient; longer ones are scaled down to it [default: any]
     #[arg(long, value_name = "NORM")]
     clip: Option<f64>,
-    /// How images are varied [default: shift for images]
+    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as `crop+flip`
+    /// [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
     /// Variants of each sample to learn from, besides itself [default: enough for 20,000 samples]

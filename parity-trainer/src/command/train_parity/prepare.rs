@@ -81,11 +81,11 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         .ok_or(TrainError::TooFewSamples { found: data.train.len(), k: 2 * k })?;
     let augment = augmentation(settings.augment, &data);
     let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
-    let copies = settings.copies.unwrap_or(if augment == Augment::None { 0 } else { enough });
+    let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
     let digest = settings.digest(&[&data.sha256, &deployed.sha256])?;
     Ok(Prepared {
         train: answered(settings, &deployed, &train, augment, copies)?,
-        validation: answered(settings, &deployed, &held, Augment::None, 0)?,
+        validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,
         data,
         deployed,
         run,

@@ -11,32 +11,43 @@ const MAX_HEADER: usize = 1 << 16;
 
 /// Type, order and shape of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub struct Header {
     /// The type as NumPy writes it, such as `<f4`.
-    pub(super) descr: String,
-    pub(super) fortran: bool,
-    pub(super) shape: Vec<usize>,
+    pub descr: String,
+    /// Whether columns come first.
+    pub fortran: bool,
+    /// Lengths of the axes, the slowest first.
+    pub shape: Vec<usize>,
 }
 
 /// Types of element that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// Integers without sign.
     Unsigned,
+    /// Integers with sign.
     Signed,
+    /// IEEE floating point.
     Float,
 }
 
 /// An element's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Element {
-    pub(super) kind: Kind,
-    pub(super) width: usize,
-    pub(super) big_endian: bool,
+pub struct Element {
+    /// What the bits mean.
+    pub kind: Kind,
+    /// Bytes.
+    pub width: usize,
+    /// Whether the most significant byte comes first.
+    pub big_endian: bool,
 }
 
 impl Header {
     /// Reads a header and no further.
-    pub(super) fn read(mut from: impl Read) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn read(mut from: impl Read) -> Result<Self, String> {
         let mut exactly = |length: usize| {
             let mut bytes = vec![0; length];
             from.read_exact(&mut bytes).map_err(|source| source.to_string()).map(|()| bytes)
@@ -68,7 +79,7 @@ impl Header {
     }
 
     /// The elements' type, if it is one that is read.
-    pub(super) fn element(&self) -> Option<Element> {
+    pub fn element(&self) -> Option<Element> {
         let mut chars = self.descr.chars();
         let big_endian = match chars.next()? {
             '<' | '|' | '=' => false,
@@ -90,7 +101,7 @@ impl Header {
     }
 
     /// Bytes of all elements of `width` bytes; `None` if there are more than fit.
-    pub(super) fn bytes(&self, width: usize) -> Option<u64> {
+    pub fn bytes(&self, width: usize) -> Option<u64> {
         let elements =
             self.shape.iter().try_fold(1_u64, |product, &length| product.checked_mul(length as u64));
         elements?.checked_mul(width as u64)
@@ -107,7 +118,7 @@ impl Element {
     }
 
     /// Floating-point elements, rounded to single precision.
-    pub(super) fn floats(self, bytes: &[u8]) -> impl Iterator<Item = f32> {
+    pub fn floats(self, bytes: &[u8]) -> impl Iterator<Item = f32> {
         self.bits(bytes).map(move |bits| match self.width {
             4 => f32::from_bits(bits as u32),
             _ => f64::from_bits(bits) as f32,
@@ -115,7 +126,7 @@ impl Element {
     }
 
     /// Integer elements.
-    pub(super) fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i128> {
+    pub fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i128> {
         let spare = 64 - 8 * self.width as u32;
         self.bits(bytes).map(move |bits| match self.kind {
             Kind::Signed => i128::from(((bits << spare) as i64) >> spare),

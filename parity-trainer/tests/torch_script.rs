@@ -1,0 +1,107 @@
+//! A user's TorchScript module is trained like any network, and every network can be written as one.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+
+use common::script::write_linear_module;
+use parity_trainer::network::{Network, NetworkSpec, Normalisation};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tch::nn::OptimizerConfig;
+use tch::{CModule, Tensor, nn};
+
+const SHAPE: [usize; 3] = [1, 2, 2];
+const WEIGHT: [f32; 8] = [1.0, -1.0, 2.0, 0.5, 0.0, 3.0, -2.0, 1.0];
+const SAMPLES: [f32; 12] = [1.0, 2.0, 3.0, 4.0, 0.5, 0.0, -1.0, 2.0, 9.0, 9.0, 9.0, 9.0];
+
+fn build(name: &str, shape: &[usize], outputs: usize) -> Result<Network, String> {
+    let spec: NetworkSpec = name.parse().unwrap();
+    Network::new(&spec, shape, outputs, &mut ChaCha8Rng::seed_from_u64(1)).map_err(|error| error.to_string())
+}
+
+fn close(left: &[f32], right: &[f32]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| (left - right).abs() < 1e-4)
+}
+
+#[test]
+fn a_module_is_where_training_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, weights) = (folder.path().join("linear.pt"), folder.path().join("weights.safetensors"));
+    write_linear_module(&file, 4, 2, &WEIGHT);
+    let name = format!("script:{}", file.display());
+    let network = build(&name, &SHAPE, 2).unwrap();
+    assert_eq!(network.infer(&SAMPLES[..4]), [-3.0, 13.0]);
+
+    let mut optimizer = nn::Sgd::default().build(network.variables(), 0.01).unwrap();
+    let input = Tensor::from_slice(&SAMPLES).view([3, 1, 2, 2]);
+    let loss = || network.forward_t(&input, true).square().mean(tch::Kind::Float);
+    let before = loss().double_value(&[]);
+    for _ in 0..20 {
+        optimizer.backward_step(&loss());
+    }
+    assert!(loss().double_value(&[]) < 0.1 * before);
+
+    network.save(&weights).unwrap();
+    let loaded = Network::load(network.spec(), &SHAPE, 2, &weights).unwrap();
+    assert_eq!(loaded.infer(&SAMPLES), network.infer(&SAMPLES));
+    let refused = network.to_onnx().unwrap_err().to_string();
+    assert!(refused.contains("cannot be written as ONNX; write it as TorchScript"), "{refused}");
+}
+
+#[test]
+fn every_network_can_be_a_module() {
+    let folder = tempfile::tempdir().unwrap();
+    let (linear, file) = (folder.path().join("linear.pt"), folder.path().join("network.pt"));
+    write_linear_module(&linear, 4, 2, &WEIGHT);
+    let script = format!("script:{}", linear.display());
+    let cases: [(&str, &[usize]); 6] = [
+        (&script, &SHAPE),
+        (&format!("cells:1x2:{script}"), &[1, 2, 4]),
+        ("mlp:5,4", &[5]),
+        ("lenet:2x3", &[1, 12, 12]),
+        ("resnet8:2", &[3, 8, 8]),
+        ("cells:2x2:vgg11:2", &[3, 8, 8]),
+    ];
+    for (name, shape) in cases {
+        let mut network = build(name, shape, 2).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let samples: Vec<f32> =
+            (0..5 * shape.iter().product::<usize>()).map(|_| rng.random_range(0.0..9.0)).collect();
+        network.normalise(&Normalisation::of(&samples, shape)).unwrap();
+        network.save_torch_script(&file).unwrap();
+        let dims: Vec<i64> = std::iter::once(5).chain(shape.iter().map(|&dim| dim as i64)).collect();
+        let answer =
+            CModule::load(&file).unwrap().forward_ts(&[Tensor::from_slice(&samples).view(dims.as_slice())]);
+        let answer = Vec::<f32>::try_from(answer.unwrap().view([-1])).unwrap();
+        assert!(close(&answer, &network.infer(&samples)), "{name}: {answer:?}");
+        assert!(network.variables().trainable_variables().iter().all(Tensor::requires_grad), "{name}");
+    }
+}
+
+#[test]
+fn modules_that_do_not_fit_are_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("linear.pt");
+    write_linear_module(&file, 4, 2, &WEIGHT);
+    let name = format!("script:{}", file.display());
+    let complaint = |name: &str, shape: &[usize], outputs| {
+        let message = build(name, shape, outputs).unwrap_err();
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
+    };
+    let message = complaint(&name, &SHAPE, 3);
+    assert!(
+        message.contains("linear.pt: answers 2 samples") && message.contains("wanted Float of shape [2, 3]"),
+        "{message}"
+    );
+    let message = complaint(&name, &[5], 2);
+    assert!(message.contains("linear.pt: does not take samples of shape [5]"), "{message}");
+    let message = complaint("script:/nowhere.pt", &SHAPE, 2);
+    assert!(message.contains("/nowhere.pt: no such file"), "{message}");
+    fs::write(&file, b"PK no module").unwrap();
+    let message = complaint(&name, &SHAPE, 2);
+    assert!(message.contains("linear.pt: not a TorchScript module"), "{message}");
+}
