@@ -3,24 +3,37 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use parapet_decoder::LinearDecoder;
-use parapet_encoder::{Code, CodeSpec, EncoderKind};
+use parapet_decoder::build_decoder;
+use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 
 const CLASSES: usize = 1000;
 
 fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("decode 1000 classes");
-    for (k, r) in [(2usize, 1usize), (3, 1), (4, 1), (10, 1), (4, 2)] {
-        let spec = CodeSpec::new(EncoderKind::Sum, k, r);
-        let Ok(code) = Code::try_from(&spec) else { continue };
-        let Ok(decoder) = LinearDecoder::new(code, CLASSES) else { continue };
+    let log_softmax = OutputTransform::LogSoftmax { floor: -20.0 };
+    let standardised = OutputTransform::Standardised { mean: vec![1.0], deviation: vec![3.0] };
+    let sizes = [(2usize, 1usize), (3, 1), (4, 1), (10, 1), (4, 2)];
+    let mut codes: Vec<CodeSpec> = sizes.map(|(k, r)| CodeSpec::new(EncoderKind::Sum, k, r)).into();
+    codes.extend(
+        [standardised, log_softmax]
+            .map(|transform| CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, 4, 1) }),
+    );
+    codes.push(CodeSpec::new(EncoderKind::Berrut, 8, 1));
+    for spec in codes {
+        let (k, r) = (spec.k, spec.r);
+        let Ok(decoder) = build_decoder(&spec, CLASSES) else { continue };
         let outputs: Vec<Vec<f32>> =
             (0..k + r).map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect()).collect();
         let predictions: Vec<Option<&[f32]>> =
             (0..k).map(|i| (i >= r).then(|| outputs[i].as_slice())).collect();
         let parity: Vec<Option<&[f32]>> = (0..r).map(|j| Some(outputs[k + j].as_slice())).collect();
         let mut out = vec![0.0; CLASSES];
-        let name = format!("k={k} r={r}, {r} missing");
+        let kind = match &spec.transform {
+            OutputTransform::Raw => "",
+            OutputTransform::Standardised { .. } => ", standardised",
+            OutputTransform::LogSoftmax { .. } => ", log-softmax",
+        };
+        let name = format!("{} k={k} r={r}, {r} missing{kind}", spec.encoder);
         group.bench_function(BenchmarkId::from_parameter(name), |b| {
             b.iter(|| decoder.decode(black_box(&predictions), black_box(&parity), 0, black_box(&mut out)));
         });

@@ -1,16 +1,52 @@
 //! How far a reconstruction can be trusted, and whether it agrees with the deployed model's answer.
 
-/// The probability that softmax gives the top class: `max_c exp(y_c) / sum_c exp(y_c)`, in `(0, 1]`.
+use serde::{Deserialize, Serialize};
+
+/// How sure one sample's outputs are of their top class: between 0 and 1, more is surer. Of logits or log-probabilities,
+/// whose softmax is taken. None is calibrated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Score {
+    /// The top class's probability.
+    #[default]
+    TopProbability,
+    /// The top class's probability less that of the next one.
+    Margin,
+    /// `1 - H / ln(classes)`, H being the entropy of the probabilities.
+    Entropy,
+}
+
+impl Score {
+    /// The score of one sample's `outputs`; 0 for no outputs or a NaN.
+    pub fn of(self, outputs: &[f32]) -> f32 {
+        let Some(top) = top_class(outputs) else { return 0.0 };
+        let highest = outputs.get(top).copied().unwrap_or_default();
+        let sum: f32 = outputs.iter().map(|y| (y - highest).exp()).sum();
+        if !(sum.is_finite() && sum > 0.0) {
+            return 0.0;
+        }
+        match self {
+            Self::TopProbability => 1.0 / sum,
+            Self::Margin => {
+                let others = outputs.iter().enumerate().filter(|(class, _)| *class != top).map(|(_, y)| *y);
+                (1.0 - (others.fold(f32::NEG_INFINITY, f32::max) - highest).exp()) / sum
+            }
+            Self::Entropy if outputs.len() < 2 => 1.0,
+            Self::Entropy => {
+                // H = ln(sum) - sum of p * (y - highest).
+                let mean: f32 =
+                    outputs.iter().map(|y| (y - highest).exp() * (y - highest)).sum::<f32>() / sum;
+                (1.0 - (sum.ln() - mean) / (outputs.len() as f32).ln()).clamp(0.0, 1.0)
+            }
+        }
+    }
+}
+
+/// The probability that softmax gives the top class, `max_c exp(y_c) / sum_c exp(y_c)`: [`Score::TopProbability`].
 ///
-/// `outputs` is one sample's logits (or log-probabilities). For several samples take the least. It is not calibrated:
-/// a reconstruction is a difference of logits and tends to be surer of itself than it is right.
-/// Returns 0 for no outputs or a NaN.
+/// `outputs` is one sample's logits (or log-probabilities). For several samples take the least.
 pub fn confidence(outputs: &[f32]) -> f32 {
-    let Some(top) = top_class(outputs).and_then(|class| outputs.get(class)) else {
-        return 0.0;
-    };
-    let sum: f32 = outputs.iter().map(|y| (y - top).exp()).sum();
-    if sum.is_finite() && sum > 0.0 { 1.0 / sum } else { 0.0 }
+    Score::TopProbability.of(outputs)
 }
 
 /// Index of the largest output, the first among equals; `None` for no outputs.
@@ -46,6 +82,21 @@ mod tests {
         assert!(confidence(&[1000.0, 0.0]) > 0.999);
         assert!((confidence(&[f32::ln(3.0), 0.0]) - 0.75).abs() < 1e-6);
         assert_eq!(confidence(&[]), 0.0);
+    }
+
+    #[test]
+    fn scores_of_known_outputs() {
+        let thirds = [f32::ln(3.0), 0.0]; // probabilities 3/4 and 1/4
+        assert!((Score::Margin.of(&thirds) - 0.5).abs() < 1e-6);
+        assert!((Score::Entropy.of(&thirds) - (1.0 - 0.811_278)).abs() < 1e-5);
+        for score in [Score::TopProbability, Score::Margin, Score::Entropy] {
+            assert!(score.of(&[90.0, 0.0, -90.0]) > 0.999, "{score:?}");
+            assert!(score.of(&[5.0]) > 0.999, "{score:?}: nothing else to choose");
+            assert_eq!(score.of(&[]), 0.0);
+            assert_eq!(score.of(&[f32::NAN, 1.0]), 0.0);
+        }
+        assert_eq!(Score::Margin.of(&[2.0, 2.0, 1.0]), 0.0);
+        assert!(Score::Entropy.of(&[2.0; 4]) < 1e-6);
     }
 
     #[test]

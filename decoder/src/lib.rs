@@ -2,11 +2,88 @@
 //!
 //! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per query, no IO.
 //!
-//! - [`LinearDecoder`]: any u <= r missing predictions, from any u parity rows that answered.
-//! - [`confidence`]: how sure a reconstruction is of its top class.
+//! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u parity rows that answered)
+//!   and [`SystematicBerrutDecoder`] (interpolation); [`build_decoder`] makes the one that a code wants.
+//! - [`BerrutDecoder`] belongs to the form of interpolation in which every query is coded.
+//! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth, as measured.
 
+mod berrut;
+mod calibration;
 mod confidence;
+mod error;
 mod linear;
 
-pub use confidence::{agrees, confidence, top_class};
-pub use linear::{DecodeError, LinearDecoder};
+use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputDomain};
+
+pub use berrut::{BerrutDecoder, SystematicBerrutDecoder};
+pub use calibration::{Calibration, CalibrationError, MAX_BINS};
+pub use confidence::{Score, agrees, confidence, top_class};
+pub use error::DecodeError;
+pub use linear::LinearDecoder;
+
+/// Reconstructs the missing predictions of a coding group.
+pub trait Decoder: Send + Sync + std::fmt::Debug {
+    /// The code it decodes.
+    fn code(&self) -> &Code;
+
+    /// What the numbers of a reconstruction are.
+    fn output_domain(&self) -> OutputDomain {
+        self.code().transform().output_domain()
+    }
+
+    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the code's transform has an
+    /// inverse, else in the transform's. Nothing is allocated.
+    ///
+    /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them); `parity` has r entries,
+    /// `None` where there is no parity output. All outputs have the length of `out`, one or more whole samples. At least as
+    /// many parity outputs must be there as predictions are missing.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; `out` is untouched then.
+    fn decode(
+        &self,
+        predictions: &[Option<&[f32]>],
+        parity: &[Option<&[f32]>],
+        slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError>;
+}
+
+/// Builds the decoder that `spec` wants, for a model with `output_len` outputs a sample.
+///
+/// # Errors
+/// [`CodeError`] when the code is invalid or its transform does not fit such a model.
+pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decoder>, CodeError> {
+    let code = Code::try_from(spec)?;
+    match spec.encoder {
+        EncoderKind::Sum | EncoderKind::Concat => Ok(Box::new(LinearDecoder::new(code, output_len)?)),
+        EncoderKind::Berrut => Ok(Box::new(SystematicBerrutDecoder::new(code, output_len)?)),
+    }
+}
+
+/// What every decoder checks before it touches `out`.
+fn check_group(
+    code: &Code,
+    predictions: &[Option<&[f32]>],
+    parity: &[Option<&[f32]>],
+    slot: usize,
+    expected: usize,
+) -> Result<(), DecodeError> {
+    let (k, r) = (code.k(), code.r());
+    if predictions.len() != k || parity.len() != r || slot >= k {
+        let (predictions, parity) = (predictions.len(), parity.len());
+        return Err(DecodeError::GroupShape { k, r, predictions, parity, slot });
+    }
+    if predictions.get(slot).is_some_and(Option::is_some) {
+        return Err(DecodeError::NotMissing { slot });
+    }
+    if let Some(odd) = predictions.iter().chain(parity).flatten().find(|output| output.len() != expected) {
+        return Err(DecodeError::UnequalLength { expected, got: odd.len() });
+    }
+    let missing = predictions.iter().filter(|prediction| prediction.is_none()).count();
+    let available = parity.iter().flatten().count();
+    if missing > available {
+        return Err(DecodeError::Unrecoverable { missing, available });
+    }
+    Ok(())
+}

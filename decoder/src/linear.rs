@@ -13,54 +13,9 @@
 //! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back by T's inverse where it
 //! has one. Parity outputs are in T's domain already.
 
-use parapet_encoder::{Code, CodeError, K_MAX, OutputDomain, OutputTransform, R_MAX};
-use thiserror::Error;
+use parapet_encoder::{Code, CodeError, K_MAX, OutputTransform, R_MAX};
 
-/// Why a slot could not be reconstructed.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DecodeError {
-    /// The slices do not have k and r entries, or the slot is out of range.
-    #[error(
-        "decoder for k = {k}, r = {r} was handed {predictions} predictions, {parity} parity outputs, slot {slot}"
-    )]
-    GroupShape {
-        /// Queries of a group.
-        k: usize,
-        /// Parity rows.
-        r: usize,
-        /// Predictions handed in.
-        predictions: usize,
-        /// Parity outputs handed in.
-        parity: usize,
-        /// Slot asked for.
-        slot: usize,
-    },
-    /// More predictions are missing than parity outputs are there.
-    #[error("{missing} predictions are missing and only {available} parity outputs are there")]
-    Unrecoverable {
-        /// Missing predictions.
-        missing: usize,
-        /// Parity outputs that answered.
-        available: usize,
-    },
-    /// The slot asked for has its exact prediction.
-    #[error("slot {slot} is not missing")]
-    NotMissing {
-        /// The slot.
-        slot: usize,
-    },
-    /// An output has another length than `out`.
-    #[error("an output of the group has {got} elements where {expected} are wanted")]
-    UnequalLength {
-        /// Elements of `out`.
-        expected: usize,
-        /// Elements of the odd one.
-        got: usize,
-    },
-    /// The system had no stable solution. Cannot happen for a validated [`Code`].
-    #[error("the parity rows that answered do not determine the missing predictions")]
-    Singular,
-}
+use crate::{DecodeError, Decoder, check_group};
 
 /// Solves for missing predictions of a coding group.
 #[derive(Debug, Clone)]
@@ -79,45 +34,54 @@ impl LinearDecoder {
         Ok(Self { code, output_len })
     }
 
-    /// The code it decodes.
-    pub fn code(&self) -> &Code {
+    /// The weights `y_j` of the parity outputs, zero for rows that are not used.
+    fn solve(
+        &self,
+        predictions: &[Option<&[f32]>],
+        parity: &[Option<&[f32]>],
+        slot: usize,
+    ) -> Result<Solution, DecodeError> {
+        let mut missing = [0usize; K_MAX];
+        let mut u = 0;
+        for (i, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.is_none()) {
+            missing[u] = i;
+            u += 1;
+        }
+        let mut rows = [0usize; R_MAX];
+        let answered = parity.iter().enumerate().filter(|(_, output)| output.is_some());
+        for (to, (row, _)) in rows.iter_mut().zip(answered) {
+            *to = row;
+        }
+        // A^T y = e_slot, augmented with the right-hand side in the last column.
+        let mut system = [[0.0f64; R_MAX + 1]; R_MAX];
+        for (equation, &column) in missing.iter().enumerate().take(u) {
+            for (unknown, &row) in rows.iter().enumerate().take(u) {
+                system[equation][unknown] = f64::from(self.code.coefficient(row, column));
+            }
+            system[equation][u] = if column == slot { 1.0 } else { 0.0 };
+        }
+        eliminate(&mut system, u)?;
+        let mut solution = Solution { parity: [0.0; R_MAX] };
+        for (unknown, &row) in rows.iter().enumerate().take(u) {
+            solution.parity[row] = system[unknown][u] as f32;
+        }
+        Ok(solution)
+    }
+}
+
+impl Decoder for LinearDecoder {
+    fn code(&self) -> &Code {
         &self.code
     }
 
-    /// What the numbers of a reconstruction are.
-    pub fn output_domain(&self) -> OutputDomain {
-        self.code.transform().output_domain()
-    }
-
-    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the code's transform has an
-    /// inverse, else in the transform's. Nothing is allocated.
-    ///
-    /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them); `parity` has r entries,
-    /// `None` where the parity model has not answered. All outputs have the length of `out`, one or more whole samples.
-    ///
-    /// # Errors
-    /// [`DecodeError`]; `out` is untouched then.
-    pub fn decode(
+    fn decode(
         &self,
         predictions: &[Option<&[f32]>],
         parity: &[Option<&[f32]>],
         slot: usize,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
-        let (k, r) = (self.code.k(), self.code.r());
-        if predictions.len() != k || parity.len() != r || slot >= k {
-            let (predictions, parity) = (predictions.len(), parity.len());
-            return Err(DecodeError::GroupShape { k, r, predictions, parity, slot });
-        }
-        if predictions.get(slot).is_some_and(Option::is_some) {
-            return Err(DecodeError::NotMissing { slot });
-        }
-        let expected = out.len();
-        for output in predictions.iter().chain(parity).flatten() {
-            if output.len() != expected {
-                return Err(DecodeError::UnequalLength { expected, got: output.len() });
-            }
-        }
+        check_group(&self.code, predictions, parity, slot, out.len())?;
         let solution = self.solve(predictions, parity, slot)?;
         let transform = self.code.transform();
 
@@ -135,44 +99,6 @@ impl LinearDecoder {
         }
         transform.invert(out);
         Ok(())
-    }
-
-    /// The weights `y_j` of the parity outputs, zero for rows that are not used.
-    fn solve(
-        &self,
-        predictions: &[Option<&[f32]>],
-        parity: &[Option<&[f32]>],
-        slot: usize,
-    ) -> Result<Solution, DecodeError> {
-        let mut missing = [0usize; K_MAX];
-        let mut u = 0;
-        for (i, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.is_none()) {
-            missing[u] = i;
-            u += 1;
-        }
-        let mut rows = [0usize; R_MAX];
-        let mut available = 0;
-        for (row, _) in parity.iter().enumerate().filter(|(_, output)| output.is_some()) {
-            rows[available] = row;
-            available += 1;
-        }
-        if u > available {
-            return Err(DecodeError::Unrecoverable { missing: u, available });
-        }
-        // A^T y = e_slot, augmented with the right-hand side in the last column.
-        let mut system = [[0.0f64; R_MAX + 1]; R_MAX];
-        for (equation, &column) in missing.iter().enumerate().take(u) {
-            for (unknown, &row) in rows.iter().enumerate().take(u) {
-                system[equation][unknown] = f64::from(self.code.coefficient(row, column));
-            }
-            system[equation][u] = if column == slot { 1.0 } else { 0.0 };
-        }
-        eliminate(&mut system, u)?;
-        let mut solution = Solution { parity: [0.0; R_MAX] };
-        for (unknown, &row) in rows.iter().enumerate().take(u) {
-            solution.parity[row] = system[unknown][u] as f32;
-        }
-        Ok(solution)
     }
 }
 

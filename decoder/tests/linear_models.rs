@@ -1,7 +1,7 @@
 //! decode(encode) is exact for linear models: with `F` linear and parity models `F_Pj = F` for the sum code, every
 //! erasure pattern of u <= r predictions is recovered to 1e-4.
 
-use parapet_decoder::{DecodeError, LinearDecoder};
+use parapet_decoder::{DecodeError, Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform, build_encoder};
 use proptest::prelude::*;
 

@@ -2,17 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CodeError, OutputTransform};
+use crate::{CodeError, OutputTransform, berrut, generator};
 
 /// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size scratch stays small.
 pub const K_MAX: usize = 16;
 /// Most parity rows. Every u x u system with u <= R_MAX is solved on the stack.
 pub const R_MAX: usize = 4;
-
-/// Smallest acceptable |determinant| of a square submatrix whose rows are scaled to unit length.
-///
-/// Decoding multiplies the parity models' errors by about its inverse.
-const MIN_DETERMINANT: f64 = 1e-3;
 
 /// How the queries of a group are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,6 +17,9 @@ pub enum EncoderKind {
     Sum,
     /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
     Concat,
+    /// Berrut's rational interpolation through the queries, for unmodified replicas of the deployed model instead of
+    /// parity models: [`crate::berrut`].
+    Berrut,
 }
 
 impl std::fmt::Display for EncoderKind {
@@ -29,6 +27,7 @@ impl std::fmt::Display for EncoderKind {
         f.write_str(match self {
             Self::Sum => "sum",
             Self::Concat => "concat",
+            Self::Berrut => "berrut",
         })
     }
 }
@@ -44,7 +43,7 @@ pub struct CodeSpec {
     /// Parity queries (and parity models) of a group.
     #[serde(default = "one")]
     pub r: usize,
-    /// r rows of k coefficients; the default is row j = `[1^j, 2^j, .. k^j]`, so ones for the first row.
+    /// r rows of k coefficients; the default has ones in the first row and well-conditioned ones in the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<Vec<Vec<f32>>>,
     /// The domain in which predictions are added.
@@ -64,7 +63,7 @@ fn one() -> usize {
 }
 
 /// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing predictions solvable from
-/// every choice of u parity rows.
+/// every choice of u parity rows (for interpolation: interpolated from the outputs that are there).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
     encoder: EncoderKind,
@@ -117,7 +116,9 @@ impl Code {
             encoder: self.encoder,
             k: self.k,
             r: self.r,
-            generator: Some(self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
+            // Interpolation's rows follow from k and r.
+            generator: (self.encoder != EncoderKind::Berrut)
+                .then(|| self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
             transform: self.transform.clone(),
         }
     }
@@ -136,45 +137,22 @@ impl TryFrom<&CodeSpec> for Code {
             return Err(CodeError::ParityRows { r, k, max: max_rows });
         }
         let generator = match &spec.generator {
+            Some(_) if encoder == EncoderKind::Berrut => return Err(CodeError::BerrutGenerator),
+            None if encoder == EncoderKind::Berrut => berrut::rows(k, r),
             Some(rows) => flatten(rows, k, r)?,
-            None => vandermonde(k, r),
+            None => generator::default_rows(k, r),
         };
         if encoder == EncoderKind::Concat && (r != 1 || generator.iter().any(|&a| a != 1.0)) {
             return Err(CodeError::ConcatRows { r });
         }
         spec.transform.check_numbers()?;
         let code = Self { encoder, k, r, generator, transform: spec.transform.clone() };
-        code.check_recoverable()?;
+        // What interpolation gives for missing predictions does not come from solving a system.
+        if encoder != EncoderKind::Berrut {
+            generator::check_recoverable(&code.generator, k)?;
+        }
         Ok(code)
     }
-}
-
-impl Code {
-    /// Every square submatrix must be invertible: any u missing slots, from any u parity rows (an MDS code).
-    fn check_recoverable(&self) -> Result<(), CodeError> {
-        for size in 1..=self.r {
-            for rows in subsets(self.r, size) {
-                for columns in subsets(self.k, size) {
-                    let mut matrix = [[0.0f64; R_MAX]; R_MAX];
-                    for (i, &row) in rows.iter().enumerate() {
-                        let norm = self.row(row).iter().map(|&a| f64::from(a).powi(2)).sum::<f64>().sqrt();
-                        for (j, &column) in columns.iter().enumerate() {
-                            matrix[i][j] = f64::from(self.coefficient(row, column)) / norm;
-                        }
-                    }
-                    if determinant(&mut matrix, size).abs() < MIN_DETERMINANT {
-                        return Err(CodeError::Singular { rows, columns });
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Row j is `[1^j, 2^j, .. k^j]`: all minors of a Vandermonde matrix with positive increasing nodes are positive.
-fn vandermonde(k: usize, r: usize) -> Vec<f32> {
-    (0..r).flat_map(|row| (1..=k).map(move |node| (node as f32).powi(row as i32))).collect()
 }
 
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {
@@ -195,40 +173,6 @@ fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError>
     Ok(rows.concat())
 }
 
-/// All subsets of `0..n` with `size` members, in lexicographic order.
-fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
-    (0u32..1 << n)
-        .filter(|mask| mask.count_ones() as usize == size)
-        .map(|mask| (0..n).filter(|i| mask & (1 << i) != 0).collect())
-        .collect()
-}
-
-/// Gaussian elimination with partial pivoting on the leading `n` x `n` block; destroys `matrix`.
-fn determinant(matrix: &mut [[f64; R_MAX]; R_MAX], n: usize) -> f64 {
-    let mut product = 1.0;
-    for column in 0..n {
-        let pivot = (column..n)
-            .max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))
-            .unwrap_or(column);
-        if pivot != column {
-            matrix.swap(pivot, column);
-            product = -product;
-        }
-        let pivot_row = matrix[column];
-        product *= pivot_row[column];
-        if pivot_row[column] == 0.0 {
-            return 0.0;
-        }
-        for row in matrix.iter_mut().take(n).skip(column + 1) {
-            let factor = row[column] / pivot_row[column];
-            for (value, pivot_value) in row.iter_mut().zip(pivot_row).take(n).skip(column) {
-                *value -= factor * pivot_value;
-            }
-        }
-    }
-    product
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,7 +185,7 @@ mod tests {
     fn default_generator_starts_with_ones() {
         let code = Code::try_from(&spec(EncoderKind::Sum, 3, 2)).unwrap();
         assert_eq!(code.row(0), [1.0, 1.0, 1.0]);
-        assert_eq!(code.row(1), [1.0, 2.0, 3.0]);
+        assert_eq!(code.row(1).len(), 3);
         assert_eq!(code.label(), "sum-k3-r2");
     }
 
@@ -274,11 +218,20 @@ mod tests {
     }
 
     #[test]
-    fn every_default_code_up_to_k_4_is_valid() {
-        for k in 2..=4 {
-            for r in 1..=2 {
-                assert!(Code::try_from(&spec(EncoderKind::Sum, k, r)).is_ok(), "k = {k}, r = {r}");
+    fn every_default_code_is_valid_and_spelling_its_generator_out_changes_nothing() {
+        for k in 2..=K_MAX {
+            for r in 1..=k.min(R_MAX) {
+                let code = Code::try_from(&spec(EncoderKind::Sum, k, r)).unwrap();
+                assert_eq!(Code::try_from(&code.to_spec()), Ok(code), "k = {k}, r = {r}");
             }
         }
+    }
+
+    /// Parity models trained before the default changed have Vandermonde's rows in their metadata.
+    #[test]
+    fn vandermondes_rows_stay_valid_for_small_codes() {
+        let mut given = spec(EncoderKind::Sum, 4, 2);
+        given.generator = Some(vec![vec![1.0; 4], vec![1.0, 2.0, 3.0, 4.0]]);
+        assert!(Code::try_from(&given).is_ok());
     }
 }

@@ -68,6 +68,10 @@ impl ConcatEncoder {
                     let (upper, lower) = source.split_at(self.width.min(source.len()));
                     mean_of_quads(upper, lower, out);
                 }
+                (Some(4), Some(4)) => {
+                    let source = image.get(4 * cell_row * self.width..).unwrap_or_default();
+                    mean_of_blocks::<4>(source, self.width, out);
+                }
                 _ => self.weighted_mean(image, cell_row, out),
             }
         }
@@ -137,6 +141,18 @@ fn mean_of_quads(upper: &[f32], lower: &[f32], out: &mut [f32]) {
     }
 }
 
+/// Each output is the mean of `N` x `N` pixels; rows of `source` are `width` long.
+fn mean_of_blocks<const N: usize>(source: &[f32], width: usize, out: &mut [f32]) {
+    out.fill(0.0);
+    for row in source.chunks(width).take(N) {
+        for (out, pixels) in out.iter_mut().zip(row.as_chunks::<N>().0) {
+            *out += pixels.iter().sum::<f32>();
+        }
+    }
+    let share = 1.0 / (N * N) as f32;
+    out.iter_mut().for_each(|out| *out *= share);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +199,83 @@ mod tests {
         }
     }
 
+    /// The cell of `slot` by the definition: each pixel weighs with the area of it that the cell's pixel covers.
+    fn cell_by_definition(
+        image: &[f32],
+        [height, width]: [usize; 2],
+        [rows, columns]: [usize; 2],
+    ) -> Vec<f32> {
+        let covered = |source: usize, factor: f64, cell: usize| {
+            let (from, to) = (cell as f64 * factor, (cell + 1) as f64 * factor);
+            (to.min(source as f64 + 1.0) - from.max(source as f64)).max(0.0)
+        };
+        let (down, across) = (height as f64 / rows as f64, width as f64 / columns as f64);
+        let at = |row: usize, column: usize| {
+            let span = |cell: usize, factor: f64, end: usize| {
+                (cell as f64 * factor) as usize..(((cell + 1) as f64 * factor).ceil() as usize).min(end)
+            };
+            let mut sum = 0.0;
+            for y in span(row, down, height) {
+                for x in span(column, across, width) {
+                    sum +=
+                        f64::from(image[y * width + x]) * covered(y, down, row) * covered(x, across, column);
+                }
+            }
+            (sum / (down * across)) as f32
+        };
+        (0..rows)
+            .flat_map(|row| (0..columns).map(move |column| (row, column)))
+            .map(|(r, c)| at(r, c))
+            .collect()
+    }
+
+    /// Every k with a grid of its own, on sizes that divide evenly and on sizes that do not.
+    #[test]
+    fn every_k_on_usual_and_odd_sizes() {
+        for k in 2usize..=9 {
+            for shape in [
+                [1, 28, 28],
+                [3, 32, 32],
+                [1, 29, 31],
+                [3, 27, 33],
+                [3, 224, 224],
+                [1, 224, 224],
+                [3, 9, 224],
+            ] {
+                let [channels, height, width] = shape;
+                let encoder = encoder(k, &shape);
+                let plane = height * width;
+                let queries: Vec<Vec<f32>> = (0..k)
+                    .map(|slot| {
+                        (0..channels * plane)
+                            .map(|i| ((i * 37 + slot * 11) % 101) as f32 / 50.0 - 1.0)
+                            .collect()
+                    })
+                    .collect();
+                let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
+                let mut parity = vec![f32::NAN; channels * plane];
+                encoder.encode(0, &views, &mut parity).unwrap();
+                let mut expected = vec![0.0; channels * plane];
+                let cell = [encoder.cell_height, encoder.cell_width];
+                for (slot, query) in queries.iter().enumerate() {
+                    let (top, left) =
+                        (slot / encoder.grid_columns * cell[0], slot % encoder.grid_columns * cell[1]);
+                    for channel in 0..channels {
+                        let image = &query[channel * plane..(channel + 1) * plane];
+                        let shrunk = cell_by_definition(image, [height, width], cell);
+                        for (row, values) in shrunk.chunks(cell[1]).enumerate() {
+                            let at = channel * plane + (top + row) * width + left;
+                            expected[at..at + cell[1]].copy_from_slice(values);
+                        }
+                    }
+                }
+                for (i, (value, expected)) in parity.iter().zip(&expected).enumerate() {
+                    assert!((value - expected).abs() < 1e-4, "k = {k}, {shape:?}, {i}: {value}, {expected}");
+                }
+            }
+        }
+    }
+
     proptest! {
         /// Area averaging keeps the mean: the cell of a constant image is that constant, whatever the factor, and the
         /// fast paths agree with the general one.
@@ -213,7 +306,7 @@ mod tests {
 
         #[test]
         fn fast_paths_agree_with_the_general_one(image in proptest::collection::vec(-5.0f32..5.0, 12 * 16)) {
-            for k in [2, 4] {
+            for k in [2, 4, 10] {
                 let encoder = encoder(k, &[12, 16]);
                 let mut plane = vec![0.0; 12 * 16];
                 encoder.shrink_into(&image, &mut plane, 0, 0);

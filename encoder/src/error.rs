@@ -83,6 +83,11 @@ pub enum CodeError {
         /// The r asked for.
         r: usize,
     },
+    /// Interpolation's coefficients follow from k and r.
+    #[error(
+        "code.generator: encoder = \"berrut\" takes none, its coefficients follow from k and r; leave it out"
+    )]
+    BerrutGenerator,
     /// The transform's two lists do not go together.
     #[error(
         "code.transform: {mean} means and {deviation} deviations; give one of each, or one for each output"

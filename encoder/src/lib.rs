@@ -9,14 +9,18 @@
 //! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
 //! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images).
+//! - [`berrut`] has the codes that need no parity model.
 
+pub mod berrut;
 mod code;
 mod concat;
 mod error;
+mod generator;
 mod resample;
 mod sum;
 mod transform;
 
+pub use berrut::BerrutEncoder;
 pub use code::{Code, CodeSpec, EncoderKind, K_MAX, R_MAX};
 pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
@@ -45,7 +49,7 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
 pub fn build_encoder(spec: &CodeSpec, sample_shape: &[usize]) -> Result<Box<dyn Encoder>, CodeError> {
     let code = Code::try_from(spec)?;
     match spec.encoder {
-        EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
+        EncoderKind::Sum | EncoderKind::Berrut => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
         EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
     }
 }
@@ -58,11 +62,22 @@ fn check_group(
     queries: &[&[f32]],
     parity: &[f32],
 ) -> Result<(), EncodeError> {
-    if row >= code.r() {
-        return Err(EncodeError::NoSuchRow { row, r: code.r() });
+    check_sizes((code.k(), code.r()), sample_len, row, queries, parity)
+}
+
+/// The same for k queries and r rows of any origin.
+fn check_sizes(
+    (k, r): (usize, usize),
+    sample_len: usize,
+    row: usize,
+    queries: &[&[f32]],
+    parity: &[f32],
+) -> Result<(), EncodeError> {
+    if row >= r {
+        return Err(EncodeError::NoSuchRow { row, r });
     }
-    if queries.len() != code.k() {
-        return Err(EncodeError::GroupSize { expected: code.k(), got: queries.len() });
+    if queries.len() != k {
+        return Err(EncodeError::GroupSize { expected: k, got: queries.len() });
     }
     if parity.is_empty() || !parity.len().is_multiple_of(sample_len) {
         return Err(EncodeError::PartialSample { len: parity.len(), sample_len });

@@ -1,4 +1,9 @@
 //! Shrinking one image axis by area averaging (a box filter), the anti-aliased choice for integer and fractional factors.
+//!
+//! Own code, where a library would be the rule: a cell is written straight into its place in the parity query, from
+//! planes of `f32`, with nothing allocated and nothing shared between threads. `fast_image_resize` has the filter and the
+//! pixel type, but a resizer holds scratch that each call borrows mutably, so every thread would need one of its own; the
+//! others take interleaved or 8-bit pixels.
 
 /// How `source_len` pixels of one axis become `cell_len`: for each output pixel, the inputs it covers and their shares.
 #[derive(Debug, Clone)]

@@ -4,12 +4,20 @@
 
 mod support;
 
+use std::time::Duration;
+
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_frontend_core::PoolId;
+use parapet_open_inference::Parameters;
+use parapet_repository::{Calibration, CodeMetadata, Score};
 use support::fixture::{Fixture, MS, addresses, expected, fixture};
 use support::memory::{Memory, Model, SERVICE, State, id};
-use support::{INPUTS, OUTPUTS, add_parity_row, close, coded_toml, linear, repository};
+use support::{
+    INPUTS, OUTPUTS, add_model, add_parity_row, close, coded_toml, config, linear, repository, strategy_toml,
+};
 use tokio::time::sleep;
+
+const HOLD_BACK: Duration = Duration::from_millis(30);
 
 /// k = 2, r = 1, two deployed instances, one parity instance.
 async fn transformed(transform: OutputTransform, model: Model) -> Fixture {
@@ -75,4 +83,184 @@ async fn log_probabilities_are_told_to_the_client_and_agree_with_the_late_truth(
     assert!((agreed - 1.0).abs() < 1e-9, "compared by top class: {agreed}");
     let (exact, provenance) = fixture.ask(3.0).await.unwrap().0.unwrap();
     assert_eq!((provenance.kind, exact.parameters.get("output_domain")), ("exact", None));
+}
+
+const TWO_ROWS: &str = "kind = \"coded\"\nencoder = \"sum\"\nk = 3\nr = 2\nhold_back = { fixed_ms = 30 }\n\
+     [[models.strategy.parity]]\nmodel = \"row-0\"\ninstances = [\"127.0.0.1:7100\"]\n\
+     [[models.strategy.parity]]\nmodel = \"row-1\"\ninstances = [\"127.0.0.1:7200\"]\n";
+
+fn two_rows_repository() -> tempfile::TempDir {
+    let repository = repository();
+    for row in 0..2 {
+        let spec = CodeSpec::new(EncoderKind::Sum, 3, 2);
+        add_parity_row(repository.path(), &format!("row-{row}"), row, spec);
+    }
+    repository
+}
+
+/// k = 3, r = 2, three deployed instances, a pool of one instance for each row.
+async fn two_rows() -> Fixture {
+    let repository = two_rows_repository();
+    let text = strategy_toml(repository.path(), &addresses(3, 7000), TWO_ROWS);
+    let memory = Memory::of(&[3, 1, 1], |_, values| values.chunks(INPUTS).flat_map(linear).collect());
+    fixture(repository, &text, memory).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_rows_make_up_for_two_late_members_exactly() {
+    let fixture = two_rows().await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    fixture.memory.set(id(0, 2), State::Well(SERVICE * 1000));
+    let asked = [fixture.ask(1.0), fixture.ask(2.0), fixture.ask(3.0)];
+    let mut kinds = Vec::new();
+    for (asked, sample) in asked.into_iter().zip([1.0, 2.0, 3.0]) {
+        let (answered, took) = asked.await.unwrap();
+        let (response, provenance) = answered.unwrap();
+        assert!(close(&response.outputs[0].f32s().unwrap(), &expected(sample)), "{sample}: {response:?}");
+        assert!(took < HOLD_BACK + 5 * MS, "{sample}: {took:?}");
+        kinds.push(provenance.kind);
+    }
+    assert_eq!(kinds, ["reconstructed", "exact", "reconstructed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_row_of_two_makes_up_for_one_late_member() {
+    let fixture = two_rows().await;
+    fixture.memory.set(id(0, 1), State::Frozen);
+    fixture.memory.set(id(1, 0), State::Frozen);
+    let asked = [fixture.ask(1.0), fixture.ask(2.0), fixture.ask(3.0)];
+    let [_, late, _] = asked;
+    let (answered, took) = late.await.unwrap();
+    let (response, provenance) = answered.unwrap();
+    assert_eq!((provenance.kind, provenance.code.as_deref()), ("reconstructed", Some("sum-k3-r2")));
+    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(2.0)), "by row 1: {response:?}");
+    assert!(took < HOLD_BACK + 5 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn parity_models_of_rows_with_different_transforms_are_refused() {
+    let repository = two_rows_repository();
+    let transform = OutputTransform::LogSoftmax { floor: -20.0 };
+    let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, 3, 2) };
+    add_parity_row(repository.path(), "row-1", 1, spec);
+    let text = strategy_toml(repository.path(), &addresses(3, 7000), TWO_ROWS);
+    let error = config(&text).unwrap_err().to_string();
+    assert!(error.contains("parity[1].model") && error.contains("transform"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_measured_agreement_is_the_confidence_that_clients_are_told() {
+    let repository = repository();
+    let edges = vec![0.5, 0.9];
+    let calibration = Calibration { score: Score::Margin, edges, agreement: vec![0.25, 0.5, 0.75] };
+    let code = CodeMetadata {
+        calibration: Some(calibration.clone()),
+        ..CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Sum, 2, 1))
+    };
+    add_model(repository.path(), "linear-parity", Some(code));
+    let (deployed, parity) = (addresses(2, 7000), addresses(1, 7100));
+    let text = coded_toml(repository.path(), &deployed, &parity, "slots_per_instance = 1");
+    let fixture = fixture(repository, &text, Memory::new(2, 1)).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));
+    let (exact, _) = second.await.unwrap().0.unwrap();
+    assert_eq!(exact.parameters["confidence"], 1.0);
+    assert!(!exact.parameters.contains_key("confidence_calibrated"));
+    let (response, _) = first.await.unwrap().0.unwrap();
+    let told = response.parameters["confidence"].as_f64().unwrap() as f32;
+    assert_eq!(told, calibration.confidence(&expected(1.0)));
+    assert!([0.25, 0.5, 0.75].contains(&told), "a measured agreement, {told}");
+    assert_eq!(response.parameters["confidence_calibrated"], true);
+}
+
+const BERRUT: &str = "kind = \"coded\"\nencoder = \"berrut\"\nk = 2\nhold_back = { fixed_ms = 30 }";
+
+/// No parity pool: all instances are the deployed model's. Answers are smooth in the sample, if not linear.
+async fn berrut(deployed: u32, k: usize) -> Fixture {
+    let repository = repository();
+    let strategy = BERRUT.replace("k = 2", &format!("k = {k}"));
+    let text = strategy_toml(repository.path(), &addresses(deployed, 7000), &strategy);
+    let memory = Memory::of(&[deployed], |_, values| values.chunks(INPUTS).flat_map(linear).collect());
+    fixture(repository, &text, memory).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn interpolation_needs_no_parity_model_and_asks_another_instance_than_the_late_one() {
+    let fixture = berrut(3, 2).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    // Two alike queries: the interpolant of equal outputs is that output.
+    let (first, second) = (fixture.ask(1.0), fixture.ask(1.0));
+    assert_eq!(second.await.unwrap().0.unwrap().1.kind, "exact");
+    let (answered, took) = first.await.unwrap();
+    let (response, provenance) = answered.unwrap();
+    assert_eq!((provenance.kind, provenance.code.as_deref()), ("reconstructed", Some("berrut-k2-r1")));
+    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "{response:?}");
+    assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "{took:?}");
+    assert_eq!(fixture.memory.log.lock().as_slice(), [id(0, 0), id(0, 1), id(0, 2)], "one of its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_no_instance_to_spare_the_coded_query_waits_for_one_that_is_not_late() {
+    let fixture = berrut(2, 2).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    let (first, second) = (fixture.ask(1.0), fixture.ask(1.0));
+    assert_eq!(second.await.unwrap().0.unwrap().1.kind, "exact");
+    let (answered, took) = first.await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "reconstructed");
+    assert!(took < HOLD_BACK + 5 * MS, "{took:?}");
+    assert_eq!(fixture.memory.log.lock().as_slice(), [id(0, 0), id(0, 1), id(0, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_coded_query_that_waits_holds_no_query_up() {
+    let fixture = berrut(2, 2).await;
+    fixture.memory.set(id(0, 0), State::Frozen);
+    fixture.memory.set(id(0, 1), State::Frozen);
+    let asked = [fixture.ask(1.0), fixture.ask(2.0)];
+    sleep(5 * MS).await;
+    // Both instances are kept by members of the group. One comes back and its query is answered; a new one goes first or
+    // after the coded one, but none waits for what the frozen instance has.
+    fixture.memory.set(id(0, 1), State::Well(SERVICE));
+    let (answered, took) = fixture.ask(3.0).await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "exact");
+    assert!(took <= 3 * SERVICE + 2 * MS, "CG-3: {took:?}");
+    for asked in asked {
+        asked.await.unwrap().0.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_late_members_are_not_interpolated_from_one_coded_output() {
+    let fixture = berrut(4, 3).await;
+    for late in [0, 1] {
+        fixture.memory.set(id(0, late), State::Frozen);
+    }
+    let mut parameters = Parameters::new();
+    parameters.insert("timeout".to_owned(), 100_000.into());
+    let asked: Vec<_> =
+        [1.0, 2.0, 3.0].into_iter().map(|sample| fixture.ask_with(sample, parameters.clone())).collect();
+    let mut failed = 0;
+    for asked in asked {
+        failed += usize::from(asked.await.unwrap().0.is_err());
+    }
+    assert_eq!(failed, 2, "its rule: as many coded outputs as predictions are missing");
+}
+
+#[test]
+fn interpolation_is_configured_without_parity_tables_and_with_a_second_instance() {
+    let repository = repository();
+    let refused = |deployed: u32, strategy: &str| {
+        config(&strategy_toml(repository.path(), &addresses(deployed, 7000), strategy))
+            .unwrap_err()
+            .to_string()
+    };
+    let parity = format!(
+        "{BERRUT}\n[[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]"
+    );
+    let error = refused(2, &parity);
+    assert!(error.contains("strategy.parity: ") && error.contains("leave"), "{error}");
+    let error = refused(1, BERRUT);
+    assert!(error.contains("second instance"), "{error}");
+    let sum = BERRUT.replace("berrut", "sum");
+    assert!(refused(2, &sum).contains("0 parity pools for r = 1"));
 }

@@ -164,7 +164,7 @@ fn mistakes_in_a_strategy_are_named() {
     let backup = |model: &str| {
         format!("kind = \"approximate_backup\"\nmodel = \"{model}\"\ninstances = [\"127.0.0.1:9201\"]")
     };
-    let cases: [(&[u16], String, &[&str]); 12] = [
+    let cases: [(&[u16], String, &[&str]); 13] = [
         (&two, "kind = \"replicate\"\ncopies = 3".to_owned(), &["strategy.copies", "2 instances"]),
         (&two, "kind = \"replicate\"\ncopies = 1".to_owned(), &["strategy.copies", "at least 2"]),
         (&two, "kind = \"replicate\"\nburst = 0.5".to_owned(), &["strategy.burst", "copies - 1"]),
@@ -172,6 +172,11 @@ fn mistakes_in_a_strategy_are_named() {
         (&two, "kind = \"hedge\"\nmax_copies = 2".to_owned(), &["strategy.max_copies", "at most 1"]),
         (&two, "kind = \"hedge\"\nshare = 99".to_owned(), &["strategy.share"]),
         (&two, "kind = \"hedge\"\ndelay = { percentile = 2 }".to_owned(), &["strategy.delay.percentile"]),
+        (
+            &two,
+            "kind = \"hedge\"\ndelay = { max_over_median = 0.5 }".to_owned(),
+            &["strategy.delay.max_over_median", "from 1"],
+        ),
         (&two, backup("nothing"), &["strategy.model", "nothing"]),
         (&two, backup("linear"), &["strategy.model", "the deployed model itself"]),
         (&two, backup("linear-parity"), &["strategy.model", "is a parity model"]),

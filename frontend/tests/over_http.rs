@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use http::{Method, StatusCode};
+use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::Frontend;
 use parapet_models::config::Settings;
 use parapet_models::{Config, Instance};
 use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
-use support::{INPUTS, OUTPUTS, close, coded_toml, config, get, infer, linear, repository, request};
+use support::{
+    INPUTS, OUTPUTS, add_parity_row, close, coded_toml, config, get, infer, linear, repository, request,
+    strategy_toml,
+};
 use tokio::sync::oneshot;
 
 const INFER: &str = "/v2/models/linear/infer";
@@ -27,8 +31,13 @@ struct Cluster {
 }
 
 async fn instance(repository: &std::path::Path, model: &str) -> Instance {
+    instance_with(repository, model, &[]).await
+}
+
+async fn instance_with(repository: &std::path::Path, model: &str, more: &[&str]) -> Instance {
     let repository = repository.to_str().unwrap();
     let flags = ["parapet-instance", "--repository", repository, "--listen", "127.0.0.1:0", "--model", model];
+    let flags = flags.iter().chain(more);
     Instance::start(Config::from_flags(Settings::try_parse_from(flags).unwrap()).unwrap()).await.unwrap()
 }
 
@@ -40,7 +49,19 @@ impl Cluster {
             instances.push(instance(repository.path(), model).await);
         }
         let addresses: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
-        let text = coded_toml(repository.path(), &addresses[..2], &addresses[2..], "max_rows = 8");
+        Self::of(instances, repository, |root| {
+            coded_toml(root, &addresses[..2], &addresses[2..], "max_rows = 8")
+        })
+        .await
+    }
+
+    /// A frontend with the configuration `text`, which names these instances.
+    async fn of(
+        instances: Vec<Instance>,
+        repository: tempfile::TempDir,
+        text: impl FnOnce(&std::path::Path) -> String,
+    ) -> Self {
+        let text = text(repository.path());
         let frontend = Frontend::bind(config(&text).unwrap()).await.unwrap();
         let address = frontend.address().unwrap();
         let (shutdown, asked) = oneshot::channel();
@@ -66,6 +87,20 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("not ready within 2 s");
+    }
+
+    async fn wait_until_all_are_up(&self, instances: usize) {
+        for _ in 0..100 {
+            let metrics = get(self.address, "/metrics").await;
+            let text = String::from_utf8_lossy(&metrics.body).into_owned();
+            let up =
+                text.lines().filter(|line| line.starts_with("parapet_instance_up{") && line.ends_with(" 1"));
+            if up.count() == instances {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not all up within 2 s");
     }
 
     async fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> support::Answer {
@@ -242,4 +277,50 @@ async fn drains_gracefully() {
     cluster.shutdown.take().unwrap().send(()).unwrap();
     cluster.stopped.await.unwrap();
     assert!(tokio::net::TcpStream::connect(cluster.address).await.is_err(), "nothing listens any more");
+}
+
+/// A group of three whose members 0 and 1 sit on instances that take a minute: two parity models that are the linear model
+/// itself, since it is linear, give both predictions exactly.
+#[tokio::test]
+async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_pools() {
+    let repository = repository();
+    for row in 0..2 {
+        let spec = CodeSpec::new(EncoderKind::Sum, 3, 2);
+        add_parity_row(repository.path(), &format!("row-{row}"), row, spec);
+    }
+    let profile = repository.path().join("slow.toml");
+    let slow = "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }";
+    std::fs::write(&profile, slow).unwrap();
+    let mut instances = Vec::new();
+    for _ in 0..2 {
+        let flags = ["--fault-profile", profile.to_str().unwrap(), "--drain-grace-ms", "1"];
+        instances.push(instance_with(repository.path(), "linear", &flags).await);
+    }
+    for model in ["linear", "row-0", "row-1"] {
+        instances.push(instance(repository.path(), model).await);
+    }
+    let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+    let strategy = format!(
+        "kind = \"coded\"\nencoder = \"sum\"\nk = 3\nr = 2\nhold_back = {{ fixed_ms = 50 }}\n\
+         [[models.strategy.parity]]\nmodel = \"row-0\"\ninstances = [\"{}\"]\n\
+         [[models.strategy.parity]]\nmodel = \"row-1\"\ninstances = [\"{}\"]\n",
+        at[3], at[4]
+    );
+    let cluster = Cluster::of(instances, repository, |root| strategy_toml(root, &at[..3], &strategy)).await;
+    cluster.wait_until_all_are_up(5).await;
+
+    let samples = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0], [3.0, 0.0, -2.0, 1.0]];
+    let asked = samples.map(|sample| {
+        let address = cluster.address;
+        tokio::spawn(async move { infer(address, &sample, "").await })
+    });
+    let mut kinds = Vec::new();
+    for (asked, sample) in asked.into_iter().zip(samples) {
+        let answer = asked.await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+        assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
+        kinds.push(answer.header("parapet-provenance").unwrap().to_owned());
+    }
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["exact", "reconstructed", "reconstructed"]);
 }

@@ -23,7 +23,7 @@ const WORKSHOP: &str = ".partial";
 /// # Errors
 /// If the code is invalid.
 pub fn code_metadata(deployed: &str, row: usize, code: &CodeSpec) -> Result<CodeMetadata, TrainError> {
-    Ok(CodeMetadata { deployed: deployed.to_owned(), row, spec: Code::try_from(code)?.to_spec() })
+    Ok(CodeMetadata::new(deployed, row, Code::try_from(code)?.to_spec()))
 }
 
 /// Writes `network` as the entry `name` of `repository`, in place of one that is there.

@@ -171,6 +171,12 @@ pub enum SetupError {
         /// How they differ.
         problem: &'static str,
     },
+    /// A code that has no parity models.
+    #[error("--encoder {encoder}: needs no parity models, so there is nothing to train; instances of the deployed model answer its parity queries")]
+    Untrained {
+        /// The encoder.
+        encoder: String,
+    },
     /// The user has ended the run.
     #[error("interrupted; {hint}")]
     Interrupted {

@@ -16,7 +16,12 @@ use parapet_frontend_core::{
 const IN_FLIGHT: usize = 64;
 
 fn hold_back() -> HoldBackPolicy {
-    HoldBackPolicy::Learned { percentile: 0.97, min: Duration::from_millis(1), max: Duration::from_secs(1) }
+    HoldBackPolicy::Learned {
+        percentile: 0.97,
+        min: Duration::from_millis(1),
+        max: Duration::from_secs(1),
+        max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
+    }
 }
 
 fn coded(k: usize) -> CodedConfig {

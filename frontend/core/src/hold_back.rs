@@ -24,6 +24,10 @@ pub enum HoldBackPolicy {
         min: Duration,
         /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions have been seen.
         max: Duration,
+        /// Never more than this many medians of the same latency. Once stragglers are more frequent than `percentile`
+        /// leaves room for, the quantile is their own latency, and whoever waits for it waits for them; the median is
+        /// a healthy instance's until half of all are slow. Infinite for no such bound.
+        max_over_median: f64,
     },
 }
 
@@ -36,6 +40,11 @@ pub struct HoldBack {
     previous: Histogram<u32>,
     seen: u64,
     delay: Duration,
+}
+
+impl HoldBackPolicy {
+    /// `max_over_median`, unless somebody says otherwise.
+    pub const MAX_OVER_MEDIAN: f64 = 1.5;
 }
 
 impl HoldBack {
@@ -75,15 +84,16 @@ impl HoldBack {
 
     /// An exact prediction came `latency` after its query's arrival.
     pub fn observe(&mut self, latency: Duration) {
-        let HoldBackPolicy::Learned { percentile, min, max } = self.policy else {
+        let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = self.policy else {
             return;
         };
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).clamp(1, Self::CEILING_US);
         self.current.saturating_record(micros);
         self.seen += 1;
         if self.seen >= Self::WARM_UP && self.seen.is_multiple_of(Self::REFRESH) {
-            let merged = self.quantile(percentile);
-            self.delay = Duration::from_micros(merged).clamp(min, max.max(min));
+            let (quantile, median) = self.quantile_and_median(percentile);
+            let late = (quantile as f64).min(median as f64 * max_over_median);
+            self.delay = Duration::from_micros(late as u64).clamp(min, max.max(min));
         }
         if self.seen.is_multiple_of(Self::HALF_WINDOW) {
             std::mem::swap(&mut self.current, &mut self.previous);
@@ -91,16 +101,19 @@ impl HoldBack {
         }
     }
 
-    /// The quantile over both half windows.
-    fn quantile(&self, quantile: f64) -> u64 {
+    /// A quantile and the median over both half windows, in microseconds.
+    fn quantile_and_median(&self, quantile: f64) -> (u64, u64) {
+        let both = |histogram: &Histogram<u32>| {
+            (histogram.value_at_quantile(quantile), histogram.value_at_quantile(0.5))
+        };
         if self.previous.is_empty() {
-            return self.current.value_at_quantile(quantile);
+            return both(&self.current);
         }
         let mut merged = self.previous.clone();
         if merged.add(&self.current).is_err() {
-            return self.current.value_at_quantile(quantile);
+            return both(&self.current);
         }
-        merged.value_at_quantile(quantile)
+        both(&merged)
     }
 }
 
@@ -122,7 +135,18 @@ mod tests {
             percentile,
             min: Duration::from_micros(500),
             max: Duration::from_millis(200),
+            max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
         })
+    }
+
+    #[test]
+    fn stragglers_more_frequent_than_the_percentile_allows_do_not_raise_it_to_their_own_latency() {
+        let mut hold_back = learned(0.97);
+        for query in 0..10_000 {
+            hold_back.observe(Duration::from_millis(if query % 5 == 0 { 60 } else { 20 }));
+        }
+        let late = hold_back.delay().as_micros();
+        assert!((29_500..=30_500).contains(&late), "a fifth are stragglers: {late}");
     }
 
     #[test]

@@ -141,8 +141,8 @@ impl Pool {
     }
 
     /// Takes a redundant copy, which must not go to an instance in `taken`. If no other is free it waits; if no other is
-    /// up it is refused.
-    pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid) -> Submitted {
+    /// up it is refused, unless those in `taken` will do once they are free of what they serve (`needs_another` not set).
+    pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid, needs_another: bool) -> Submitted {
         let here = |index| InstanceId { pool: self.id, index };
         let mut free = self.available.iter().map(|&(_, _, index)| here(index)).take(taken.len() + 1);
         if let Some(instance) = free.find(|instance| !taken.contains(instance)) {
@@ -151,7 +151,8 @@ impl Pool {
         }
         let others_up =
             self.instances.iter().zip(0u32..).any(|(state, index)| state.up && !taken.contains(&here(index)));
-        if !others_up || self.copies.len() >= self.capacity {
+        let hopeless = if needs_another { !others_up } else { !self.is_any_up() };
+        if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
         }
         let ticket = self.ticket();
@@ -361,10 +362,10 @@ mod tests {
         let taken = Avoid::from_slice(&[at(0)]);
         let elsewhere = |job, instance| job != JobId(4) || instance != at(0);
         assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit_copy(JobId(2), &taken), Submitted::Start(at(1)));
-        assert_eq!(pool.submit_copy(JobId(3), &taken), Submitted::Start(at(1)));
+        assert_eq!(pool.submit_copy(JobId(2), &taken, true), Submitted::Start(at(1)));
+        assert_eq!(pool.submit_copy(JobId(3), &taken, true), Submitted::Start(at(1)));
         assert_eq!(
-            pool.submit_copy(JobId(4), &taken),
+            pool.submit_copy(JobId(4), &taken, true),
             Submitted::Queued,
             "although instance 0 has a free slot"
         );
@@ -375,7 +376,12 @@ mod tests {
         pool.release(at(1));
         assert_eq!(pool.start_next(elsewhere), Some((JobId(4), at(1))));
         pool.set_up(at(1), false);
-        assert_eq!(pool.submit_copy(JobId(7), &taken), Submitted::Full, "no other instance is up");
+        assert_eq!(pool.submit_copy(JobId(7), &taken, true), Submitted::Full, "no other instance is up");
+        assert_eq!(
+            pool.submit_copy(JobId(8), &taken, false),
+            Submitted::Queued,
+            "the taken one will be free"
+        );
     }
 
     proptest! {

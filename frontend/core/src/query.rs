@@ -87,4 +87,32 @@ pub(crate) struct Job<I> {
     /// When it was sent; when it was submitted, while it is queued.
     pub(crate) sent: Time,
     pub(crate) timer: Option<Time>,
+    /// For a parity query at the deployed model.
+    pub(crate) apart_from: Option<Box<Apart>>,
+}
+
+/// What a parity query at the deployed model shares no instance with.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    /// The members of its group, whatever requests they have.
+    pub(crate) queries: SmallVec<[QueryId; 4]>,
+    /// The group's other parity queries.
+    pub(crate) requests: SmallVec<[JobId; 4]>,
+}
+
+impl<I> Job<I> {
+    /// Whether it waits in the line of those that must not go to some instances, and hold no query up.
+    pub(crate) fn is_apart(&self) -> bool {
+        is_apart(self.purpose, self.pool)
+    }
+}
+
+/// Whether a request of this kind must go to an instance apart from others: a redundant copy, or a parity query that the
+/// deployed model itself is to answer.
+pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
+    match purpose {
+        Purpose::Copy(_) => true,
+        Purpose::Parity(..) => pool == PoolId::DEPLOYED,
+        Purpose::Query(_) | Purpose::Backup(_) => false,
+    }
 }

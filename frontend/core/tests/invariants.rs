@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use harness::{
     Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config, replicate_config,
+    unmodified_config,
 };
-use parapet_frontend_core::{ClassId, FailureKind, HoldBackPolicy, InstanceId, PoolId, StrategyConfig};
+use parapet_frontend_core::{
+    ClassId, CodedHedgedConfig, FailureKind, HoldBackPolicy, InstanceId, PoolId, StrategyConfig,
+};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -97,6 +100,23 @@ proptest! {
     }
 
     #[test]
+    fn coded_k3_r1_without_parity_models(ops in ops()) {
+        run(Harness::coded(4, 1, unmodified_config(3, 1)), ops);
+    }
+
+    #[test]
+    fn coded_k4_r2_without_parity_models(ops in ops()) {
+        run(Harness::coded(6, 2, unmodified_config(4, 2)), ops);
+    }
+
+    #[test]
+    fn coded_hedged_k2_r1_without_parity_models(ops in ops()) {
+        let coded = unmodified_config(2, 1);
+        let hedged = CodedHedgedConfig { coded, ..coded_hedged_config(2, 1) };
+        run(Harness::of(3, 1, StrategyConfig::CodedHedged(hedged)), ops);
+    }
+
+    #[test]
     fn without_hold_back_as_in_parm(ops in ops()) {
         // The harness demands HOLD_BACK of every reconstruction, so a longer one must hold, too.
         let mut config = coded_config(2, 1);
@@ -104,6 +124,7 @@ proptest! {
             percentile: 0.9,
             min: harness::HOLD_BACK,
             max: Duration::from_millis(60),
+            max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
         };
         run(Harness::coded(4, 2, config), ops);
     }

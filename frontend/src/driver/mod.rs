@@ -133,6 +133,11 @@ impl<T: Transport> Driver<T> {
         self.coder(class).map_or(OutputDomain::Deployed, Coder::output_domain)
     }
 
+    /// Whether the confidence of this class's reconstructions is a measured agreement.
+    pub fn is_calibrated(&self, class: ClassId) -> bool {
+        self.coder(class).is_some_and(Coder::is_calibrated)
+    }
+
     fn coder(&self, class: ClassId) -> Option<&Coder> {
         self.coders.get(usize::from(class.0)).and_then(Option::as_ref)
     }

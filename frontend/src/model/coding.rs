@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::{DecodeError, LinearDecoder, agrees, confidence};
-use parapet_encoder::{Code, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder};
+use parapet_decoder::{Calibration, DecodeError, Decoder, agrees, build_decoder, confidence};
+use parapet_encoder::{CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
@@ -36,9 +36,11 @@ pub enum CodingError {
 #[derive(Debug)]
 pub struct Coder {
     encoder: Box<dyn Encoder>,
-    decoder: LinearDecoder,
-    /// Name of each parity model's input.
+    decoder: Box<dyn Decoder>,
+    /// Name of each parity model's input; none where the deployed model itself is asked.
     parity_inputs: Vec<String>,
+    /// For each parity row; empty unless all rows have one.
+    calibrations: Vec<Calibration>,
     output: TensorSpec,
     label: String,
 }
@@ -53,19 +55,23 @@ impl Coder {
             return Ok(None);
         };
         // Pool 0 is the deployed model's, and not among these.
-        let first = usize::from(coded.first_parity.0).saturating_sub(1);
-        let parity = model.redundant.iter().skip(first).take(coded.r);
+        let first = usize::from(coded.first_parity.0).checked_sub(1);
+        let parity = first.and_then(|first| model.redundant.get(first..first + coded.r)).unwrap_or_default();
         let parity_inputs = parity
+            .iter()
             .map(|pool| {
                 pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone())
             })
             .collect();
-        let code = Code::try_from(spec)?;
+        let calibrations = parity.iter().map(|pool| pool.entry.code.as_ref()?.calibration.clone());
+        let calibrations = calibrations.collect::<Option<Vec<Calibration>>>().unwrap_or_default();
+        let encoder = build_encoder(spec, &input.shape)?;
         Ok(Some(Self {
-            encoder: build_encoder(spec, &input.shape)?,
-            label: code.label(),
-            decoder: LinearDecoder::new(code, output.sample_len())?,
+            label: encoder.code().label(),
+            encoder,
+            decoder: build_decoder(spec, output.sample_len())?,
             parity_inputs,
+            calibrations,
             output: output.clone(),
         }))
     }
@@ -78,6 +84,11 @@ impl Coder {
     /// What the numbers of a reconstruction are.
     pub fn output_domain(&self) -> OutputDomain {
         self.decoder.output_domain()
+    }
+
+    /// Whether the confidence of reconstructions is a measured agreement.
+    pub fn is_calibrated(&self) -> bool {
+        !self.calibrations.is_empty()
     }
 
     /// The parity query of `row` for these k inputs of equal shape.
@@ -118,10 +129,22 @@ impl Coder {
         }
         let sample_len = self.output.sample_len().max(1);
         let rows = len / sample_len;
-        let confidence = out.chunks(sample_len).map(confidence).fold(1.0, f32::min);
+        let answered = |row: usize| parity.get(row).is_some_and(Option::is_some);
+        let confidence =
+            out.chunks(sample_len).map(|sample| self.confidence(sample, answered)).fold(1.0, f32::min);
         let shape: Vec<usize> = std::iter::once(rows).chain(self.output.shape.iter().copied()).collect();
         let tensor = Tensor::from_f32(self.output.name.clone(), shape, &out)?;
         Ok(Output { tensors: vec![tensor], confidence })
+    }
+
+    /// How far one sample of a reconstruction can be trusted: as measured for the rows that answered, the least of them; if
+    /// nothing was measured, its top class's probability.
+    fn confidence(&self, sample: &[f32], answered: impl Fn(usize) -> bool) -> f32 {
+        if !self.is_calibrated() {
+            return confidence(sample);
+        }
+        let rows = self.calibrations.iter().enumerate().filter(|(row, _)| answered(*row));
+        rows.map(|(_, calibration)| calibration.confidence(sample)).fold(1.0, f32::min)
     }
 }
 

@@ -28,8 +28,10 @@ use crate::upstream::{HttpTransport, Transport};
 pub struct Provenance {
     /// One of [`Provenance::KINDS`].
     pub kind: &'static str,
-    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::confidence`].
+    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`].
     pub confidence: f32,
+    /// Whether that is how often such reconstructions agreed when it was measured ([`parapet_decoder::Calibration`]).
+    pub calibrated: bool,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
     /// What the output's numbers are: the deployed model's own, but for reconstructions by some codes.
@@ -127,16 +129,18 @@ impl<T: Transport> ServedModel<T> {
     ) -> Result<(Arc<Output>, Provenance), ServeError> {
         let own = |kind, output: Arc<Output>| {
             let confidence = output.confidence;
-            Ok((output, Provenance { kind, confidence, code: None, domain: OutputDomain::Deployed }))
+            let domain = OutputDomain::Deployed;
+            Ok((output, Provenance { kind, confidence, calibrated: false, code: None, domain }))
         };
         match answer {
             Answer::Exact(output) => own("exact", output),
             Answer::Hedged(output) => own("hedged", output),
             Answer::Backup(output) => own("backup", output),
             Answer::Reconstructed(output) => {
-                let (confidence, domain) = (output.confidence, self.driver.output_domain(class));
+                let (confidence, calibrated) = (output.confidence, self.driver.is_calibrated(class));
+                let domain = self.driver.output_domain(class);
                 let code = self.driver.code_label(class).map(str::to_owned);
-                Ok((output, Provenance { kind: "reconstructed", confidence, code, domain }))
+                Ok((output, Provenance { kind: "reconstructed", confidence, calibrated, code, domain }))
             }
             Answer::Failed(failure) => Err(failure.into()),
         }
@@ -152,6 +156,9 @@ impl Provenance {
         let mut parameters = Parameters::new();
         parameters.insert("provenance".to_owned(), self.kind.into());
         parameters.insert("confidence".to_owned(), f64::from(self.confidence).into());
+        if self.calibrated {
+            parameters.insert("confidence_calibrated".to_owned(), true.into());
+        }
         if let Some(code) = &self.code {
             parameters.insert("code".to_owned(), code.as_str().into());
         }

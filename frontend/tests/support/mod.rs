@@ -43,7 +43,7 @@ pub fn add_parity_model(root: &Path, name: &str, k: usize) {
 
 /// The parity model of one row of any code.
 pub fn add_parity_row(root: &Path, name: &str, row: usize, spec: CodeSpec) {
-    add_model(root, name, Some(CodeMetadata { deployed: "linear".to_owned(), row, spec }));
+    add_model(root, name, Some(CodeMetadata::new("linear", row, spec)));
 }
 
 pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {

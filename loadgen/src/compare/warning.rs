@@ -59,7 +59,7 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
         );
         warnings.push(Warning { kind: WarningKind::FewRounds, strategy: None, text });
     }
-    let counts: Vec<usize> = report.strategies.iter().map(|strategy| strategy.instances).collect();
+    let counts: Vec<usize> = report.strategies.iter().filter_map(|strategy| strategy.instances).collect();
     if counts.iter().any(|count| *count != counts[0]) {
         let text =
             format!("the strategies ran on {counts:?} instances, so part of any difference is hardware");

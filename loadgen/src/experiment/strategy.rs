@@ -108,6 +108,7 @@ impl Default for StrategySettings {
                 percentile: 0.97,
                 min: Duration::from_millis(1),
                 max: Duration::from_millis(200),
+                max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
             },
             flush_after: Duration::from_millis(10),
             eager: false,
@@ -145,8 +146,9 @@ impl fmt::Display for StrategySpec {
 }
 
 impl StrategySpec {
-    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`); what is not
-    /// there is as in `defaults`.
+    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`), and further
+    /// `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`, `redundant_share`, `hedge_share`, `burst`, `shed_above`;
+    /// what is not there is as in `defaults`.
     ///
     /// # Errors
     /// When there is no such strategy or parameter, or a number cannot be.
@@ -167,6 +169,25 @@ impl StrategySpec {
                 "flush_ms" => settings.flush_after = millis(value).ok_or_else(wrong)?,
                 "hold_back_ms" => {
                     settings.hold_back = HoldBackPolicy::Fixed(millis(value).ok_or_else(wrong)?);
+                }
+                "redundant_share" => settings.redundant_share = value.parse().map_err(|_| wrong())?,
+                "hedge_share" => settings.hedge_share = value.parse().map_err(|_| wrong())?,
+                "burst" => settings.redundant_burst = value.parse().map_err(|_| wrong())?,
+                "shed_above" => settings.shed_above = Some(value.parse().map_err(|_| wrong())?),
+                "hold_back_min_ms" | "hold_back_max_ms" => {
+                    let time = millis(value).ok_or_else(wrong)?;
+                    match &mut settings.hold_back {
+                        HoldBackPolicy::Learned { min, .. } if name == "hold_back_min_ms" => *min = time,
+                        HoldBackPolicy::Learned { max, .. } => *max = time,
+                        HoldBackPolicy::Fixed(_) => return Err(wrong()),
+                    }
+                }
+                "max_over_median" => {
+                    let given: f64 = value.parse().map_err(|_| wrong())?;
+                    match &mut settings.hold_back {
+                        HoldBackPolicy::Learned { max_over_median, .. } => *max_over_median = given,
+                        HoldBackPolicy::Fixed(_) => return Err(wrong()),
+                    }
                 }
                 "hold_back" => {
                     let given: f64 = value.parse().map_err(|_| wrong())?;
@@ -236,10 +257,12 @@ impl StrategySettings {
         number((2..=64).contains(&self.k), "k", self.k.to_string(), "give 2 to 64 queries in a group")?;
         number((1..=16).contains(&self.r), "r", self.r.to_string(), "give 1 to 16 parity rows")?;
         number((2..=8).contains(&self.copies), "copies", self.copies.to_string(), "give 2 to 8")?;
-        if let HoldBackPolicy::Learned { percentile, .. } = self.hold_back {
+        if let HoldBackPolicy::Learned { percentile, max_over_median, .. } = self.hold_back {
             let good = (0.5..1.0).contains(&percentile);
             let fix = "give a quantile from 0.5 to below 1, as 0.97";
             number(good, "hold-back percentile", percentile.to_string(), fix)?;
+            let good = max_over_median >= 1.0;
+            number(good, "max_over_median", max_over_median.to_string(), "give a number from 1, as 1.5")?;
         }
         for (what, share) in [("redundant share", self.redundant_share), ("hedge share", self.hedge_share)] {
             number((0.0..=16.0).contains(&share), what, share.to_string(), "give a number from 0 to 16")?;

@@ -21,6 +21,7 @@ mod repository;
 pub use entry::ModelEntry;
 pub use error::RepositoryError;
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
+pub use parapet_decoder::{Calibration, Score};
 pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 pub use parapet_open_inference::Datatype;
 pub use repository::ModelRepository;

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
+use parapet_decoder::Calibration;
 use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,15 @@ pub struct CodeMetadata {
     pub row: usize,
     /// The code.
     pub spec: CodeSpec,
+    /// What a reconstruction's score is worth, as measured when the model was made.
+    pub calibration: Option<Calibration>,
+}
+
+impl CodeMetadata {
+    /// A parity model of `deployed` for `row` of `spec`, not calibrated.
+    pub fn new(deployed: impl Into<String>, row: usize, spec: CodeSpec) -> Self {
+        Self { deployed: deployed.into(), row, spec, calibration: None }
+    }
 }
 
 /// The `[code]` table: flat in the file. (`#[serde(flatten)]` would lose `deny_unknown_fields`.)
@@ -105,6 +115,8 @@ struct CodeToml {
     generator: Option<Vec<Vec<f32>>>,
     #[serde(default, skip_serializing_if = "OutputTransform::is_raw")]
     transform: OutputTransform,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calibration: Option<Calibration>,
 }
 
 fn one() -> usize {
@@ -112,15 +124,16 @@ fn one() -> usize {
 }
 
 impl From<CodeToml> for CodeMetadata {
-    fn from(CodeToml { deployed, row, encoder, k, r, generator, transform }: CodeToml) -> Self {
-        Self { deployed, row, spec: CodeSpec { encoder, k, r, generator, transform } }
+    fn from(code: CodeToml) -> Self {
+        let CodeToml { deployed, row, encoder, k, r, generator, transform, calibration } = code;
+        Self { deployed, row, spec: CodeSpec { encoder, k, r, generator, transform }, calibration }
     }
 }
 
 impl From<CodeMetadata> for CodeToml {
-    fn from(CodeMetadata { deployed, row, spec }: CodeMetadata) -> Self {
+    fn from(CodeMetadata { deployed, row, spec, calibration }: CodeMetadata) -> Self {
         let CodeSpec { encoder, k, r, generator, transform } = spec;
-        Self { deployed, row, encoder, k, r, generator, transform }
+        Self { deployed, row, encoder, k, r, generator, transform, calibration }
     }
 }
 
@@ -131,11 +144,8 @@ impl ModelToml {
     /// Reads and validates the `model.toml` at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, RepositoryError> {
         let text = fs::read_to_string(path).map_err(RepositoryError::io("read", path))?;
-        let model: Self = toml::from_str(&text).map_err(|source| {
-            let start = source.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
-            RepositoryError::Toml { path: path.to_owned(), line, source: Box::new(source) }
-        })?;
+        let model: Self = parapet_toml_file::parse(&text)
+            .map_err(|source| RepositoryError::Toml { path: path.to_owned(), source })?;
         model.validate(path)?;
         Ok(model)
     }
@@ -185,9 +195,16 @@ impl ModelToml {
         check_name(&code.deployed)?;
         let invalid = |source| RepositoryError::Code { path: path.to_owned(), source };
         Code::try_from(&code.spec).map_err(invalid)?;
+        if code.spec.encoder == EncoderKind::Berrut {
+            let problem = "\"berrut\" has no parity models".to_owned();
+            return wrong("code.encoder", problem, "use \"sum\" or \"concat\", or leave [code] out");
+        }
         // A coded model has one output; a parity model's has the deployed model's shape.
         if let [output] = self.outputs.as_slice() {
             code.spec.transform.validate(output.sample_len()).map_err(invalid)?;
+        }
+        if let Some(Err(source)) = code.calibration.as_ref().map(Calibration::validate) {
+            return Err(RepositoryError::Calibration { path: path.to_owned(), source });
         }
         if code.row >= code.spec.r {
             let problem = format!("{} is beyond the last of r = {} rows", code.row, code.spec.r);

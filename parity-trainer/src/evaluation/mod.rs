@@ -10,7 +10,7 @@ mod figures;
 mod markdown;
 mod tally;
 
-use parapet_decoder::{LinearDecoder, top_class};
+use parapet_decoder::{build_decoder, top_class};
 use parapet_encoder::{CodeSpec, build_encoder};
 use rand::seq::SliceRandom;
 use serde::Serialize;
@@ -101,7 +101,7 @@ pub fn evaluate(
     let CodedModels { deployed, parity, code } = models;
     let encoder = build_encoder(code, &samples.shape)?;
     let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
-    let decoder = LinearDecoder::new(encoder.code().clone(), outputs)?;
+    let decoder = build_decoder(code, outputs)?;
     let count = samples.values.len() / sample_len.max(1);
     let groups = count / k;
     if groups == 0 {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::Core;
 use crate::pool::Avoid;
-use crate::query::{Job, Purpose, Query};
+use crate::query::{Apart, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{Action, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Submitted, Time};
@@ -43,7 +43,8 @@ impl<I, O> Core<I, O> {
             return false;
         }
         let input = Arc::clone(&query.input);
-        let Some(job) = self.submit(Purpose::Copy(id), PoolId::DEPLOYED, input, Avoid::new()) else {
+        let taken = self.instances_of(id).collect();
+        let Some(job) = self.submit(Purpose::Copy(id), PoolId::DEPLOYED, input, taken) else {
             return false;
         };
         if let Some(query) = self.queries.get_mut(&id) {
@@ -78,31 +79,37 @@ impl<I, O> Core<I, O> {
     }
 
     /// Sends a parity query to `pool`; it must end by `expires`. `None` when the pool's queue is full.
+    ///
+    /// In the deployed model's pool it goes to no instance that serves one of `apart_from`: one that keeps a member of the
+    /// group waiting would keep the parity query waiting, too. It waits for another one, in a line that holds no query up.
     pub(crate) fn dispatch_parity(
         &mut self,
-        group: GroupId,
-        row: Row,
+        (group, row): (GroupId, Row),
         pool: PoolId,
         input: Arc<I>,
         expires: Time,
+        apart_from: Apart,
     ) -> Option<JobId> {
-        let id = self.submit(Purpose::Parity(group, row), pool, input, Avoid::new())?;
+        let members = apart_from.queries.iter().flat_map(|query| self.instances_of(*query));
+        let rows = apart_from.requests.iter().filter_map(|job| self.jobs.get(job)?.instance);
+        let taken = members.chain(rows).collect();
+        let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
         if let Some(job) = self.jobs.get_mut(&id) {
+            job.apart_from = (pool == PoolId::DEPLOYED).then(|| Box::new(apart_from));
             job.timer = Some(expires);
             self.timers.set(expires, Timer::Job(id));
         }
         Some(id)
     }
 
+    /// `avoid` is a wish for a query, and must be heeded for a request that is to be apart from others.
     fn submit(&mut self, purpose: Purpose, pool: PoolId, input: Arc<I>, avoid: Avoid) -> Option<JobId> {
         let id = JobId(self.fresh_id());
-        let taken: Avoid = match purpose {
-            Purpose::Copy(query) => self.instances_of(query).collect(),
-            _ => Avoid::new(),
-        };
         let state = self.pools.get_mut(usize::from(pool.0))?;
         let submitted = match purpose {
-            Purpose::Copy(_) => state.submit_copy(id, &taken),
+            // A copy is of no use where its query is; what a parity query must keep away from will end.
+            Purpose::Copy(_) => state.submit_copy(id, &avoid, true),
+            _ if is_apart(purpose, pool) => state.submit_copy(id, &avoid, false),
             _ => state.submit(id, avoid),
         };
         let instance = match submitted {
@@ -110,7 +117,7 @@ impl<I, O> Core<I, O> {
             Submitted::Queued => None,
             Submitted::Full => return None,
         };
-        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None };
+        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None, apart_from: None };
         self.jobs.insert(id, job);
         if let Some(instance) = instance {
             self.start(id, instance);
@@ -200,9 +207,10 @@ impl<I, O> Core<I, O> {
         match job.instance {
             None => {
                 if let Some(pool) = self.pools.get_mut(usize::from(job.pool.0)) {
-                    match job.purpose {
-                        Purpose::Copy(_) => pool.withdraw_copy(id),
-                        _ => pool.withdraw(id),
+                    if job.is_apart() {
+                        pool.withdraw_copy(id);
+                    } else {
+                        pool.withdraw(id);
                     }
                 }
             }
@@ -291,16 +299,23 @@ impl<I, O> Core<I, O> {
     }
 }
 
-/// Whether a queued copy's query has no other request at `instance`. False, too, once the query is forgotten.
+/// Whether a queued copy's query has no other request at `instance`, or a queued parity query's group none there. False, too,
+/// once the query is forgotten.
 fn may_copy_to<I>(
     jobs: &FxHashMap<JobId, Job<I>>,
     queries: &FxHashMap<QueryId, Query<I>>,
     copy: JobId,
     instance: InstanceId,
 ) -> bool {
-    let Some(Purpose::Copy(query)) = jobs.get(&copy).map(|job| job.purpose) else {
-        return false;
-    };
     let is_there = |job: &JobId| jobs.get(job).is_some_and(|job| job.instance == Some(instance));
-    queries.get(&query).is_some_and(|query| !query.jobs.iter().any(is_there))
+    let Some(job) = jobs.get(&copy) else { return false };
+    let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
+    match job.purpose {
+        Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),
+        Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|apart| {
+            let mut members = apart.queries.iter().filter_map(|query| queries.get(query));
+            !members.any(serves) && !apart.requests.iter().any(is_there)
+        }),
+        Purpose::Query(_) | Purpose::Backup(_) => false,
+    }
 }

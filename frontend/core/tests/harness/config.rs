@@ -28,6 +28,11 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
     }
 }
 
+/// Parity queries go to the deployed model itself.
+pub fn unmodified_config(k: usize, r: usize) -> CodedConfig {
+    CodedConfig { first_parity: PoolId::DEPLOYED, ..coded_config(k, r) }
+}
+
 pub fn replicate_config(copies: u32) -> ReplicateConfig {
     ReplicateConfig { copies, share: f64::from(copies - 1), burst: 4.0, shed_above: 4 }
 }

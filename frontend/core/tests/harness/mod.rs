@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_decoder::LinearDecoder;
+use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
     Action, Answer, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure,
@@ -25,6 +25,8 @@ pub struct Input {
     pub number: Option<usize>,
     pub key: GroupKey,
     pub value: f32,
+    /// For a parity query, whose.
+    pub group: Option<GroupId>,
 }
 
 pub type Output = f32;
@@ -195,7 +197,7 @@ impl Harness {
         let number = self.clients.len();
         let key = GroupKey(key);
         let value = (number % 17) as f32 - 8.0 + key.0 as f32 * 100.0;
-        let input = Arc::new(Input { number: Some(number), key, value });
+        let input = Arc::new(Input { number: Some(number), key, value, group: None });
         let deadline = self.now + deadline;
         let free = self.engine.core().pool(PoolId::DEPLOYED).unwrap().has_free_slot();
         let mut actions = Vec::new();
@@ -301,7 +303,8 @@ impl Harness {
             .enumerate()
             .map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value)
             .sum();
-        let parity = works.then(|| Arc::new(Input { number: None, key: inputs[0].key, value }));
+        let parity =
+            works.then(|| Arc::new(Input { number: None, key: inputs[0].key, value, group: Some(group) }));
         let mut actions = Vec::new();
         self.engine.encoded(self.now, group, row, parity, &mut actions);
         self.apply(actions);
@@ -402,7 +405,20 @@ impl Harness {
                     let load = self.sent.iter().filter(|sent| sent.instance == instance).count();
                     assert!(load < slots, "{instance:?} has no free slot");
                     let to_model = instance.pool == PoolId::DEPLOYED;
-                    assert_eq!(input.number.is_some(), to_model || Some(instance.pool) == self.backup);
+                    if let (Some(group), true) = (input.group, to_model) {
+                        let unmodified =
+                            self.coded.as_ref().is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
+                        assert!(unmodified, "a parity query for parity models was sent to the deployed one");
+                        let shares = |sent: &Sent| {
+                            let number = sent.input.number;
+                            let is_member =
+                                number.is_some_and(|number| self.groups[&group].contains(&number));
+                            sent.instance == instance && (is_member || sent.input.group == Some(group))
+                        };
+                        assert!(!self.sent.iter().any(shares), "a parity query where a member is in flight");
+                    } else {
+                        assert_eq!(input.number.is_some(), to_model || Some(instance.pool) == self.backup);
+                    }
                     if let Some(number) = input.number.filter(|_| to_model) {
                         let here = self.places(number).contains(&instance.index);
                         assert!(!here, "a copy of query {number} where it is in flight already");

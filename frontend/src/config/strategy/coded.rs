@@ -1,11 +1,11 @@
 //! Coded redundancy as configured: its code compared with those that the parity models were trained for.
 
-use parapet_encoder::{Code, CodeSpec, build_encoder};
+use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::{CodedConfig, PoolId};
 use parapet_open_inference::Datatype;
 
 use super::settings::{Coded, Parity};
-use super::{Deployed, RedundantPool, resolve_delay, takes_the_place_of};
+use super::{Deployed, RedundantPool, another_instance, resolve_delay, takes_the_place_of};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
@@ -28,25 +28,19 @@ pub(super) fn resolve(
     if input.datatype != Datatype::Fp32 || output.datatype != Datatype::Fp32 {
         return Err(at.field("kind", "coding needs FP32 input and output", "use kind = \"none\""));
     }
-    if coded.parity.len() != coded.r {
-        return Err(at.field(
-            "parity",
-            format!("{} parity pools for r = {}", coded.parity.len(), coded.r),
-            "give one [[models.strategy.parity]] table for each of the r rows",
-        ));
-    }
     let asked = CodeSpec::new(coded.encoder, coded.k, coded.r);
-    let mut parity = Vec::with_capacity(coded.r);
-    let mut spec = asked.clone();
-    for (row, pool) in coded.parity.iter().enumerate() {
-        let at = at.inside(&format!("parity[{row}]"));
-        let (resolved, trained) = resolve_parity(&at, deployed, &asked, row, pool)?;
-        if row > 0 && codes_differ(&spec, &trained) {
-            return Err(at.field("model", "another generator than row 0's", "train all rows with one code"));
+    let (spec, parity) = match coded.encoder {
+        EncoderKind::Sum | EncoderKind::Concat => resolve_parities(at, deployed, asked, &coded.parity)?,
+        EncoderKind::Berrut => {
+            if !coded.parity.is_empty() {
+                let problem = "encoder = \"berrut\" asks the deployed model itself, and has no parity models";
+                return Err(at.field("parity", problem, "leave the [[models.strategy.parity]] tables out"));
+            }
+            another_instance(at, deployed)?;
+            (asked, Vec::new())
         }
-        spec = trained;
-        parity.push(resolved);
-    }
+    };
+    let first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { first_parity };
     build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
         path: at.path.to_owned(),
         field: at.prefix.clone(),
@@ -70,6 +64,35 @@ pub(super) fn resolve(
         max_keys: MAX_KEYS,
     };
     Ok((config, spec, parity))
+}
+
+/// The parity pools, one for each row, and the code that all of their models were trained for.
+fn resolve_parities(
+    at: &At<'_>,
+    deployed: &Deployed<'_>,
+    asked: CodeSpec,
+    pools: &[Parity],
+) -> Result<(CodeSpec, Vec<RedundantPool>), ConfigError> {
+    if pools.len() != asked.r {
+        return Err(at.field(
+            "parity",
+            format!("{} parity pools for r = {}", pools.len(), asked.r),
+            "give one [[models.strategy.parity]] table for each of the r rows",
+        ));
+    }
+    let mut parity = Vec::with_capacity(asked.r);
+    let mut spec = asked.clone();
+    for (row, pool) in pools.iter().enumerate() {
+        let at = at.inside(&format!("parity[{row}]"));
+        let (resolved, trained) = resolve_parity(&at, deployed, &asked, row, pool)?;
+        if row > 0 && codes_differ(&spec, &trained) {
+            let problem = "another generator or transform than row 0's";
+            return Err(at.field("model", problem, "train all rows with one code"));
+        }
+        spec = trained;
+        parity.push(resolved);
+    }
+    Ok((spec, parity))
 }
 
 fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {

@@ -267,13 +267,17 @@ fn resolve_delay(
             .map_err(|_| at.field(&part(name), format!("{value}"), "give milliseconds, at least 0"))
     };
     match delay {
-        Delay { fixed_ms: Some(fixed), percentile: None, min_ms: None, max_ms: None } => {
-            Ok(HoldBackPolicy::Fixed(millis("fixed_ms", *fixed)?))
-        }
+        Delay {
+            fixed_ms: Some(fixed),
+            percentile: None,
+            min_ms: None,
+            max_ms: None,
+            max_over_median: None,
+        } => Ok(HoldBackPolicy::Fixed(millis("fixed_ms", *fixed)?)),
         Delay { fixed_ms: Some(_), .. } => {
             Err(at.field(field, "fixed_ms beside a learned percentile", "give one or the other"))
         }
-        Delay { percentile, min_ms, max_ms, .. } => {
+        Delay { percentile, min_ms, max_ms, max_over_median, .. } => {
             let percentile = percentile.unwrap_or(percentile_if_none);
             if !(0.5..1.0).contains(&percentile) {
                 return Err(at.field(
@@ -287,7 +291,15 @@ fn resolve_delay(
             if max < min {
                 return Err(at.field(&part("max_ms"), "less than min_ms", "raise it"));
             }
-            Ok(HoldBackPolicy::Learned { percentile, min, max })
+            let max_over_median = max_over_median.unwrap_or(HoldBackPolicy::MAX_OVER_MEDIAN);
+            if max_over_median.is_nan() || max_over_median < 1.0 {
+                return Err(at.field(
+                    &part("max_over_median"),
+                    format!("{max_over_median}"),
+                    "give how many medians are late at most, from 1, as 1.5; inf for no bound",
+                ));
+            }
+            Ok(HoldBackPolicy::Learned { percentile, min, max, max_over_median })
         }
     }
 }

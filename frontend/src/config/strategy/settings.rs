@@ -95,6 +95,8 @@ pub(in crate::config) struct Coded {
     /// For `coded_hedged`.
     #[serde(default)]
     pub(super) hedge: Option<Hedging>,
+    /// None for a code without parity models.
+    #[serde(default)]
     pub(super) parity: Vec<Parity>,
 }
 
@@ -120,6 +122,7 @@ pub(super) struct Delay {
     pub(super) percentile: Option<f64>,
     pub(super) min_ms: Option<f64>,
     pub(super) max_ms: Option<f64>,
+    pub(super) max_over_median: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

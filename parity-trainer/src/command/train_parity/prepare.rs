@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parapet_encoder::build_encoder;
+use parapet_encoder::{EncoderKind, build_encoder};
 use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
 use parity_trainer::network::NetworkSpec;
@@ -38,6 +38,9 @@ pub(super) struct Prepared {
 pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, TrainError> {
     let code = settings.code();
     let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
+    if code.encoder == EncoderKind::Berrut {
+        return Err(SetupError::Untrained { encoder: code.encoder.to_string() }.into());
+    }
     if let Some(row) = settings.row.filter(|&row| row >= r) {
         return Err(TrainError::Row { row, last: r - 1, r });
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::query::Apart;
 use crate::{GroupKey, JobId, QueryId, Time};
 
 /// Where a member stands.
@@ -171,6 +172,18 @@ impl<I, O> Group<I, O> {
 
     pub(super) fn is_parity_pending(&self) -> bool {
         self.rows.iter().any(|row| matches!(row, Parity::Encoding | Parity::InFlight { .. }))
+    }
+
+    /// What a parity query at the deployed model shares no instance with.
+    pub(super) fn apart(&self) -> Apart {
+        let in_flight = self.rows.iter().filter_map(|row| match row {
+            Parity::InFlight { job, .. } => Some(*job),
+            _ => None,
+        });
+        Apart {
+            queries: self.members.iter().filter_map(|member| member.query).collect(),
+            requests: in_flight.collect(),
+        }
     }
 
     pub(super) fn predictions(&self) -> Vec<Option<Arc<O>>> {

@@ -30,7 +30,8 @@ pub struct CodedConfig {
     pub k: usize,
     /// Parity rows, each with its own pool.
     pub r: usize,
-    /// The pool of row 0's parity model; those of the other rows follow it.
+    /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's own, for a code that needs
+    /// no parity models: then it is that of all rows.
     pub first_parity: PoolId,
     /// When a query counts as late.
     pub hold_back: HoldBackPolicy,
@@ -50,6 +51,16 @@ pub struct CodedConfig {
     pub audit_every: u64,
     /// Kinds of query with a group or fillers of their own.
     pub max_keys: usize,
+}
+
+impl CodedConfig {
+    /// Where the parity queries of `row` go.
+    pub const fn parity_pool(&self, row: Row) -> PoolId {
+        match self.first_parity {
+            PoolId::DEPLOYED => PoolId::DEPLOYED,
+            first => first.of_row(row),
+        }
+    }
 }
 
 /// The coded strategy.
@@ -151,7 +162,7 @@ impl<I, O> Coded<I, O> {
         let congested = core.is_congested(self.config.shed_above);
         let mut encoded = false;
         for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
-            let pool = self.config.first_parity.of_row(row);
+            let pool = self.config.parity_pool(row);
             let servable = core.pool(pool).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
             if !congested && servable && self.budget.spend() {
                 let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
@@ -426,11 +437,12 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, id: GroupId, row: Row, parity: Option<Arc<I>>) {
         let expires = core.now() + self.config.parity_timeout;
-        let pool = self.config.first_parity.of_row(row);
+        let pool = self.config.parity_pool(row);
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
         let needed = group.is_any_waiting() || group.audit;
+        let apart_from = group.apart();
         let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
             return;
         };
@@ -438,7 +450,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         }
         let sent = parity.filter(|_| needed).and_then(|input| {
-            let job = core.dispatch_parity(id, row, pool, Arc::clone(&input), expires)?;
+            let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from)?;
             Some(Parity::InFlight { job, input, retried: false })
         });
         match sent {
@@ -460,7 +472,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         outcome: Outcome<Arc<O>>,
     ) {
         let expires = core.now() + self.config.parity_timeout;
-        let pool = self.config.first_parity.of_row(row);
+        let pool = self.config.parity_pool(row);
         let Some(group) = self.groups.get_mut(&id) else {
             if outcome.is_ok() {
                 core.count(id.class(), Fate::Wasted);
@@ -468,6 +480,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         };
         let needed = group.is_any_waiting();
+        let apart_from = group.apart();
         let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
             return;
         };
@@ -480,7 +493,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         *state = match outcome {
             Ok(output) => Parity::Output(output),
             Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
-                match core.dispatch_parity(id, row, pool, Arc::clone(&input), expires) {
+                match core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from) {
                     Some(job) => Parity::InFlight { job, input, retried: true },
                     None => Parity::Dead,
                 }

@@ -10,11 +10,10 @@ use parapet_loadgen::run::{Progress, Snapshot};
 use parapet_loadgen::target::Provenance;
 use ratatui::text::{Line, Span};
 
-use super::{alarm, emphasis, milliseconds};
+use super::{LONGEST_NAME, alarm, emphasis, fitted, milliseconds};
 
 /// Columns beside the name.
 const FIGURES: usize = 47;
-const LONGEST_NAME: usize = 32;
 
 /// State of a comparison.
 pub(crate) struct CompareState {
@@ -77,14 +76,8 @@ pub(crate) fn compare_lines(state: &CompareState, width: u16, colours: bool) -> 
     let room = usize::from(width).saturating_sub(FIGURES).min(LONGEST_NAME);
     let cells = |name: &str, figures: [String; 7]| {
         let [blocks, requests, p50, p99, p99_9, reconstructed, failed] = figures;
-        let name = if name.chars().count() > room {
-            name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
-        } else {
-            name.to_owned()
-        };
-        format!(
-            "{name:<room$}{blocks:>6}{requests:>9}{p50:>6}{p99:>6}{p99_9:>7}{reconstructed:>6}{failed:>7}"
-        )
+        let name = fitted(name, room);
+        format!("{name}{blocks:>6}{requests:>9}{p50:>6}{p99:>6}{p99_9:>7}{reconstructed:>6}{failed:>7}")
     };
     let header = ["block", "requests", "p50", "p99", "p99.9", "rec %", "failed"].map(str::to_owned);
     let mut lines = vec![Line::from(cells("latency in ms", header))];

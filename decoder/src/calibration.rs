@@ -1,0 +1,192 @@
+//! What a score is worth: how often reconstructions that scored so agreed with the deployed model.
+//!
+//! A reconstruction is a difference of outputs and tends to be surer of itself than it is right. Whoever trains a parity
+//! model measures, on data that it was not trained with, how often reconstructions of each score name the deployed model's
+//! class, and writes the table beside the code. Histogram binning (Zadrozny and Elkan, ICML 2001), made monotone by pooling
+//! neighbours that violate the order (their *isotonic regression*, KDD 2002).
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::confidence::Score;
+
+/// Most bins of a table.
+pub const MAX_BINS: usize = 256;
+
+/// A table from scores to measured agreement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Which score the table is for.
+    #[serde(default)]
+    pub score: Score,
+    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the bin above it.
+    pub edges: Vec<f32>,
+    /// The part of the reconstructions in each bin that agreed, never falling; one more than there are edges.
+    pub agreement: Vec<f32>,
+}
+
+/// A table that makes no sense.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum CalibrationError {
+    /// Lengths that do not go together, or too many bins.
+    #[error(
+        "code.calibration: {edges} edges and {agreement} agreements; give one agreement more, and at most {MAX_BINS}"
+    )]
+    Lengths {
+        /// Edges given.
+        edges: usize,
+        /// Agreements given.
+        agreement: usize,
+    },
+    /// Edges that do not rise, or lie outside 0 to 1.
+    #[error("code.calibration.edges[{index}] = {value}: edges must rise and lie between 0 and 1")]
+    Edge {
+        /// Its place.
+        index: usize,
+        /// The edge.
+        value: f32,
+    },
+    /// Agreements that fall, or lie outside 0 to 1.
+    #[error(
+        "code.calibration.agreement[{index}] = {value}: agreements must not fall and lie between 0 and 1"
+    )]
+    Agreement {
+        /// Its place.
+        index: usize,
+        /// The agreement.
+        value: f32,
+    },
+}
+
+impl Calibration {
+    /// Checks the table.
+    ///
+    /// # Errors
+    /// [`CalibrationError`] names the first entry that is wrong.
+    pub fn validate(&self) -> Result<(), CalibrationError> {
+        let (edges, agreement) = (self.edges.len(), self.agreement.len());
+        if agreement != edges + 1 || agreement > MAX_BINS {
+            return Err(CalibrationError::Lengths { edges, agreement });
+        }
+        let mut before = 0.0;
+        for (index, &value) in self.edges.iter().enumerate() {
+            if !(value > before && value < 1.0) {
+                return Err(CalibrationError::Edge { index, value });
+            }
+            before = value;
+        }
+        let mut before = 0.0;
+        for (index, &value) in self.agreement.iter().enumerate() {
+            if !(value >= before && value <= 1.0) {
+                return Err(CalibrationError::Agreement { index, value });
+            }
+            before = value;
+        }
+        Ok(())
+    }
+
+    /// The measured agreement of reconstructions with this score.
+    pub fn look_up(&self, score: f32) -> f32 {
+        let bin = self.edges.partition_point(|&edge| edge <= score);
+        self.agreement.get(bin).copied().unwrap_or_default()
+    }
+
+    /// The confidence of one sample's `outputs`.
+    pub fn confidence(&self, outputs: &[f32]) -> f32 {
+        self.look_up(self.score.of(outputs))
+    }
+
+    /// The table for `measured`, each a reconstruction's score and whether it agreed: at most `bins` bins of about as many
+    /// of them each. `None` without measurements or with a score that is no number.
+    pub fn fit(score: Score, measured: &[(f32, bool)], bins: usize) -> Option<Self> {
+        let bins = bins.clamp(1, MAX_BINS);
+        let mut sorted = measured.to_vec();
+        if sorted.is_empty() || sorted.iter().any(|(score, _)| score.is_nan()) {
+            return None;
+        }
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Each: its lowest score, how many agreed, how many there are.
+        let mut pooled: Vec<(f32, usize, usize)> = Vec::new();
+        for bin in sorted.chunks(sorted.len().div_ceil(bins)) {
+            let Some(&(lowest, _)) = bin.first() else { continue };
+            let agreed = bin.iter().filter(|(_, agreed)| *agreed).count();
+            pooled.push((lowest, agreed, bin.len()));
+            while let [.., (lower, agreed_below, below), (lowest, agreed, count)] = *pooled.as_slice() {
+                let falls = agreed * below <= agreed_below * count;
+                if !(falls || lowest <= lower || lowest <= 0.0 || lowest >= 1.0) {
+                    break;
+                }
+                pooled.truncate(pooled.len() - 2);
+                pooled.push((lower, agreed_below + agreed, below + count));
+            }
+        }
+        Some(Self {
+            score,
+            edges: pooled.iter().skip(1).map(|(lowest, ..)| *lowest).collect(),
+            agreement: pooled.iter().map(|(_, agreed, count)| *agreed as f32 / *count as f32).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table(edges: &[f32], agreement: &[f32]) -> Calibration {
+        Calibration { score: Score::TopProbability, edges: edges.to_vec(), agreement: agreement.to_vec() }
+    }
+
+    #[test]
+    fn a_score_is_looked_up_in_its_bin() {
+        let table = table(&[0.5, 0.9], &[0.4, 0.7, 0.95]);
+        assert_eq!(table.validate(), Ok(()));
+        for (score, expected) in [(0.0, 0.4), (0.49, 0.4), (0.5, 0.7), (0.89, 0.7), (0.9, 0.95), (1.0, 0.95)]
+        {
+            assert_eq!(table.look_up(score), expected, "{score}");
+        }
+        assert_eq!(table.confidence(&[0.0, 0.0]), 0.7, "a top probability of one half");
+    }
+
+    #[test]
+    fn tables_that_make_no_sense_are_refused() {
+        let refused = |edges: &[f32], agreement: &[f32]| table(edges, agreement).validate().unwrap_err();
+        assert_eq!(refused(&[0.5], &[0.4]), CalibrationError::Lengths { edges: 1, agreement: 1 });
+        assert!(matches!(refused(&[], &[]), CalibrationError::Lengths { .. }));
+        assert!(matches!(refused(&[0.5, 0.5], &[0.1, 0.2, 0.3]), CalibrationError::Edge { index: 1, .. }));
+        assert!(matches!(refused(&[1.0], &[0.1, 0.2]), CalibrationError::Edge { index: 0, .. }));
+        assert!(matches!(refused(&[0.5], &[0.2, 0.1]), CalibrationError::Agreement { index: 1, .. }));
+        assert!(matches!(refused(&[0.5], &[0.2, 1.1]), CalibrationError::Agreement { index: 1, .. }));
+        assert!(matches!(refused(&[0.5], &[f32::NAN, 1.0]), CalibrationError::Agreement { index: 0, .. }));
+    }
+
+    #[test]
+    fn a_fit_recovers_what_was_measured() {
+        let measured: Vec<(f32, bool)> =
+            (0..1000).map(|i| (i as f32 / 1000.0, i % 10 < if i < 500 { 5 } else { 9 })).collect();
+        let fitted = Calibration::fit(Score::Margin, &measured, 10).unwrap();
+        assert_eq!((fitted.edges.as_slice(), fitted.agreement.as_slice()), (&[0.5][..], &[0.5, 0.9][..]));
+        assert_eq!(Calibration::fit(Score::Margin, &[], 10), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_fit_is_valid_monotone_and_keeps_the_mean(
+            measured in proptest::collection::vec((0.0f32..=1.0, any::<bool>()), 1..300),
+            bins in 1usize..40,
+        ) {
+            let fitted = Calibration::fit(Score::Entropy, &measured, bins).unwrap();
+            prop_assert_eq!(fitted.validate(), Ok(()));
+            prop_assert!(fitted.agreement.len() <= bins);
+            // Ties may straddle an edge; without them the mean is kept exactly.
+            let mut scores: Vec<f32> = measured.iter().map(|(score, _)| *score).collect();
+            scores.sort_by(f32::total_cmp);
+            if scores.windows(2).all(|pair| pair[0] < pair[1]) {
+                let mean: f32 = measured.iter().map(|(score, _)| fitted.look_up(*score)).sum();
+                let agreed = measured.iter().filter(|(_, agreed)| *agreed).count() as f32;
+                prop_assert!((mean - agreed).abs() < 1e-2, "{mean}, {agreed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Why a prediction could not be reconstructed.
+
+use thiserror::Error;
+
+/// Why a slot could not be reconstructed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The slices do not have k and r entries, or the slot is out of range.
+    #[error(
+        "decoder for k = {k}, r = {r} was handed {predictions} predictions, {parity} parity outputs, slot {slot}"
+    )]
+    GroupShape {
+        /// Queries of a group.
+        k: usize,
+        /// Parity rows.
+        r: usize,
+        /// Predictions handed in.
+        predictions: usize,
+        /// Parity outputs handed in.
+        parity: usize,
+        /// Slot asked for.
+        slot: usize,
+    },
+    /// More predictions are missing than parity outputs are there.
+    #[error("{missing} predictions are missing and only {available} parity outputs are there")]
+    Unrecoverable {
+        /// Missing predictions.
+        missing: usize,
+        /// Parity outputs that answered.
+        available: usize,
+    },
+    /// The slot asked for has its exact prediction.
+    #[error("slot {slot} is not missing")]
+    NotMissing {
+        /// The slot.
+        slot: usize,
+    },
+    /// An output has another length than `out`.
+    #[error("an output of the group has {got} elements where {expected} are wanted")]
+    UnequalLength {
+        /// Elements of `out`.
+        expected: usize,
+        /// Elements of the odd one.
+        got: usize,
+    },
+    /// Fewer coded outputs than a group has queries.
+    #[error("{available} coded outputs are there where {wanted} are wanted")]
+    TooFewOutputs {
+        /// Outputs wanted.
+        wanted: usize,
+        /// Outputs that are there.
+        available: usize,
+    },
+    /// The system had no stable solution. Cannot happen for a validated [`Code`](parapet_encoder::Code).
+    #[error("the parity rows that answered do not determine the missing predictions")]
+    Singular,
+}
