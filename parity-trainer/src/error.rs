@@ -24,18 +24,6 @@ pub enum TrainError {
     /// The command's settings cannot be used, or the user has ended it.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A sample that holds no number.
-    #[error("{}: {split} sample {sample} holds {value}; leave such samples out or repair them", path.display())]
-    NotFinite {
-        /// The data.
-        path: PathBuf,
-        /// `training` or `test`.
-        split: &'static str,
-        /// Which sample, from 0.
-        sample: usize,
-        /// What it holds.
-        value: f32,
-    },
     /// The run cannot be recorded or gone on with.
     #[error(transparent)]
     Run(#[from] crate::run::RunError),
@@ -101,7 +89,6 @@ impl TrainError {
         match self {
             Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::Classes { .. } => true,
             Self::TooFewSamples { .. } | Self::Repository(_) => true,
-            Self::NotFinite { .. } => true,
             Self::Setup(error) => error.is_input(),
             Self::Deployed(error) => error.is_input(),
             Self::Run(error) => error.is_input(),
@@ -172,7 +159,9 @@ pub enum SetupError {
         problem: &'static str,
     },
     /// A code that has no parity models.
-    #[error("--encoder {encoder}: needs no parity models, so there is nothing to train; instances of the deployed model answer its parity queries")]
+    #[error(
+        "--encoder {encoder}: needs no parity models, so there is nothing to train; instances of the deployed model answer its parity queries"
+    )]
     Untrained {
         /// The encoder.
         encoder: String,

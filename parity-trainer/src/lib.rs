@@ -21,6 +21,6 @@ pub use error::{SetupError, TrainError};
 pub use evaluation::accuracy;
 pub use training::{
     Best, Buffer, DeployedRun, MakeBackend, ParityRun, ParityTrainer, RngPosition, SamplerPosition, Snapshot,
-    StepReport, TrainerState, TrainingSet, TransformChoice, TransformTrial, Validation, candidate_transforms,
-    split_validation, train_deployed, training_inputs, try_transform,
+    StepReport, Trained, TrainerState, TrainingSet, TransformChoice, TransformTrial, Validation,
+    candidate_transforms, split_validation, train_deployed, training_inputs, try_transform,
 };

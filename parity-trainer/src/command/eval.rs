@@ -11,7 +11,7 @@ use parity_trainer::evaluation::{
 use parity_trainer::{SetupError, TrainError};
 use serde::Serialize;
 
-use super::{check_values, load_data, write_json};
+use super::{load_data, write_json};
 use crate::progress::Counter;
 use crate::report;
 
@@ -62,7 +62,6 @@ struct Report<'a> {
 /// Evaluates, prints and writes the report.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let data = load_data(&args.data)?;
-    check_values(&args.data, &data)?;
     let mut test = data.test;
     let parity = open_parity(args, threads, &test)?;
     let Some(first) = parity.first() else {

@@ -82,18 +82,6 @@ fn augmentation(asked: Option<Augment>, data: &DataSet) -> Augment {
     asked.unwrap_or(if image { Augment::SHIFT } else { Augment::NONE })
 }
 
-/// Refuses samples that hold NaN or infinity.
-fn check_values(folder: &Path, data: &DataSet) -> Result<(), TrainError> {
-    for (split, samples) in [("training", &data.train), ("test", &data.test)] {
-        if let Some(at) = samples.values.iter().position(|value| !value.is_finite()) {
-            let value = samples.values.get(at).copied().unwrap_or_default();
-            let sample = at / samples.sample_len().max(1);
-            return Err(TrainError::NotFinite { path: folder.to_path_buf(), split, sample, value });
-        }
-    }
-    Ok(())
-}
-
 /// Provenance for `model.toml`. TOML's integers are signed: a larger seed is kept as text.
 fn provenance(seed: u64, data: &DataSet) -> toml::Table {
     let mut table = toml::Table::new();

@@ -8,7 +8,7 @@ use parity_trainer::network::NetworkSpec;
 use parity_trainer::{DeployedRun, TrainError, accuracy, write_entry};
 use serde::Serialize;
 
-use super::{OutputArgs, augmentation, check_values, load_data, provenance, rounded, write_json};
+use super::{OutputArgs, augmentation, load_data, provenance, rounded, write_json};
 use crate::progress::Progress;
 use crate::report;
 
@@ -60,7 +60,6 @@ struct Report<'a> {
 /// Trains, evaluates and writes the entry.
 pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     let data = load_data(&args.data)?;
-    check_values(&args.data, &data)?;
     args.output.prepare()?;
     let run = DeployedRun {
         network: args.network.clone(),

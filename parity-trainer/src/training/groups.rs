@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parapet_decoder::top_class;
 use parapet_encoder::{Encoder, OutputTransform};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -213,12 +214,26 @@ impl CodedSet {
     }
 
     /// How many of the batch's queries get the deployed model's class when each is reconstructed alone, of how many.
+    pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> (usize, usize) {
+        let mut agreeing = 0;
+        self.reconstruct(parity, batch, row, |reconstructed, exact| {
+            agreeing += usize::from(top_class(reconstructed) == top_class(exact));
+        });
+        (agreeing, batch.members.len())
+    }
+
+    /// Reconstructs each of the batch's queries alone; `each` is handed the reconstruction and the deployed model's outputs.
     ///
     /// The error of the parity output, divided by the query's coefficient, is the error of its reconstruction.
-    pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> (usize, usize) {
+    pub(super) fn reconstruct(
+        &self,
+        parity: &[f32],
+        batch: &GroupBatch,
+        row: &[f32],
+        mut each: impl FnMut(&[f32], &[f32]),
+    ) {
         let output_len = self.set.outputs;
         let mut reconstructed = vec![0.0; output_len];
-        let mut agreeing = 0;
         for (place, &index) in batch.members.iter().enumerate() {
             let (slot, group) = (place / batch.groups, place % batch.groups);
             let coefficient = row.get(slot).copied().unwrap_or(1.0);
@@ -230,10 +245,8 @@ impl CodedSet {
                 *out = exact + (parity - target) / coefficient;
             }
             self.transform.invert(&mut reconstructed);
-            let class = parapet_decoder::top_class(&reconstructed);
-            agreeing += usize::from(class == parapet_decoder::top_class(self.set.answer(index)));
+            each(&reconstructed, self.set.answer(index));
         }
-        (agreeing, batch.members.len())
     }
 }
 

@@ -10,7 +10,7 @@ mod weights;
 
 pub use deployed::{DeployedRun, train_deployed};
 pub use groups::{SamplerPosition, TrainingSet, training_inputs};
-pub use parity::{Best, MakeBackend, ParityRun, ParityTrainer, RngPosition, TrainerState};
+pub use parity::{Best, MakeBackend, ParityRun, ParityTrainer, RngPosition, Trained, TrainerState};
 pub use split::split_validation;
 pub use transform::{TransformChoice, TransformTrial, candidate_transforms, try_transform};
 pub use validation::Validation;

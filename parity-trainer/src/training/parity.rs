@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use parapet_decoder::{Calibration, Score};
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use rand_chacha::ChaCha8Rng;
 use tch::Reduction;
@@ -17,6 +18,8 @@ use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
 
 /// Groups whose parity queries say how the network scales its input.
 const NORMALISATION_GROUPS: usize = 256;
+/// Bins of the table of scores, of about a hundred reconstructions each.
+const CALIBRATION_BINS: usize = 10;
 
 /// How a parity model is trained.
 #[derive(Debug, Clone)]
@@ -287,18 +290,31 @@ impl ParityTrainer {
         std::fs::rename(&aside, path).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })
     }
 
-    /// The network with the best weights, frozen.
+    /// The network with the best weights, frozen, and what its reconstructions' scores are worth.
     ///
     /// # Errors
     /// If libtorch does not take them.
-    pub fn finish(mut self) -> Result<Network, TrainError> {
+    pub fn finish(mut self) -> Result<Trained, TrainError> {
         match self.best.take() {
             Some(best) => self.weights.load(&best.snapshot)?,
             None => self.weights.pull(self.backend.as_mut())?,
         }
         self.network.freeze();
-        Ok(self.network)
+        let score = Score::default();
+        let measured = self.validator.scores(&self.network, self.encoder.as_ref(), self.run.row, score)?;
+        let calibration = Calibration::fit(score, &measured, CALIBRATION_BINS);
+        Ok(Trained { network: self.network, calibration })
     }
+}
+
+/// What a training gives.
+#[derive(Debug)]
+pub struct Trained {
+    /// The parity model.
+    pub network: Network,
+    /// How often reconstructions of each score name the deployed model's class, as measured on the validation samples; none
+    /// if a score is no number.
+    pub calibration: Option<Calibration>,
 }
 
 /// Mean and deviation of what the network will be given: parity queries of some random groups.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use parapet_decoder::{Score, top_class};
 use parapet_encoder::Encoder;
 use rand::seq::SliceRandom;
 
-use super::groups::{CodedSet, TrainingSet};
+use super::groups::{CodedSet, GroupBatch, TrainingSet};
 use crate::TrainError;
 use crate::network::{Network, stream};
 
@@ -63,23 +64,52 @@ impl Validator {
         encoder: &dyn Encoder,
         row: usize,
     ) -> Result<Validation, TrainError> {
-        let k = encoder.code().k();
         let (mut agreeing, mut queries, mut squares, mut outputs) = (0, 0, 0.0f64, 0);
+        self.each_chunk(network, encoder, row, |batch, parity| {
+            let (right, count) = self.coded.agreeing(parity, batch, encoder.code().row(row));
+            agreeing += right;
+            queries += count;
+            squares += parity.iter().zip(&batch.targets).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+            outputs += parity.len();
+        })?;
+        let agreement = agreeing as f64 / queries.max(1) as f64;
+        Ok(Validation { agreement, loss: squares / outputs.max(1) as f64 })
+    }
+
+    /// The score of each reconstruction, and whether it names the deployed model's class.
+    pub(super) fn scores(
+        &self,
+        network: &Network,
+        encoder: &dyn Encoder,
+        row: usize,
+        score: Score,
+    ) -> Result<Vec<(f32, bool)>, TrainError> {
+        let mut scores = Vec::new();
+        self.each_chunk(network, encoder, row, |batch, parity| {
+            self.coded.reconstruct(parity, batch, encoder.code().row(row), |reconstructed, exact| {
+                scores.push((score.of(reconstructed), top_class(reconstructed) == top_class(exact)));
+            });
+        })?;
+        Ok(scores)
+    }
+
+    fn each_chunk(
+        &self,
+        network: &Network,
+        encoder: &dyn Encoder,
+        row: usize,
+        mut each: impl FnMut(&GroupBatch, &[f32]),
+    ) -> Result<(), TrainError> {
+        let k = encoder.code().k();
         for chunk in self.groups.chunks(CHUNK * k) {
             let mut batch = self.coded.batch(k, chunk.len() / k);
             let mut groups = chunk.chunks_exact(k);
             self.coded.fill(encoder, row, &mut batch, |group| {
                 group.copy_from_slice(groups.next().unwrap_or(&[]));
             })?;
-            let parity = network.infer(&batch.parity);
-            let (right, count) = self.coded.agreeing(&parity, &batch, encoder.code().row(row));
-            agreeing += right;
-            queries += count;
-            squares += parity.iter().zip(&batch.targets).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
-            outputs += parity.len();
+            each(&batch, &network.infer(&batch.parity));
         }
-        let agreement = agreeing as f64 / queries.max(1) as f64;
-        Ok(Validation { agreement, loss: squares / outputs.max(1) as f64 })
+        Ok(())
     }
 
     /// The samples that it is about.

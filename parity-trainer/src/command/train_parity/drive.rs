@@ -1,16 +1,14 @@
 //! Drives the training of one parity row: log, checkpoints, signals.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parapet_encoder::OutputTransform;
-use parity_trainer::network::Network;
 use parity_trainer::run::{Checkpoint, LogRecord, RunError, RunFolder};
 use parity_trainer::{
-    ParityRun, ParityTrainer, SetupError, StepReport, TrainError, TransformTrial, candidate_transforms,
-    try_transform,
+    ParityRun, ParityTrainer, SetupError, StepReport, TrainError, Trained, TransformTrial,
+    candidate_transforms, try_transform,
 };
 use serde::{Deserialize, Serialize};
 
@@ -141,7 +139,7 @@ pub(super) fn train_row(
     folder: &RunFolder,
     resume: bool,
     interrupt: &Interrupt,
-) -> Result<Network, TrainError> {
+) -> Result<Trained, TrainError> {
     let digest = settings.digest(&[&prepared.digest, &run.row.to_string()])?;
     let steps = run.rule.steps;
     let (train, validation) = (Arc::clone(&prepared.train), Arc::clone(&prepared.validation));
@@ -192,9 +190,8 @@ pub(super) fn train_row(
         eprintln!("{name}: best weights after step {}, {agreement:.1} % agreement on validation", best.step);
     }
     folder.draw(&format!("{name}: {} k = {}", run.code.encoder, run.code.k))?;
-    let network = trainer.finish()?;
-    save_weights(&network, &folder.best_weights())?;
-    Ok(network)
+    trainer.save_best(&folder.best_weights())?;
+    trainer.finish()
 }
 
 struct Saved {
@@ -216,10 +213,6 @@ fn save(
         saved.best_step = best;
     }
     Ok(path)
-}
-
-fn save_weights(network: &Network, path: &Path) -> Result<(), TrainError> {
-    Ok(network.save(path)?)
 }
 
 /// Gathers steps into records.

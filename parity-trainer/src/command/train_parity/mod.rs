@@ -10,9 +10,8 @@ use std::time::Instant;
 use parapet_encoder::build_encoder;
 use parity_trainer::deployed::DeployedModel;
 use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan, evaluate};
-use parity_trainer::network::Network;
 use parity_trainer::run::RunFolder;
-use parity_trainer::{TrainError, code_metadata, write_entry};
+use parity_trainer::{TrainError, Trained, code_metadata, write_entry};
 use serde::Serialize;
 
 pub(crate) use options::Args;
@@ -70,8 +69,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             _ => (format!("{name}-{row}"), RunFolder::at(folder.path().join(format!("row-{row}")))),
         };
         let run = parity_trainer::ParityRun { row, ..prepared.run.clone() };
-        let network = drive::train_row(&settings, &prepared, run, &name, &folder, args.resume, &interrupt)?;
-        trained.push((name, row, network));
+        let model = drive::train_row(&settings, &prepared, run, &name, &folder, args.resume, &interrupt)?;
+        trained.push((name, row, model));
     }
     let seconds = begun.elapsed().as_secs_f64();
     settings.scaling().apply(&prepared.data.test.shape, &mut prepared.data.test.values);
@@ -83,12 +82,12 @@ fn finish(
     settings: &Settings,
     prepared: &Prepared,
     name: &str,
-    trained: &[(String, usize, Network)],
+    trained: &[(String, usize, Trained)],
     seconds: f64,
 ) -> Result<(), TrainError> {
     let (data, deployed, code) = (&prepared.data, &prepared.deployed, &prepared.run.code);
     let parity: Vec<(usize, &dyn DeployedModel)> =
-        trained.iter().map(|(_, row, network)| (*row, network as &dyn DeployedModel)).collect();
+        trained.iter().map(|(_, row, model)| (*row, &model.network as &dyn DeployedModel)).collect();
     let models = CodedModels { deployed: deployed.model.as_ref(), parity: &parity, code };
     let groupings = (GROUPED_SAMPLES / data.test.len().max(1)).clamp(1, GROUPINGS);
     let plan = EvaluationPlan { groupings, resamples: 0, seed: 0 };
@@ -97,10 +96,11 @@ fn finish(
     progress.finish();
     let label = build_encoder(code, &data.test.shape)?.code().label();
     let mut places = Vec::new();
-    for (name, row, network) in trained {
-        let section = code_metadata(&deployed.name, *row, code)?;
+    for (name, row, model) in trained {
+        let mut section = code_metadata(&deployed.name, *row, code)?;
+        section.calibration.clone_from(&model.calibration);
         let training = training_table(settings, prepared, &evaluation);
-        let place = write_entry(&settings.out, name, network, Some(section), training)?;
+        let place = write_entry(&settings.out, name, &model.network, Some(section), training)?;
         places.push(place.display().to_string());
     }
     let transform = drive::transform_name(&code.transform);

@@ -72,8 +72,9 @@ struct Options {
     /// Steps of all of auto's trials together, as a part of --steps [default: 0.15]
     #[arg(long, value_name = "PART")]
     trial_share: Option<f64>,
-    /// `lenet`, `resnet8`, .. (`parity-trainer networks` lists them), or `cells:ROWSxCOLUMNS:NETWORK` with the grid of the
-    /// concatenation: 1x2 for k = 2, 2x2 for k = 3 and 4 [default: the deployed model's where it is known]
+    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`), `mlp:INPUTS,HIDDEN,..`, or
+    /// `cells:ROWSxCOLUMNS:NETWORK` with the grid of the concatenation: 1x2 for k = 2, 2x2 for k = 3 and 4
+    /// [default: the deployed model's where it is known]
     #[arg(long)]
     #[serde(serialize_with = "network_name::serialize")]
     network: Option<NetworkSpec>,

@@ -6,10 +6,10 @@ use parapet_encoder::{EncoderKind, build_encoder};
 use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
 use parity_trainer::network::NetworkSpec;
-use parity_trainer::{ParityRun, TrainError, TrainingSet, split_validation, training_inputs};
+use parity_trainer::{ParityRun, SetupError, TrainError, TrainingSet, split_validation, training_inputs};
 
 use super::settings::Settings;
-use crate::command::{augmentation, check_values, load_data};
+use crate::command::{augmentation, load_data};
 use crate::progress::Counter;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
@@ -45,7 +45,6 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         return Err(TrainError::Row { row, last: r - 1, r });
     }
     let data = load_data(&settings.data)?;
-    check_values(&settings.data, &data)?;
     build_encoder(&code, &data.train.shape)?;
     let scaling = settings.scaling();
     scaling.check(&data.train.shape)?;
