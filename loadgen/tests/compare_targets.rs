@@ -52,6 +52,7 @@ async fn strategies_take_turns_on_one_schedule() {
         &[
             &["--target", &format!("none=http://{none}"), "--target", &format!("coded=http://{coded}")][..],
             &["--model", "digits", "--rate", "2000", "--requests", "40", "--blocks", "4", "--warm-up", "10"],
+            &["--repeats", "0"],
             &["--csv", "files", "--hgrm", "files", "--hlog", "logs", "--slo", "coded:failed=0.1%"],
         ]
         .concat(),
@@ -81,6 +82,30 @@ async fn strategies_take_turns_on_one_schedule() {
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["files", "images", "labels", "logs", "report.json"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_once() {
+    let folder = folder();
+    let (coded, requests) = common::start_with_metrics(|_, _| Act::Exact).await;
+    // Nobody keeps a schedule of ten million requests a second.
+    let output = run(
+        folder.path(),
+        &[
+            &["--target", &format!("coded=http://{coded}"), "--model", "digits", "--rate", "10000000"][..],
+            &["--requests", "1000", "--blocks", "2", "--warm-up", "0", "--repeats", "3"],
+        ]
+        .concat(),
+    )
+    .await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(requests.load(Ordering::SeqCst), 2 * 500 * (1 + 3));
+    let report = report(folder.path());
+    let [coded] = &report.strategies[..] else { unreachable!("{report:?}") };
+    assert_eq!((coded.repeated_blocks, coded.invalid_blocks, coded.counts.planned), (6, 2, 1000));
+    // The test server's metrics count half a redundant request for each request.
+    assert_eq!(coded.cost.redundancy.unwrap().issued, 500);
+    assert!(text(&output.stderr).contains("once more"), "{}", text(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

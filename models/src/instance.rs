@@ -10,13 +10,15 @@ use bytes::Bytes;
 use parapet_faults::{FaultProfile, ProfileError};
 use parapet_http_serve::{DrainReport, listen, serve};
 use parapet_open_inference::Tensor;
-use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
+use parapet_repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::batching::Batcher;
 use crate::config::{Config, ModelChoice};
-use crate::engine::{EngineError, InferenceEngine, LoadError, OnnxEngine, OnnxRuntime, RuntimeError};
+use crate::engine::{
+    EngineError, InferenceEngine, LoadError, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
+};
 use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
 use crate::server::{App, Models, ServedModel, router};
@@ -123,18 +125,26 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     });
     let entries = config.models.iter().map(|choice| Ok((choice, repository.load(&choice.name)?)));
     let entries: Vec<(&ModelChoice, ModelEntry)> = entries.collect::<Result<_, RepositoryError>>()?;
-    let runtime = OnnxRuntime::load(config.onnxruntime.as_deref())?;
+    let mut runtime = None;
     let mut models = Models::new();
     for (choice, entry) in entries {
         let version = choice.version.unwrap_or_else(|| entry.latest());
         let max_rows = config.batch.max_rows;
-        let engine = OnnxEngine::load(&runtime, &entry, version, config.threads, max_rows)?;
-        warm_up(&engine, &entry, max_rows).map_err(|source| StartError::WarmUp {
+        let mut engine: Box<dyn InferenceEngine> = match entry.platform {
+            Platform::OnnxRuntime => {
+                let runtime = match &runtime {
+                    Some(runtime) => runtime,
+                    None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
+                };
+                Box::new(OnnxEngine::load(runtime, &entry, version, config.threads, max_rows)?)
+            }
+            Platform::TorchScript => load_torch(&entry, version, config.threads)?,
+        };
+        warm_up(engine.as_ref(), &entry, max_rows).map_err(|source| StartError::WarmUp {
             model: entry.name.clone(),
             version,
             source,
         })?;
-        let mut engine: Box<dyn InferenceEngine> = Box::new(engine);
         if let Some(injection) = &faults {
             tracing::warn!(model = entry.name, ?injection, "injecting faults");
             engine = Box::new(FaultyEngine::new(engine, injection, &entry.name));
@@ -151,7 +161,7 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
 }
 
 /// Runs the smallest and the largest batch: the engine sets itself up on first use, and wrong outputs show.
-fn warm_up(engine: &OnnxEngine, entry: &ModelEntry, max_rows: usize) -> Result<(), EngineError> {
+fn warm_up(engine: &dyn InferenceEngine, entry: &ModelEntry, max_rows: usize) -> Result<(), EngineError> {
     for rows in [1, max_rows] {
         let zeros = entry.inputs.iter().map(|spec| {
             let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();

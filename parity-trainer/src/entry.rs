@@ -1,4 +1,4 @@
-//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx`.
+//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx` (or `model.pt`).
 //!
 //! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is written aside and renamed into place: a reader finds the old one or the new one.
 
@@ -43,7 +43,9 @@ pub fn write_entry(
         datatype: Datatype::Fp32,
         shape: shape.to_vec(),
     };
-    let platform = Platform::OnnxRuntime;
+    // A user's own module cannot be written as ONNX.
+    let platform =
+        if network.spec().exports_onnx() { Platform::OnnxRuntime } else { Platform::TorchScript };
     let card = ModelToml {
         name: name.to_owned(),
         platform,
@@ -63,7 +65,10 @@ pub fn write_entry(
     let version = fresh.join(VERSION);
     fs::create_dir_all(&version).map_err(failed(&version))?;
     let model = version.join(platform.file_name());
-    fs::write(&model, network.to_onnx()?).map_err(failed(&model))?;
+    match platform {
+        Platform::OnnxRuntime => fs::write(&model, network.to_onnx()?).map_err(failed(&model))?,
+        Platform::TorchScript => network.save_torch_script(&model)?,
+    }
     network.save(&version.join(WEIGHTS))?;
     card.save(&fresh)?;
 

@@ -35,15 +35,24 @@ pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
 
 /// What was added between two scrapes.
 pub(super) fn difference(before: &Redundancy, after: &Redundancy) -> Redundancy {
+    combine(before, after, |before, after| after.saturating_sub(before))
+}
+
+/// Two counts together.
+pub(super) fn sum(one: &Redundancy, other: &Redundancy) -> Redundancy {
+    combine(one, other, u64::saturating_add)
+}
+
+fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Redundancy {
     Redundancy {
-        issued: after.issued.saturating_sub(before.issued),
-        won: after.won.saturating_sub(before.won),
-        wasted: after.wasted.saturating_sub(before.wasted),
-        shed: after.shed.saturating_sub(before.shed),
-        failed: after.failed.saturating_sub(before.failed),
-        unrecoverable: after.unrecoverable.saturating_sub(before.unrecoverable),
-        groups: after.groups.saturating_sub(before.groups),
-        upstream_requests: after.upstream_requests.saturating_sub(before.upstream_requests),
+        issued: with(a.issued, b.issued),
+        won: with(a.won, b.won),
+        wasted: with(a.wasted, b.wasted),
+        shed: with(a.shed, b.shed),
+        failed: with(a.failed, b.failed),
+        unrecoverable: with(a.unrecoverable, b.unrecoverable),
+        groups: with(a.groups, b.groups),
+        upstream_requests: with(a.upstream_requests, b.upstream_requests),
     }
 }
 
@@ -89,6 +98,7 @@ mod tests {
         let redundancy = redundancy(SCRAPE, "m");
         assert_eq!((redundancy.issued, redundancy.won, redundancy.groups), (12, 3, 7));
         assert_eq!(difference(&redundancy, &redundancy), Redundancy::default());
+        assert_eq!(difference(&redundancy, &sum(&redundancy, &redundancy)), redundancy);
         assert!(all_up(SCRAPE) && !all_up(&SCRAPE.replace("\"a\"} 1", "\"a\"} 0")) && !all_up(""));
     }
 }

@@ -96,6 +96,7 @@ impl Lane {
             description: strategy.description.clone(),
             instances: None,
             blocks: Vec::new(),
+            repeated_blocks: 0,
             redundancy: None,
         };
         let (model, transport) = (experiment.model.clone(), Arc::new(transport));
@@ -137,8 +138,18 @@ impl Lane {
         Ok(self.measured)
     }
 
+    /// Forgets a block that is to be measured again, and what was counted since `before` it.
+    pub(super) async fn forget_block(&mut self, before: Option<Redundancy>) -> Result<(), ClusterError> {
+        let after = self.counted().await?;
+        if let (Some(start), Some(before), Some(after)) = (&mut self.before, before, after) {
+            *start = counters::sum(start, &counters::difference(&before, &after));
+        }
+        self.measured.repeated_blocks += 1;
+        Ok(())
+    }
+
     /// `None` where a frontend that runs already does not say; one started here must.
-    async fn counted(&self) -> Result<Option<Redundancy>, ClusterError> {
+    pub(super) async fn counted(&self) -> Result<Option<Redundancy>, ClusterError> {
         let Some(metrics) = &self.metrics else { return Ok(None) };
         match metrics.scrape().await {
             Ok(scrape) => Ok(Some(counters::redundancy(&scrape, &self.model))),

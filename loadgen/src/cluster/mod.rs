@@ -99,6 +99,13 @@ pub enum Update<'a> {
         /// Its progress.
         progress: Arc<Progress>,
     },
+    /// The generator was late in a block, which is measured again.
+    Repeats {
+        /// The strategy's place in the experiment.
+        strategy: usize,
+        /// The block, from 0.
+        block: usize,
+    },
     /// A block has ended.
     Ended {
         /// The strategy's place in the experiment.
@@ -110,7 +117,8 @@ pub enum Update<'a> {
     },
 }
 
-/// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started. When `stop` is asked for, what there is comes back, its last block partial.
+/// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started. When `stop` is asked for,
+/// what there is comes back, its last block partial.
 ///
 /// # Errors
 /// [`ClusterError`]; the processes are ended in any case.
@@ -180,31 +188,43 @@ pub async fn compare(
     let mut faults: Vec<FaultMark> = Vec::new();
     'blocks: for (block, requests) in experiment.block_requests().into_iter().enumerate() {
         let plan = plan(requests, block as u64)?;
+        let events: Vec<Event> =
+            experiment.events.iter().filter(|event| event.block == block).copied().collect();
         for (index, lane) in lanes.iter_mut().enumerate() {
+            // What is done to instances is not done twice.
+            let mut repeats = if events.is_empty() { experiment.repeats } else { 0 };
             if stop.sending.is_cancelled() || stop.waiting.is_cancelled() {
                 break 'blocks;
             }
-            lane.settle(places).await?;
-            let progress = Arc::new(Progress::new(&plan.schedule));
-            observe(Update::Begins { strategy: index, block: Some(block), progress: Arc::clone(&progress) });
-            let started_s = started.elapsed().as_secs_f64();
-            let events: Vec<Event> =
-                experiment.events.iter().filter(|event| event.block == block).copied().collect();
-            let actor = match &fleet {
-                Some(fleet) => {
-                    let name = lane.measured.name.clone();
-                    Some(Actor::start(Arc::clone(fleet), events, started_s, name)?)
+            let ended = loop {
+                lane.settle(places).await?;
+                let counted = lane.counted().await?;
+                let progress = Arc::new(Progress::new(&plan.schedule));
+                let begun = Arc::clone(&progress);
+                observe(Update::Begins { strategy: index, block: Some(block), progress: begun });
+                let started_s = started.elapsed().as_secs_f64();
+                let actor = match &fleet {
+                    Some(fleet) => {
+                        let name = lane.measured.name.clone();
+                        Some(Actor::start(Arc::clone(fleet), events.clone(), started_s, name)?)
+                    }
+                    None => None,
+                };
+                let recording = run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
+                if let Some(actor) = actor {
+                    let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
+                    faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
                 }
-                None => None,
+                let valid = LagReport::of(&recording).is_valid();
+                if valid || recording.partial || repeats == 0 {
+                    break Block { started_s, recording, valid };
+                }
+                repeats -= 1;
+                lane.forget_block(counted).await?;
+                observe(Update::Repeats { strategy: index, block });
             };
-            let recording = run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
-            if let Some(actor) = actor {
-                let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
-                faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
-            }
-            observe(Update::Ended { strategy: index, block, recording: &recording });
-            let valid = LagReport::of(&recording).is_valid();
-            lane.measured.blocks.push(Block { started_s, recording, valid });
+            observe(Update::Ended { strategy: index, block, recording: &ended.recording });
+            lane.measured.blocks.push(ended);
         }
     }
     let mut strategies = Vec::with_capacity(lanes.len());

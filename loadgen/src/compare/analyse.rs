@@ -178,6 +178,7 @@ impl<'a> Counted<'a> {
             description: description.clone(),
             instances: *instances,
             invalid_blocks: self.invalid_blocks(),
+            repeated_blocks: self.measured.repeated_blocks,
             counts,
             errors: errors(self.records()),
             latency: self.latency,

@@ -61,6 +61,8 @@ pub struct Measured {
     pub instances: Option<usize>,
     /// Its blocks, in the order of the schedule.
     pub blocks: Vec<Block>,
+    /// Blocks that were measured again because the generator had been late; what was measured first is not in `blocks`.
+    pub repeated_blocks: usize,
     /// What it spent on redundancy, over all its blocks; `None` if nobody says.
     pub redundancy: Option<Redundancy>,
 }

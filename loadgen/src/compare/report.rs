@@ -64,6 +64,9 @@ pub struct StrategyReport {
     pub instances: Option<usize>,
     /// Blocks in which the generator did not keep its schedule.
     pub invalid_blocks: usize,
+    /// Blocks that were measured again because the generator had not kept its schedule at first.
+    #[serde(default)]
+    pub repeated_blocks: usize,
     /// What became of the requests.
     pub counts: Counts,
     /// Failed requests by kind.

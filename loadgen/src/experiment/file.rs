@@ -37,6 +37,10 @@ pub struct Experiment {
     /// Requests to each strategy before its first block, which count for nothing: they fill connections and percentiles.
     #[serde(default = "warm_up")]
     pub warm_up: usize,
+    /// How often a block in which the generator was late is measured again, at once and for the strategy alone. Whether it
+    /// is depends on nothing but the generator's lag. Blocks with events are not.
+    #[serde(default = "repeats")]
+    pub repeats: usize,
     /// Milliseconds after which a request is given up.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
@@ -193,6 +197,7 @@ impl Experiment {
             requests,
             blocks: ten(),
             warm_up: warm_up(),
+            repeats: repeats(),
             timeout_ms: timeout_ms(),
             encoding: binary(),
             baseline: usual_baseline(strategies.iter().map(|strategy| strategy.name.as_str())).to_owned(),
@@ -271,6 +276,9 @@ fn ten() -> usize {
 }
 fn warm_up() -> usize {
     300
+}
+fn repeats() -> usize {
+    2
 }
 fn timeout_ms() -> u64 {
     2_000

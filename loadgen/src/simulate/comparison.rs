@@ -41,6 +41,7 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
             description: description(setup, spec),
             instances: Some(simulated.pools.iter().map(|pool| pool.instances).sum()),
             blocks: blocks(simulated.recording.as_ref()?, setup.blocks, block_s),
+            repeated_blocks: 0,
             redundancy: Some(simulated.redundancy),
         })
     };

@@ -10,7 +10,7 @@ use super::{Setup, SimulatedStrategy};
 use crate::experiment::{Experiment, FileError, Role, Strategy, StrategyKind};
 
 /// What only a real cluster has.
-const REAL_FIELDS: [&str; 2] = ["encoding", "warm_up"];
+const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
 /// What of a strategy's settings has no part in a simulation: predictions have no content.
 const REAL_SETTINGS: [&str; 4] = ["encoder", "audit_every", "late_truth_wait_ms", "parity_timeout_ms"];
 /// The frontend's default, which is not the one of the other strategies.

@@ -172,6 +172,7 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
         description: kind.description.to_owned(),
         instances: Some(6),
         blocks,
+        repeated_blocks: 0,
         redundancy: Some(redundancy),
     }
 }

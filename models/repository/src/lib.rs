@@ -8,6 +8,9 @@
 //!     model.toml        what the model takes and gives; for a parity model also its code
 //!     1/model.onnx      one folder for each version, named by its number
 //!     2/model.onnx
+//!   fashion/
+//!     model.toml
+//!     1/model.pt        a TorchScript module, where platform = "pytorch_libtorch"
 //! ```
 //!
 //! [`ModelRepository::load`] gives a [`ModelEntry`] that is parsed and validated; nothing else reads `model.toml`. The

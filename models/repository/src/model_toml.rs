@@ -37,6 +37,9 @@ pub enum Platform {
     /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
     OnnxRuntime,
+    /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve it.
+    #[serde(rename = "pytorch_libtorch")]
+    TorchScript,
 }
 
 impl Platform {
@@ -44,6 +47,7 @@ impl Platform {
     pub const fn name(self) -> &'static str {
         match self {
             Self::OnnxRuntime => "onnxruntime_onnx",
+            Self::TorchScript => "pytorch_libtorch",
         }
     }
 
@@ -51,6 +55,7 @@ impl Platform {
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::OnnxRuntime => "model.onnx",
+            Self::TorchScript => "model.pt",
         }
     }
 }

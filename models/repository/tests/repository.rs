@@ -179,3 +179,16 @@ fn missing_models_files_and_versions_are_named() {
         ModelRepository::open(root.path().join("gone")).unwrap_err().to_string().contains("not a folder")
     );
 }
+
+#[test]
+fn a_torch_script_module_has_another_file() {
+    let root = repository(&PARITY.replace("onnxruntime_onnx", "pytorch_libtorch"));
+    let message = load(root.path()).unwrap_err().to_string();
+    assert!(message.contains("model.pt: missing"), "{message}");
+    for version in ["2", "10"] {
+        fs::write(root.path().join("fashion-parity").join(version).join("model.pt"), b"").unwrap();
+    }
+    let entry = load(root.path()).unwrap();
+    assert!(entry.model_file(2).unwrap().ends_with("fashion-parity/2/model.pt"));
+    assert_eq!(entry.metadata().platform, "pytorch_libtorch");
+}

@@ -1,19 +1,43 @@
 //! What runs a model.
 
+mod error;
 mod graph;
 mod onnx;
 mod runtime;
+#[cfg(feature = "torch")]
+mod torch;
+
+use std::num::NonZeroUsize;
 
 use parapet_open_inference::Tensor;
+use parapet_repository::ModelEntry;
 
-pub use onnx::{LoadError, OnnxEngine};
+pub use error::LoadError;
+pub use onnx::OnnxEngine;
 pub use runtime::{OnnxRuntime, RuntimeError};
+#[cfg(feature = "torch")]
+pub use torch::TorchEngine;
 
 /// A loaded model. Calls block; the batcher owns the thread that makes them.
 pub trait InferenceEngine: Send + Sync + 'static {
     /// Runs one batch: the model's inputs in the order of its `model.toml`, all with the same number of rows on axis 0.
     /// Gives the outputs in that order, with as many rows.
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError>;
+}
+
+/// Loads `version` of a TorchScript model; a build without the feature `torch` refuses.
+pub(crate) fn load_torch(
+    entry: &ModelEntry,
+    version: u64,
+    threads: NonZeroUsize,
+) -> Result<Box<dyn InferenceEngine>, LoadError> {
+    #[cfg(feature = "torch")]
+    return Ok(Box::new(TorchEngine::load(entry, version, threads)?));
+    #[cfg(not(feature = "torch"))]
+    {
+        let _ = (version, threads);
+        Err(LoadError::NoTorch { file: entry.toml_file() })
+    }
 }
 
 /// A batch that failed.

@@ -1,45 +1,17 @@
 //! Models run by ONNX Runtime.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use ort::session::Session;
 use ort::value::{DynValue, Outlet, Tensor as OrtTensor, TensorElementType, ValueType};
 use parapet_open_inference::{Datatype, Tensor};
-use parapet_repository::{ModelEntry, RepositoryError, TensorSpec};
+use parapet_repository::{ModelEntry, TensorSpec};
 use parking_lot::Mutex;
 
 use super::graph::{self, GraphTensor, Mismatch};
-use super::{EngineError, InferenceEngine, OnnxRuntime, one_line};
-
-/// A model that cannot be loaded; stops start-up.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The repository has no such version.
-    #[error(transparent)]
-    Repository(#[from] RepositoryError),
-    /// ONNX Runtime does not take the file.
-    #[error("{}: not a model that ONNX Runtime can run: {reason}; export it again", file.display())]
-    Unusable {
-        /// The model's file.
-        file: PathBuf,
-        /// What ONNX Runtime says.
-        reason: String,
-    },
-    /// `model.toml` does not describe the graph.
-    #[error("{}: {field}: {problem}; {fix}", file.display())]
-    Mismatch {
-        /// The `model.toml`.
-        file: PathBuf,
-        /// The field.
-        field: String,
-        /// What is wrong with it.
-        problem: String,
-        /// What to do.
-        fix: String,
-    },
-}
+use super::{EngineError, InferenceEngine, LoadError, OnnxRuntime, one_line};
 
 /// A session of ONNX Runtime on the CPU.
 pub struct OnnxEngine {

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Requests to each strategy that count for nothing, instead of the experiment's [default with --target: 300]
     #[arg(long)]
     warm_up: Option<usize>,
+    /// How often a block in which the generator was late is measured again, instead of the experiment's [default: 2]
+    #[arg(long)]
+    repeats: Option<usize>,
     /// Milliseconds after which a request is given up, instead of the experiment's [default with --target: 2000]
     #[arg(long)]
     timeout_ms: Option<u64>,
@@ -173,7 +176,7 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
             }
         )*};
     }
-    take!(model, rate, arrivals, requests, blocks, warm_up, timeout_ms, encoding, seed, baseline);
+    take!(model, rate, arrivals, requests, blocks, warm_up, repeats, timeout_ms, encoding, seed, baseline);
     experiment.check(file)?;
     args.recordings.check(experiment.strategies.iter().map(|strategy| strategy.name.as_str()))?;
     if experiment.starts_processes() {
@@ -303,6 +306,13 @@ fn show(experiment: &Experiment, update: &Update<'_>) {
         Update::Starting(..) => Ok(()),
         Update::Begins { block: None, strategy, .. } => writeln!(err, "warm-up  {}", name(*strategy)),
         Update::Begins { .. } => Ok(()),
+        Update::Repeats { strategy, block } => writeln!(
+            err,
+            "block {:>2}/{}  {:<24} the generator was late; once more",
+            block + 1,
+            experiment.blocks,
+            name(*strategy)
+        ),
         Update::Ended { strategy, block, recording } => {
             let latency = latency_histogram(&recording.records);
             let ms =

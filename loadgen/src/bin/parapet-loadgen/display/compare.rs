@@ -21,6 +21,8 @@ pub(crate) struct CompareState {
     rows: Vec<Row>,
     running: Option<(usize, Option<usize>, Arc<Progress>)>,
     starting: Option<(usize, usize)>,
+    /// Blocks measured again because the generator had been late.
+    repeated: usize,
     /// What else is to be known.
     pub(crate) note: &'static str,
 }
@@ -42,7 +44,7 @@ impl CompareState {
     pub(crate) fn new(blocks: usize, names: impl Iterator<Item = String>) -> Self {
         let latency = latency_histogram(&[]);
         let row = |name| Row { name, blocks: 0, latency: latency.clone(), reconstructed: 0, failed: 0 };
-        Self { blocks, rows: names.map(row).collect(), running: None, starting: None, note: "" }
+        Self { blocks, rows: names.map(row).collect(), running: None, starting: None, repeated: 0, note: "" }
     }
 
     pub(crate) fn observe(&mut self, update: &Update<'_>) {
@@ -51,6 +53,10 @@ impl CompareState {
             Update::Begins { strategy, block, progress } => {
                 self.starting = None;
                 self.running = Some((*strategy, *block, Arc::clone(progress)));
+            }
+            Update::Repeats { .. } => {
+                self.running = None;
+                self.repeated += 1;
             }
             Update::Ended { strategy, recording, .. } => {
                 self.running = None;
@@ -111,7 +117,11 @@ pub(crate) fn compare_lines(state: &CompareState, width: u16, colours: bool) -> 
         (Some((_, None, _)), _) => Span::raw("warm-up"),
         (Some((_, Some(_), progress)), _) => {
             let Snapshot { sent, planned, .. } = progress.snapshot();
-            Span::raw(format!("running: {sent}/{planned} requests of the block sent"))
+            let again = match state.repeated {
+                0 => String::new(),
+                repeated => format!("; {repeated} blocks measured again"),
+            };
+            Span::raw(format!("running: {sent}/{planned} requests of the block sent{again}"))
         }
         (None, Some((ready, of))) => Span::raw(format!("{ready} of {of} instances run")),
         (None, None) => Span::raw("between blocks"),

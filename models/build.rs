@@ -1,0 +1,17 @@
+//! With the feature `torch`, puts libtorch's folder into the run path of this package's binaries and tests, so that they
+//! start with no environment.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=LIBTORCH");
+    println!("cargo::rerun-if-env-changed=LIBTORCH_LIB");
+    if std::env::var_os("CARGO_FEATURE_TORCH").is_none() {
+        return;
+    }
+    // LIBTORCH_LIB overrides LIBTORCH in torch-sys too; both name the folder above `lib`.
+    let libtorch = std::env::var("LIBTORCH_LIB").or_else(|_| std::env::var("LIBTORCH"));
+    if let Ok(libtorch) = libtorch {
+        let lib = std::path::Path::new(&libtorch).join("lib");
+        println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
+    }
+}

@@ -1,0 +1,120 @@
+//! TorchScript modules run by libtorch.
+
+use std::num::NonZeroUsize;
+
+use bytes::Bytes;
+use parapet_open_inference::{Datatype, Tensor};
+use parapet_repository::{ModelEntry, TensorSpec};
+use parking_lot::Mutex;
+use tch::{CModule, IValue, Kind, no_grad};
+
+use super::{EngineError, InferenceEngine, LoadError};
+
+/// A module on the CPU. Its inputs and outputs have no names: they go by the order of `model.toml`.
+pub struct TorchEngine {
+    /// Only the batcher's one thread ever locks it.
+    module: Mutex<CModule>,
+    outputs: Vec<TensorSpec>,
+}
+
+impl TorchEngine {
+    /// Loads `version` of the model. libtorch's threads are the process's: the last model's `threads` hold for all.
+    ///
+    /// A module says nothing about its shapes: whether `model.toml` describes it shows at the first inference, which
+    /// start-up makes.
+    pub fn load(entry: &ModelEntry, version: u64, threads: NonZeroUsize) -> Result<Self, LoadError> {
+        let file = entry.model_file(version)?;
+        tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
+        let load = || {
+            let mut module = CModule::load(&file)?;
+            module.f_set_eval()?;
+            Ok(module)
+        };
+        match load() {
+            Ok(module) => Ok(Self { module: Mutex::new(module), outputs: entry.outputs.clone() }),
+            Err(error) => Err(LoadError::Script { reason: reason(&error), file }),
+        }
+    }
+}
+
+impl InferenceEngine for TorchEngine {
+    fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
+        let rows = inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or_default();
+        let inputs = inputs.iter().map(|input| Ok(IValue::Tensor(tensor(input)?)));
+        let inputs = inputs.collect::<Result<Vec<_>, EngineError>>()?;
+        let answer = no_grad(|| self.module.lock().forward_is(&inputs)).map_err(|error| failed(&error))?;
+        let answers =
+            tensors(answer).filter(|answers| answers.len() == self.outputs.len()).ok_or_else(|| {
+                let reason =
+                    format!("the module does not give {} tensors, as model.toml says", self.outputs.len());
+                EngineError::Run { reason }
+            })?;
+        self.outputs.iter().zip(&answers).map(|(spec, answer)| output(spec, rows, answer)).collect()
+    }
+}
+
+/// What a module answers: a tensor, a tuple of them or a list.
+fn tensors(answer: IValue) -> Option<Vec<tch::Tensor>> {
+    match answer {
+        IValue::Tensor(tensor) => Some(vec![tensor]),
+        IValue::TensorList(tensors) => Some(tensors),
+        IValue::Tuple(values) => values.into_iter().map(|value| tch::Tensor::try_from(value).ok()).collect(),
+        _ => None,
+    }
+}
+
+fn tensor(input: &Tensor) -> Result<tch::Tensor, EngineError> {
+    let kind = kind(input.datatype).ok_or_else(|| {
+        let reason = format!("{} cannot be served by libtorch", input.datatype);
+        EngineError::Run { reason }
+    })?;
+    let shape: Vec<i64> = input.shape.iter().map(|&axis| axis as i64).collect();
+    tch::Tensor::f_from_data_size(&input.data, &shape, kind).map_err(|error| failed(&error))
+}
+
+fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor, EngineError> {
+    let wrong = |problem: String| EngineError::Output { output: spec.name.clone(), problem };
+    if kind(spec.datatype) != Some(answer.kind()) {
+        return Err(wrong(format!("elements are {:?}, model.toml says {}", answer.kind(), spec.datatype)));
+    }
+    let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
+    let found: Vec<usize> =
+        answer.size().iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect();
+    if found != shape {
+        return Err(wrong(format!("shape {found:?}, expected {shape:?}")));
+    }
+    let mut data = vec![0; answer.numel() * answer.kind().elt_size_in_bytes()];
+    let elements = answer.numel();
+    answer
+        .f_contiguous()
+        .and_then(|answer| answer.f_copy_data_u8(&mut data, elements))
+        .map_err(|error| wrong(reason(&error)))?;
+    Tensor::new(spec.name.clone(), spec.datatype, shape, Bytes::from(data))
+        .map_err(|error| wrong(error.to_string()))
+}
+
+fn kind(datatype: Datatype) -> Option<Kind> {
+    Some(match datatype {
+        Datatype::Bool => Kind::Bool,
+        Datatype::Uint8 => Kind::Uint8,
+        Datatype::Int8 => Kind::Int8,
+        Datatype::Int16 => Kind::Int16,
+        Datatype::Int32 => Kind::Int,
+        Datatype::Int64 => Kind::Int64,
+        Datatype::Fp32 => Kind::Float,
+        Datatype::Fp64 => Kind::Double,
+        _ => return None,
+    })
+}
+
+fn failed(error: &tch::TchError) -> EngineError {
+    EngineError::Run { reason: reason(error) }
+}
+
+/// libtorch's message without the stack trace that follows it; an interpreter's trace ends with what went wrong.
+fn reason(error: &tch::TchError) -> String {
+    let message = error.to_string();
+    let lines = || message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let last = lines().find(|line| line.starts_with("RuntimeError:")).or_else(|| lines().next());
+    last.unwrap_or_default().to_owned()
+}
