@@ -44,8 +44,7 @@ pub fn write_entry(
         shape: shape.to_vec(),
     };
     // A user's own module cannot be written as ONNX.
-    let platform =
-        if network.spec().exports_onnx() { Platform::OnnxRuntime } else { Platform::TorchScript };
+    let platform = if network.spec().exports_onnx() { Platform::OnnxRuntime } else { Platform::TorchScript };
     let card = ModelToml {
         name: name.to_owned(),
         platform,
