@@ -1,16 +1,15 @@
-//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx`.
+//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx` (or `model.pt`).
 //!
-//! The weights lie beside the ONNX file as safetensors, so that a parity model can be trained for a deployed model that is
-//! on disk. An entry is written aside and renamed into place: a reader finds the old one or the new one.
+//! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is written aside and renamed into place: a reader finds the old one or the new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_encoder::{Code, CodeSpec};
-use parapet_repository::{CodeMetadata, Datatype, ModelRepository, ModelToml, Platform, TensorSpec};
+use parapet_repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 
 use crate::TrainError;
-use crate::network::{INPUT, Network, NetworkSpec, OUTPUT};
+use crate::network::{INPUT, Network, OUTPUT};
 
 const VERSION: &str = "1";
 const WEIGHTS: &str = "weights.safetensors";
@@ -25,46 +24,6 @@ const WORKSHOP: &str = ".partial";
 /// If the code is invalid.
 pub fn code_metadata(deployed: &str, row: usize, code: &CodeSpec) -> Result<CodeMetadata, TrainError> {
     Ok(CodeMetadata::new(deployed, row, Code::try_from(code)?.to_spec()))
-}
-
-/// A deployed model, read back from a repository.
-#[derive(Debug)]
-pub struct DeployedModel {
-    /// Its name.
-    pub name: String,
-    /// The network with its weights, frozen.
-    pub network: Network,
-}
-
-impl DeployedModel {
-    /// Reads the entry `path` (`REPOSITORY/NAME`), which this trainer has written.
-    ///
-    /// # Errors
-    /// If there is no such entry or the trainer has not written it.
-    pub fn load(path: &Path) -> Result<Self, TrainError> {
-        let wrong = |reason: &'static str| TrainError::Entry { path: path.to_path_buf(), reason };
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or(wrong("is not REPOSITORY/NAME"))?;
-        let repository = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let entry = ModelRepository::open(repository)?.load(name)?;
-        if entry.code.is_some() {
-            return Err(wrong("is a parity model; --model wants the deployed one"));
-        }
-        let Some(network) = entry.training.get(NETWORK).and_then(toml::Value::as_str) else {
-            return Err(wrong(
-                "has no training.network: --model takes only models made by `parity-trainer train-deployed`",
-            ));
-        };
-        let spec: NetworkSpec = network.parse()?;
-        let ([input], [output]) = (entry.inputs.as_slice(), entry.outputs.as_slice()) else {
-            return Err(wrong("has several inputs or outputs; --model wants one of each"));
-        };
-        let weights = path.join(VERSION).join(WEIGHTS);
-        let network = Network::load(&spec, &input.shape, output.sample_len(), &weights)?;
-        Ok(Self { name: entry.name, network })
-    }
 }
 
 /// Writes `network` as the entry `name` of `repository`, in place of one that is there.
@@ -84,7 +43,8 @@ pub fn write_entry(
         datatype: Datatype::Fp32,
         shape: shape.to_vec(),
     };
-    let platform = Platform::OnnxRuntime;
+    // A user's own module cannot be written as ONNX.
+    let platform = if network.spec().exports_onnx() { Platform::OnnxRuntime } else { Platform::TorchScript };
     let card = ModelToml {
         name: name.to_owned(),
         platform,
@@ -104,7 +64,10 @@ pub fn write_entry(
     let version = fresh.join(VERSION);
     fs::create_dir_all(&version).map_err(failed(&version))?;
     let model = version.join(platform.file_name());
-    fs::write(&model, network.to_onnx()?).map_err(failed(&model))?;
+    match platform {
+        Platform::OnnxRuntime => fs::write(&model, network.to_onnx()?).map_err(failed(&model))?,
+        Platform::TorchScript => network.save_torch_script(&model)?,
+    }
     network.save(&version.join(WEIGHTS))?;
     card.save(&fresh)?;
 

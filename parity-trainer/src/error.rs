@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::data::DataError;
+use crate::deployed::DeployedError;
 use crate::network::NetworkError;
 
 /// A run that cannot begin or go on.
@@ -11,9 +12,21 @@ pub enum TrainError {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The deployed model cannot be learned from.
+    #[error(transparent)]
+    Deployed(#[from] DeployedError),
     /// A network cannot be built, loaded or saved.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// The parameters cannot be had or updated.
+    #[error("cannot update the parameters: {0}")]
+    Backend(#[from] crate::backend::BackendError),
+    /// The command's settings cannot be used, or the user has ended it.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The run cannot be recorded or gone on with.
+    #[error(transparent)]
+    Run(#[from] crate::run::RunError),
     /// The code cannot exist or does not fit the model's input.
     #[error(transparent)]
     Code(#[from] parapet_encoder::CodeError),
@@ -26,16 +39,6 @@ pub enum TrainError {
         last: usize,
         /// Rows of the code.
         r: usize,
-    },
-    /// The deployed model was not trained for these data.
-    #[error("{}: the model takes samples of shape {model:?}, the data's have {data:?}; give it the data it was trained on", path.display())]
-    OtherData {
-        /// The model's entry.
-        path: PathBuf,
-        /// The model's input shape.
-        model: Vec<usize>,
-        /// The data's sample shape.
-        data: Vec<usize>,
     },
     /// A label that the model has no output for.
     #[error(
@@ -61,14 +64,6 @@ pub enum TrainError {
         /// The step.
         step: usize,
     },
-    /// A model of the repository that cannot be trained for.
-    #[error("{}: {reason}", path.display())]
-    Entry {
-        /// The model's entry.
-        path: PathBuf,
-        /// What is wrong, and the fix.
-        reason: &'static str,
-    },
     /// The model repository cannot be read or written.
     #[error(transparent)]
     Repository(#[from] parapet_repository::RepositoryError),
@@ -92,10 +87,11 @@ impl TrainError {
     /// Whether the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::OtherData { .. } => true,
-            Self::Classes { .. } | Self::TooFewSamples { .. } | Self::Entry { .. } | Self::Repository(_) => {
-                true
-            }
+            Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::Classes { .. } => true,
+            Self::TooFewSamples { .. } | Self::Repository(_) => true,
+            Self::Setup(error) => error.is_input(),
+            Self::Deployed(error) => error.is_input(),
+            Self::Run(error) => error.is_input(),
             Self::Network(error) => {
                 matches!(
                     error,
@@ -106,7 +102,94 @@ impl TrainError {
                         | NetworkError::Script { .. }
                 )
             }
-            Self::Diverged { .. } | Self::Write { .. } | Self::Encode(_) | Self::Decode(_) => false,
+            Self::Diverged { .. }
+            | Self::Write { .. }
+            | Self::Encode(_)
+            | Self::Decode(_)
+            | Self::Backend(_) => false,
         }
+    }
+}
+
+/// Settings that cannot be used. One line that names the setting and the fix.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The file of settings cannot be read.
+    #[error("{}: cannot read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A setting that is unknown or of the wrong kind.
+    #[error("{place}: {problem}")]
+    Config {
+        /// The file of settings, or the command line.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A setting without a default is not given.
+    #[error("--{name} is needed, here or as `{name}` in the file that --config names")]
+    Needed {
+        /// The setting.
+        name: &'static str,
+    },
+    /// A number out of its range.
+    #[error("--{name} {value}: out of range; give a number {range}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+        /// The range.
+        range: String,
+    },
+    /// Parity models that are not of one code.
+    #[error(
+        "--parity: {first} and {second} are not rows of one code: {problem}; name the parity models of one training"
+    )]
+    Codes {
+        /// A parity model.
+        first: String,
+        /// Another.
+        second: String,
+        /// How they differ.
+        problem: &'static str,
+    },
+    /// A code that has no parity models.
+    #[error(
+        "--encoder {encoder}: needs no parity models, so there is nothing to train; instances of the deployed model answer its parity queries"
+    )]
+    Untrained {
+        /// The encoder.
+        encoder: String,
+    },
+    /// The user has ended the run.
+    #[error("interrupted; {hint}")]
+    Interrupted {
+        /// How to go on.
+        hint: String,
+    },
+    /// Signals cannot be heard.
+    #[error("cannot listen for Ctrl-C: {source}")]
+    Signal {
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl SetupError {
+    /// A mistake in the file of settings at `place`, or on the command line.
+    pub fn config(place: Option<&std::path::Path>, problem: &str) -> Self {
+        let place = place.map_or("the command line".to_owned(), |path| path.display().to_string());
+        let problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self::Config { place, problem }
+    }
+
+    /// Whether the user's input is at fault, and not the machine or the program.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Interrupted { .. } | Self::Signal { .. })
     }
 }

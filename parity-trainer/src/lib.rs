@@ -5,14 +5,22 @@
 //! squared error on raw outputs. Encoding and decoding are those of `parapet-encoder` and `parapet-decoder`, so that
 //! training and serving cannot disagree.
 
+pub mod backend;
 pub mod data;
+pub mod deployed;
 mod entry;
 mod error;
-mod evaluation;
+pub mod evaluation;
+mod files;
 pub mod network;
+pub mod run;
 mod training;
 
-pub use entry::{DeployedModel, code_metadata, write_entry};
-pub use error::TrainError;
-pub use evaluation::{Evaluation, accuracy, evaluate};
-pub use training::{DeployedRun, ParityRun, StepReport, train_deployed, train_parity};
+pub use entry::{code_metadata, write_entry};
+pub use error::{SetupError, TrainError};
+pub use evaluation::accuracy;
+pub use training::{
+    Best, Buffer, DeployedRun, MakeBackend, ParityRun, ParityTrainer, RngPosition, SamplerPosition, Snapshot,
+    StepReport, Trained, TrainerState, TrainingSet, TransformChoice, TransformTrial, Validation,
+    candidate_transforms, split_validation, train_deployed, training_inputs, try_transform,
+};

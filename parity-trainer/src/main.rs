@@ -1,6 +1,6 @@
 //! `parity-trainer`: trains deployed models and parity models into a model repository.
 //!
-//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used.
+//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used, 130 interrupted.
 
 mod command;
 mod progress;
@@ -11,13 +11,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use command::{train_deployed, train_parity};
+use parity_trainer::{SetupError, TrainError};
+
+use command::{eval, train_deployed, train_parity};
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
-    /// Threads of libtorch [default: all processors]
+    /// Threads of libtorch and ONNX Runtime [default: all processors]
     #[arg(long, global = true)]
     threads: Option<u16>,
     #[command(subcommand)]
@@ -29,7 +31,9 @@ enum Command {
     /// Train a model on labelled data, to be deployed
     TrainDeployed(train_deployed::Args),
     /// Train a parity model for a deployed model
-    Train(train_parity::Args),
+    Train(Box<train_parity::Args>),
+    /// Evaluate parity models on the test set
+    Eval(eval::Args),
 }
 
 /// How OpenMP's threads, which libtorch computes with, wait for each other.
@@ -61,10 +65,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // libtorch counts physical cores and would leave half of a small cloud machine idle.
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
-    tch::set_num_threads(cli.threads.map_or(processors as i32, |threads| i32::from(threads.max(1))));
+    let threads = cli.threads.map_or(processors, |threads| usize::from(threads.max(1)));
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let outcome = match cli.command {
         Command::TrainDeployed(args) => train_deployed::run(&args),
-        Command::Train(args) => train_parity::run(&args),
+        Command::Train(args) => train_parity::run(&args, threads),
+        Command::Eval(args) => eval::run(&args, threads),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,7 +78,14 @@ fn main() -> ExitCode {
             // Messages of libtorch go on with a stack trace; the first line says it all.
             let message = error.to_string();
             eprintln!("error: {}", message.lines().next().unwrap_or_default());
-            ExitCode::from(if error.is_input() { 2 } else { 1 })
+            let interrupted = matches!(&error, TrainError::Setup(SetupError::Interrupted { .. }));
+            ExitCode::from(if interrupted {
+                130
+            } else if error.is_input() {
+                2
+            } else {
+                1
+            })
         }
     }
 }

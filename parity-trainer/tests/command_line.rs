@@ -38,7 +38,7 @@ fn a_parity_model_is_trained_for_a_deployed_one() {
     write_quarters(folder.path(), 400, 100);
     train_deployed(folder.path());
     let line = "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --steps 300 --seed 5 \
-                --augment none --out models --name quarters-parity --json report.json";
+                --augment none --transform raw --out models --name quarters-parity --json report.json";
     let output = trainer(folder.path(), line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
@@ -56,9 +56,10 @@ fn a_parity_model_is_trained_for_a_deployed_one() {
     assert_eq!(card["code"]["generator"].as_array().map(Vec::len), Some(1));
     assert_eq!(card["inputs"][0]["shape"].as_array().map(Vec::len), Some(3));
     assert_eq!(card["training"]["seed"].as_integer(), Some(5));
+    assert!(card["code"]["calibration"]["agreement"].is_array(), "{card}");
     assert!(entry.join("1/model.onnx").is_file());
     let entries: Vec<_> = fs::read_dir(folder.path().join("models")).unwrap().collect();
-    assert_eq!(entries.len(), 2, "nothing half-written is left: {entries:?}");
+    assert_eq!(entries.len(), 4, "two entries, the cache and the runs, nothing half-written: {entries:?}");
 }
 
 #[test]
@@ -89,11 +90,14 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     assert!(parity("--k 2 --row 1 --encoder sum").contains("--row 1: the code has rows 0 to 0"));
     assert!(parity("--k 3 --r 2 --encoder concat").contains("\"concat\" supports r = 1"));
     assert!(parity("--network mlp:100,5").contains("takes samples of 100 values"));
+    assert!(parity("--encoder berrut").contains("--encoder berrut: needs no parity models"));
+    assert!(parity("--input-mean 1,2").contains("--input-mean: 2 values; give 1"));
+    assert!(parity("--validation 0.9").contains("--validation 0.9: out of range; give a number from 0.01 to 0.5"));
     assert!(parity("--network resnet").contains("no such network"));
 
     let out = "--out models --name parity";
     let missing = complaint(folder.path(), &format!("train --model models/none --data . {out}"));
-    assert!(missing.contains("none") && missing.contains("quarters"), "{missing}");
+    assert!(missing.contains("models/none: no such model; give"), "{missing}");
     let no_data = complaint(folder.path(), &format!("train-deployed --data nowhere {out}"));
     assert!(no_data.contains("no train-images-idx3-ubyte[.gz]"), "{no_data}");
     assert_eq!(no_data.lines().count(), 1, "{no_data}");

@@ -55,6 +55,8 @@ impl Model {
         };
         let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         if let Self::Parity { k } = self {
+            // Trials of other transforms would take time, and raw outputs do best for these models.
+            arguments.extend(["--transform".to_owned(), "raw".to_owned()]);
             let deployed = repository().join(Self::Deployed.name()).display().to_string();
             arguments.extend(["--model".to_owned(), deployed, "--k".to_owned(), k.to_string()]);
         }

@@ -58,6 +58,11 @@ impl OnnxRuntime {
         let environment = builder.with_telemetry(false).build().map_err(|error| failed(one_line(&error)))?;
         Ok(loaded.insert(Self(environment)).clone())
     }
+
+    /// The environment, for sessions that are not made by this crate's engine.
+    pub fn environment(&self) -> &Environment {
+        &self.0
+    }
 }
 
 /// A named library must be there; silently taking another would hide a mistake.

@@ -1,5 +1,6 @@
 //! The subcommands: arguments in, a model-repository entry and a report out.
 
+pub(crate) mod eval;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;
 
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use parity_trainer::TrainError;
 use parity_trainer::data::{Augment, DataSet};
+
+use crate::progress::Counter;
 
 /// Where the result goes.
 #[derive(Debug, clap::Args)]
@@ -28,17 +31,18 @@ impl OutputArgs {
     pub(crate) fn prepare(&self) -> Result<(), TrainError> {
         fs::create_dir_all(&self.out).map_err(|source| TrainError::Write { path: self.out.clone(), source })
     }
+}
 
-    pub(crate) fn write_json(&self, report: &impl serde::Serialize) -> Result<(), TrainError> {
-        let Some(path) = &self.json else { return Ok(()) };
-        let failed = |source| TrainError::Write { path: path.clone(), source };
-        let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
-        text.push('\n');
-        let mut partial = path.clone().into_os_string();
-        partial.push(".partial");
-        fs::write(&partial, text).map_err(failed)?;
-        fs::rename(&partial, path).map_err(failed)
-    }
+/// Writes a report, whole or not at all, if a file for it was named.
+fn write_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(), TrainError> {
+    let Some(path) = path else { return Ok(()) };
+    let failed = |source| TrainError::Write { path: path.to_path_buf(), source };
+    let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
+    text.push('\n');
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    fs::write(&partial, text).map_err(failed)?;
+    fs::rename(&partial, path).map_err(failed)
 }
 
 fn model_name(name: &str) -> Result<String, String> {
@@ -55,7 +59,13 @@ fn model_name(name: &str) -> Result<String, String> {
 }
 
 fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
-    let data = DataSet::load(folder)?;
+    let mut progress = Counter::new("data", "samples read");
+    let data = DataSet::load_with(folder, &mut |read| {
+        if let Some(total) = read.total {
+            progress.at(read.samples, total);
+        }
+    })?;
+    progress.finish();
     eprintln!(
         "data: {} training and {} test samples of shape {:?}, {} classes",
         data.train.len(),

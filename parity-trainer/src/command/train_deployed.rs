@@ -8,7 +8,7 @@ use parity_trainer::network::NetworkSpec;
 use parity_trainer::{DeployedRun, TrainError, accuracy, write_entry};
 use serde::Serialize;
 
-use super::{OutputArgs, augmentation, load_data, provenance, rounded};
+use super::{OutputArgs, augmentation, load_data, provenance, rounded, write_json};
 use crate::progress::Progress;
 use crate::report;
 
@@ -72,23 +72,26 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
         seed: args.seed,
     };
     let begun = Instant::now();
-    let mut progress = Progress::new(&args.output.name, "accuracy");
+    let mut progress = Progress::new(&args.output.name, "accuracy", 0);
     let network = parity_trainer::train_deployed(&run, &data, |step| progress.step(step))?;
     progress.finish();
     let seconds = begun.elapsed().as_secs_f64();
-    let accuracy = accuracy(&network, &data.test);
+    let accuracy = accuracy(&network, &data.test)?;
 
     let mut training = provenance(args.seed, &data);
     training.insert("epochs".to_owned(), i64::from(args.epochs).into());
     training.insert("accuracy_deployed".to_owned(), rounded(accuracy));
     let place = write_entry(&args.output.out, &args.output.name, &network, None, training)?;
-    args.output.write_json(&Report {
-        model: &args.output.name,
-        network: network.spec().to_string(),
-        seconds,
-        test_samples: data.test.len(),
-        accuracy_deployed: accuracy,
-    })?;
+    write_json(
+        args.output.json.as_deref(),
+        &Report {
+            model: &args.output.name,
+            network: network.spec().to_string(),
+            seconds,
+            test_samples: data.test.len(),
+            accuracy_deployed: accuracy,
+        },
+    )?;
     report::print(&[
         ("A_a, accuracy", report::percent(accuracy)),
         ("trained in", format!("{seconds:.1} s")),

@@ -25,4 +25,14 @@ impl Shuffle {
         self.next += 1;
         self.order.get(self.next - 1).copied().unwrap_or_default()
     }
+
+    /// The order and how much of it is used up, for a checkpoint.
+    pub(crate) fn position(&self) -> (&[usize], usize) {
+        (&self.order, self.next)
+    }
+
+    /// One that goes on from a [`position`](Self::position).
+    pub(crate) fn at(order: Vec<usize>, next: usize) -> Self {
+        Self { order, next }
+    }
 }

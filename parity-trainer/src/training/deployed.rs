@@ -1,10 +1,11 @@
 //! Trains a deployed model: cross-entropy on labels.
 
-use tch::nn::OptimizerConfig;
-use tch::{Kind, Reduction, Tensor, nn};
+use tch::{Kind, Reduction, Tensor};
 
-use super::{StepReport, schedule};
+use super::StepReport;
+use super::weights::Weights;
 use crate::TrainError;
+use crate::backend::{LocalBackend, OptimiserSpec, ParameterBackend, Schedule, UpdateRule};
 use crate::data::{Augment, DataSet, Shuffle};
 use crate::network::{Network, NetworkSpec, batch, stream};
 
@@ -42,13 +43,18 @@ pub fn train_deployed(
     let mut network = Network::new(&run.network, &samples.shape, data.classes, &mut stream(run.seed, 0))?;
     let mut rng = stream(run.seed, 1);
     let mut shuffle = Shuffle::new(samples.len());
-    let mut optimizer = nn::AdamW { wd: run.weight_decay, ..nn::AdamW::default() }
-        .build(network.variables(), run.learning_rate)
-        .map_err(crate::network::NetworkError::Tensor)?;
-
     let sample_len = samples.sample_len();
     let batch_len = run.batch.clamp(1, samples.len());
     let steps = run.epochs * samples.len().div_ceil(batch_len);
+    let rule = UpdateRule {
+        optimiser: OptimiserSpec::AdamW { weight_decay: run.weight_decay },
+        learning_rate: run.learning_rate,
+        schedule: Schedule::Cosine,
+        steps: steps as u64,
+        clip: None,
+    };
+    let mut weights = Weights::of(&network)?;
+    let mut backend = LocalBackend::new(rule, weights.parameters().clone());
     let mut inputs = vec![0.0; batch_len * sample_len];
     let mut labels = vec![0i64; batch_len];
     for step in 0..steps {
@@ -58,11 +64,11 @@ pub fn train_deployed(
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
         let labels = Tensor::from_slice(&labels);
-        let outputs = network.forward(&batch(&inputs, &samples.shape));
+        weights.pull(&mut backend)?;
+        let outputs = network.forward_t(&batch(&inputs, &samples.shape), true);
         let loss =
             outputs.cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, run.label_smoothing);
-        optimizer.set_lr(schedule::cosine(run.learning_rate, step, steps));
-        optimizer.backward_step(&loss);
+        let tick = weights.push(&mut backend, &loss)?;
 
         let correct = outputs.argmax(-1, false).eq_tensor(&labels).to_kind(Kind::Float).mean(Kind::Float);
         let loss = loss.double_value(&[]);
@@ -70,8 +76,19 @@ pub fn train_deployed(
             return Err(TrainError::Diverged { step });
         }
         let (step, rows) = (step + 1, (step + 1) * batch_len);
-        report(StepReport { step, steps, loss, agreement: correct.double_value(&[]), rows });
+        report(StepReport {
+            step,
+            steps,
+            loss,
+            agreement: correct.double_value(&[]),
+            rows,
+            epoch: rows as f64 / samples.len() as f64,
+            learning_rate: tick.learning_rate,
+            gradient_norm: tick.gradient_norm,
+            validation: None,
+        });
     }
+    weights.pull(&mut backend as &mut dyn ParameterBackend)?;
     network.freeze();
     Ok(network)
 }

@@ -1,0 +1,118 @@
+//! A model's parameters as one flat array.
+
+use std::sync::Arc;
+
+use super::BackendError;
+
+/// Name and shape of one parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParameterShape {
+    /// Its name in the model.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+}
+
+impl ParameterShape {
+    /// Values in it.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no values.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Values for all of a model's parameters (weights or gradients), one parameter after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParameterSet {
+    layout: Arc<[ParameterShape]>,
+    values: Vec<f32>,
+}
+
+impl ParameterSet {
+    /// Zeroes for parameters of `layout`.
+    pub fn zeroes(layout: Vec<ParameterShape>) -> Self {
+        let length = layout.iter().map(ParameterShape::len).sum();
+        Self { layout: layout.into(), values: vec![0.0; length] }
+    }
+
+    /// Zeroes of the same layout.
+    pub fn zeroes_like(&self) -> Self {
+        Self { layout: Arc::clone(&self.layout), values: vec![0.0; self.values.len()] }
+    }
+
+    /// Names and shapes, in order.
+    pub fn layout(&self) -> &[ParameterShape] {
+        &self.layout
+    }
+
+    /// All values.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// All values, to be written.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
+    /// Each parameter with its values.
+    pub fn iter(&self) -> impl Iterator<Item = (&ParameterShape, &[f32])> {
+        let mut rest = self.values.as_slice();
+        self.layout.iter().map(move |shape| {
+            let (own, others) = rest.split_at_checked(shape.len()).unwrap_or((rest, &[]));
+            rest = others;
+            (shape, own)
+        })
+    }
+
+    /// Each parameter with its values, to be written.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&ParameterShape, &mut [f32])> {
+        let mut rest = self.values.as_mut_slice();
+        self.layout.iter().map(move |shape| {
+            let all = std::mem::take(&mut rest);
+            let length = shape.len().min(all.len());
+            let (own, others) = all.split_at_mut(length);
+            rest = others;
+            (shape, own)
+        })
+    }
+
+    /// Takes the values over from a flat array.
+    ///
+    /// # Errors
+    /// If it has another length; `what` names it then.
+    pub fn fill(&mut self, what: &str, values: &[f32]) -> Result<(), BackendError> {
+        let (expected, got) = (self.values.len(), values.len());
+        if expected != got {
+            return Err(BackendError::Layout { what: what.to_owned(), expected, got });
+        }
+        self.values.copy_from_slice(values);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_parameter_has_its_part() {
+        let shape = |name: &str, shape: &[usize]| ParameterShape { name: name.into(), shape: shape.to_vec() };
+        let mut set = ParameterSet::zeroes(vec![shape("a", &[2, 2]), shape("b", &[3])]);
+        for (index, (_, values)) in set.iter_mut().enumerate() {
+            values.fill(index as f32 + 1.0);
+        }
+        assert_eq!(set.values(), [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+        assert_eq!(
+            set.iter().map(|(shape, values)| (shape.name.as_str(), values.len())).last(),
+            Some(("b", 3))
+        );
+        assert!(
+            set.fill("weights", &[0.0; 6]).unwrap_err().to_string().contains("6 values, the model has 7")
+        );
+    }
+}

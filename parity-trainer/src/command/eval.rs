@@ -1,0 +1,169 @@
+//! `parity-trainer eval`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parity_trainer::data::Samples;
+use parity_trainer::deployed::{self, Deployed, DeployedModel, OpenOptions, ParityEntry};
+use parity_trainer::evaluation::{
+    CodeEvaluation, CodedModels, EvaluationPlan, evaluate, markdown, overall_plot, reliability_plot,
+};
+use parity_trainer::{SetupError, TrainError};
+use serde::Serialize;
+
+use super::{load_data, write_json};
+use crate::progress::Counter;
+use crate::report;
+
+/// Resamples for the intervals.
+const RESAMPLES: usize = 1000;
+/// Samples that models are tried on.
+const TRIAL_SAMPLES: usize = 16;
+
+/// Arguments of `eval`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
+    #[arg(long, value_name = "MODEL")]
+    model: PathBuf,
+    /// Its parity models, one for each row of the code that is there
+    #[arg(long, value_name = "REPOSITORY/NAME,..", value_delimiter = ',', required = true)]
+    parity: Vec<PathBuf>,
+    /// The data whose test set is asked about
+    #[arg(long, value_name = "PATH")]
+    data: PathBuf,
+    /// The deployed model's input to feed, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    input: Option<String>,
+    /// The deployed model's output, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    output: Option<String>,
+    /// Folder for evaluation.json, evaluation.md and the plots
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Seed of the groups and of the resamples
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    deployed: &'a str,
+    parity: Vec<&'a str>,
+    code: String,
+    transform: &'a parapet_encoder::OutputTransform,
+    data_sha256: &'a str,
+    seed: u64,
+    evaluation: &'a CodeEvaluation,
+    /// The deployed model as its own parity model.
+    untrained_control: &'a CodeEvaluation,
+}
+
+/// Evaluates, prints and writes the report.
+pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
+    let data = load_data(&args.data)?;
+    let mut test = data.test;
+    let parity = open_parity(args, threads, &test)?;
+    let Some(first) = parity.first() else {
+        return Err(SetupError::Needed { name: "parity" }.into());
+    };
+    first.scaling.apply(&test.shape, &mut test.values);
+    let options =
+        OpenOptions { input: args.input.clone(), output: args.output.clone(), onnxruntime: None, threads };
+    let deployed = deployed::open(&args.model, &options, &test.shape, few(&test))?;
+    if data.classes > deployed.model.outputs() {
+        return Err(TrainError::Classes { classes: data.classes, outputs: deployed.model.outputs() });
+    }
+    if first.code.deployed != deployed.name {
+        let (wanted, name) = (&first.code.deployed, &deployed.name);
+        eprintln!("warning: the parity model was trained for {wanted:?}, this is {name:?}");
+    }
+    if let Some(folder) = &args.out {
+        fs::create_dir_all(folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
+    }
+    let evaluated = |name: &str, parity: &[(usize, &dyn DeployedModel)]| {
+        let models = CodedModels { deployed: deployed.model.as_ref(), parity, code: &first.code.spec };
+        let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.seed };
+        let mut progress = Counter::new(name, "groups evaluated");
+        let evaluation = evaluate(models, &test, plan, |done, groups| progress.at(done, groups));
+        progress.finish();
+        evaluation
+    };
+    let models: Vec<(usize, &dyn DeployedModel)> =
+        parity.iter().map(|entry| (entry.code.row, entry.model.model.as_ref())).collect();
+    let trained = evaluated("parity models", &models)?;
+    let untrained: Vec<(usize, &dyn DeployedModel)> =
+        parity.iter().map(|entry| (entry.code.row, deployed.model.as_ref())).collect();
+    let control = evaluated("untrained control", &untrained)?;
+
+    let names: Vec<&str> = parity.iter().map(|entry| entry.model.name.as_str()).collect();
+    let code = parapet_encoder::Code::try_from(&first.code.spec)?.label();
+    if let Some(folder) = &args.out {
+        let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
+        let text = markdown(&title, &trained, &control, &data.class_names);
+        write(folder, "evaluation.md", &text)?;
+        write(folder, "reliability.svg", &reliability_plot(&trained.calibration)?)?;
+        if let Some(plot) = overall_plot(&trained, &control)? {
+            write(folder, "overall.svg", &plot)?;
+        }
+        let report = Report {
+            deployed: &deployed.name,
+            parity: names,
+            code: code.clone(),
+            transform: &first.code.spec.transform,
+            data_sha256: &data.sha256,
+            seed: args.seed,
+            evaluation: &trained,
+            untrained_control: &control,
+        };
+        write_json(Some(&folder.join("evaluation.json")), &report)?;
+    }
+    let mut table = vec![("code".to_owned(), code)];
+    table.extend(report::evaluation(&trained));
+    table.push(("ECE of the confidence".to_owned(), format!("{:.3}", trained.calibration.expected_error)));
+    let untrained = report::evaluation(&control);
+    table.extend(
+        untrained
+            .into_iter()
+            .skip(usize::from(control.accuracy_deployed.is_some()))
+            .map(|(label, value)| (format!("{label}, untrained control"), value)),
+    );
+    if let Some(folder) = &args.out {
+        table.push(("written to".to_owned(), folder.display().to_string()));
+    }
+    report::print(&table);
+    Ok(())
+}
+
+fn few(samples: &Samples) -> &[f32] {
+    let few = TRIAL_SAMPLES.min(samples.len()) * samples.sample_len();
+    samples.values.get(..few).unwrap_or_default()
+}
+
+/// The parity models, which must be rows of one code, each another.
+fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<ParityEntry>, TrainError> {
+    let options = OpenOptions { threads, ..OpenOptions::default() };
+    let mut entries: Vec<ParityEntry> = Vec::new();
+    for path in &args.parity {
+        let entry = deployed::open_parity(path, &options, &test.shape, few(test))?;
+        for other in &entries {
+            let problem = match () {
+                () if other.code.row == entry.code.row => "they are the same row",
+                () if other.code.spec != entry.code.spec => "their codes differ",
+                () if other.code.deployed != entry.code.deployed => "their deployed models differ",
+                () if other.scaling != entry.scaling => "their input scalings differ",
+                () => continue,
+            };
+            let name = |entry: &Deployed| entry.name.clone();
+            let (first, second) = (name(&other.model), name(&entry.model));
+            return Err(SetupError::Codes { first, second, problem }.into());
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrainError> {
+    let path = folder.join(name);
+    fs::write(&path, text).map_err(|source| TrainError::Write { path, source })
+}

@@ -1,0 +1,196 @@
+//! The flags of `train`, and the TOML file that can stand for them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use parapet_encoder::EncoderKind;
+use parity_trainer::backend::Schedule;
+use parity_trainer::data::Augment;
+use parity_trainer::network::NetworkSpec;
+use parity_trainer::{SetupError, TransformChoice};
+use serde::{Deserialize, Serialize};
+
+use super::settings::Settings;
+use crate::command::model_name;
+
+/// Arguments of `train`. A flag wins over the same setting of `--config`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Take settings from this TOML file, such as the config.toml of an earlier run
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Go on with the run from its last checkpoint
+    #[arg(long)]
+    pub(super) resume: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What can be set; a setting's name in the file is the flag's.
+#[derive(Debug, Clone, Default, clap::Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Options {
+    /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// Its name where it is deployed [default: the entry's or the file's]
+    #[arg(long, value_name = "NAME", value_parser = model_name)]
+    deployed: Option<String>,
+    /// The input to feed, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    input: Option<String>,
+    /// The output to learn, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    output: Option<String>,
+    /// What samples are multiplied with, the mean subtracted, for a model that wants other ranges than 0 to 1 [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    input_scale: Option<f64>,
+    /// What is subtracted from samples first: one value, or one for each channel
+    #[arg(long, value_name = "MEAN,..", value_delimiter = ',', allow_hyphen_values = true)]
+    input_mean: Option<Vec<f64>>,
+    /// Data like those that the deployed model is asked about; labels play no part in the training
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Where the deployed model's outputs are kept for the next run [default: .cache in the repository]
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+    /// Queries in a coding group [default: 2]
+    #[arg(long)]
+    k: Option<usize>,
+    /// Parity models of a coding group; each is trained, and named NAME-0, NAME-1 .. [default: 1]
+    #[arg(long)]
+    r: Option<usize>,
+    /// Train this parity row only, from 0
+    #[arg(long)]
+    row: Option<usize>,
+    /// How the queries of a group become one: `sum` (any samples) or `concat` (images) [default: concat]
+    #[arg(long, value_parser = encoder_kind)]
+    encoder: Option<EncoderKind>,
+    /// The domain in which predictions are added; auto tries each that fits [default: auto]
+    #[arg(long)]
+    transform: Option<TransformChoice>,
+    /// Steps of all of auto's trials together, as a part of --steps [default: 0.15]
+    #[arg(long, value_name = "PART")]
+    trial_share: Option<f64>,
+    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`), `mlp:INPUTS,HIDDEN,..`, or
+    /// `cells:ROWSxCOLUMNS:NETWORK` with the grid of the concatenation: 1x2 for k = 2, 2x2 for k = 3 and 4
+    /// [default: the deployed model's where it is known]
+    #[arg(long)]
+    #[serde(serialize_with = "network_name::serialize")]
+    network: Option<NetworkSpec>,
+    /// Scale what the network takes by the mean and deviation of parity queries [default: true]
+    #[arg(long, value_name = "BOOL")]
+    normalise: Option<bool>,
+    /// Optimiser steps [default: 4000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
+    /// Coding groups a step [default: 64]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
+    /// How gradients become updates [default: adamw]
+    #[arg(long)]
+    optimiser: Option<super::settings::OptimiserKind>,
+    /// Peak learning rate [default: 0.003]
+    #[arg(long)]
+    learning_rate: Option<f64>,
+    /// How the learning rate goes [default: cosine]
+    #[arg(long)]
+    schedule: Option<Schedule>,
+    /// Momentum of sgd [default: 0.9]
+    #[arg(long)]
+    momentum: Option<f64>,
+    /// Weight decay [default: 0.01]
+    #[arg(long)]
+    weight_decay: Option<f64>,
+    /// Longest gradient; longer ones are scaled down to it [default: any]
+    #[arg(long, value_name = "NORM")]
+    clip: Option<f64>,
+    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as `crop+flip`
+    /// [default: shift for images]
+    #[arg(long)]
+    augment: Option<Augment>,
+    /// Variants of each sample to learn from, besides itself [default: enough for 20,000 samples]
+    #[arg(long)]
+    copies: Option<usize>,
+    /// Part of the training samples that the best weights and the transform are chosen by [default: 0.1]
+    #[arg(long, value_name = "PART")]
+    validation: Option<f64>,
+    /// Steps from one validation to the next [default: a twentieth of --steps]
+    #[arg(long, value_name = "STEPS")]
+    validate_every: Option<u32>,
+    /// Part of the groups that end in repeated known queries, as a frontend completes groups in a lull [default: 0]
+    #[arg(long, value_name = "PART")]
+    filler_share: Option<f64>,
+    /// Seed of everything random [default: 0]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    seed: Option<u64>,
+    /// The model repository
+    #[arg(long, value_name = "REPOSITORY")]
+    out: Option<PathBuf>,
+    /// Name of the new entry; one of that name is replaced [default: the deployed model's and `-parity`]
+    #[arg(long, value_parser = model_name)]
+    name: Option<String>,
+    /// Write the evaluation here too, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Folder of the run's log and checkpoints [default: .runs/NAME in the repository]
+    #[arg(long, value_name = "FOLDER")]
+    run: Option<PathBuf>,
+    /// Seconds from one checkpoint to the next [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    checkpoint_every: Option<f64>,
+    /// Steps from one checkpoint to the next, instead of seconds
+    #[arg(long, value_name = "STEPS")]
+    checkpoint_steps: Option<u32>,
+}
+
+impl Args {
+    /// The file's settings, the flags laid over them, defaults for the rest.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a setting is unknown, missing or out of range.
+    pub(super) fn settings(&self) -> Result<Settings, SetupError> {
+        let place = self.config.clone();
+        let mut table = match &place {
+            None => toml::Table::new(),
+            Some(path) => {
+                let text = fs::read_to_string(path)
+                    .map_err(|source| SetupError::Read { path: path.clone(), source })?;
+                toml::from_str(&text)
+                    .map_err(|error| SetupError::config(place.as_deref(), error.message()))?
+            }
+        };
+        let flags = toml::Table::try_from(&self.options)
+            .map_err(|error| SetupError::config(None, &error.to_string()))?;
+        table.extend(flags);
+        let settings: Settings = table
+            .try_into()
+            .map_err(|error: toml::de::Error| SetupError::config(place.as_deref(), error.message()))?;
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
+    toml::Value::from(name).try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+}
+
+/// A network by its name.
+pub(super) mod network_name {
+    use super::{Deserialize, NetworkSpec, Serialize};
+
+    #[expect(clippy::ref_option, reason = "serde hands the field over as it is")]
+    pub(crate) fn serialize<S: serde::Serializer>(
+        network: &Option<NetworkSpec>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        network.as_ref().map(NetworkSpec::to_string).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<NetworkSpec>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        name.map(|name| name.parse().map_err(serde::de::Error::custom)).transpose()
+    }
+}

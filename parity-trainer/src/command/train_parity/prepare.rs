@@ -1,0 +1,147 @@
+//! What a training needs before its first step; whatever is wrong with it shows here.
+
+use std::sync::Arc;
+
+use parapet_encoder::{EncoderKind, build_encoder};
+use parity_trainer::data::{Augment, DataSet, Samples};
+use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
+use parity_trainer::network::NetworkSpec;
+use parity_trainer::{ParityRun, SetupError, TrainError, TrainingSet, split_validation, training_inputs};
+
+use super::settings::Settings;
+use crate::command::{augmentation, load_data};
+use crate::progress::Counter;
+
+/// Training samples and their variants together, unless `--copies` says otherwise.
+const POOL_SAMPLES: usize = 20_000;
+/// Samples that a deployed model is tried on.
+const TRIAL_SAMPLES: usize = 16;
+/// Least side of an image for the network that is taken where none is known.
+const LENET_SIDE: usize = 16;
+/// Validations of a run, unless `--validate-every` says otherwise.
+const VALIDATIONS: u32 = 20;
+
+/// Everything that the training goes by.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) data: DataSet,
+    pub(super) deployed: Deployed,
+    pub(super) train: Arc<TrainingSet>,
+    pub(super) validation: Arc<TrainingSet>,
+    /// For row 0, with the code adding raw outputs.
+    pub(super) run: ParityRun,
+    /// Digest of all of it.
+    pub(super) digest: String,
+}
+
+/// Reads data and model, checks that they fit together and the code fits them, and asks the model about all training samples.
+pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, TrainError> {
+    let code = settings.code();
+    let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
+    if code.encoder == EncoderKind::Berrut {
+        return Err(SetupError::Untrained { encoder: code.encoder.to_string() }.into());
+    }
+    if let Some(row) = settings.row.filter(|&row| row >= r) {
+        return Err(TrainError::Row { row, last: r - 1, r });
+    }
+    let data = load_data(&settings.data)?;
+    build_encoder(&code, &data.train.shape)?;
+    let scaling = settings.scaling();
+    scaling.check(&data.train.shape)?;
+    let deployed = open_deployed(settings, threads, &data)?;
+    if data.classes > deployed.model.outputs() {
+        let outputs = deployed.model.outputs();
+        return Err(TrainError::Classes { classes: data.classes, outputs });
+    }
+    if k > data.test.len() {
+        return Err(TrainError::TooFewSamples { found: data.test.len(), k });
+    }
+    let network = network(settings, &deployed, &data.train.shape)?;
+    let steps = settings.steps;
+    let run = ParityRun {
+        network,
+        code,
+        row: 0,
+        groups: settings.batch as usize,
+        rule: settings.rule(),
+        validate_every: u64::from(settings.validate_every.unwrap_or(steps.div_ceil(VALIDATIONS))),
+        filler_share: settings.filler_share,
+        normalise: settings.normalise,
+        seed: settings.seed,
+    };
+    // A network that does not take the samples should not show after the deployed model has answered them all.
+    parity_trainer::network::Network::new(
+        &run.network,
+        &data.train.shape,
+        deployed.model.outputs(),
+        &mut rand_chacha::rand_core::SeedableRng::seed_from_u64(0),
+    )?;
+    std::fs::create_dir_all(&settings.out)
+        .map_err(|source| TrainError::Write { path: settings.out.clone(), source })?;
+
+    let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
+        .ok_or(TrainError::TooFewSamples { found: data.train.len(), k: 2 * k })?;
+    let augment = augmentation(settings.augment, &data);
+    let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
+    let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
+    let digest = settings.digest(&[&data.sha256, &deployed.sha256])?;
+    Ok(Prepared {
+        train: answered(settings, &deployed, &train, augment, copies)?,
+        validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,
+        data,
+        deployed,
+        run,
+        digest,
+    })
+}
+
+fn open_deployed(settings: &Settings, threads: usize, data: &DataSet) -> Result<Deployed, TrainError> {
+    let options = OpenOptions {
+        input: settings.input.clone(),
+        output: settings.output.clone(),
+        onnxruntime: None,
+        threads,
+    };
+    let few = TRIAL_SAMPLES.min(data.train.len()) * data.train.sample_len();
+    let mut samples = data.train.values.get(..few).unwrap_or_default().to_vec();
+    settings.scaling().apply(&data.train.shape, &mut samples);
+    let mut deployed = deployed::open(&settings.model, &options, &data.train.shape, &samples)?;
+    if let Some(name) = &settings.deployed {
+        deployed.name.clone_from(name);
+    }
+    Ok(deployed)
+}
+
+/// The deployed model's architecture, where this trainer made it.
+fn network(settings: &Settings, deployed: &Deployed, shape: &[usize]) -> Result<NetworkSpec, TrainError> {
+    if let Some(network) = &settings.network {
+        return Ok(network.clone());
+    }
+    let fallback = match shape {
+        &[_, height, width] if height.min(width) >= LENET_SIDE => "lenet".to_owned(),
+        shape => format!("mlp:{},800,400", shape.iter().product::<usize>()),
+    };
+    Ok(deployed.network.as_ref().unwrap_or(&fallback).parse()?)
+}
+
+/// Samples, and variants of them, with the deployed model's outputs.
+fn answered(
+    settings: &Settings,
+    deployed: &Deployed,
+    samples: &Samples,
+    augment: Augment,
+    copies: usize,
+) -> Result<Arc<TrainingSet>, TrainError> {
+    let inputs = training_inputs(samples, augment, copies, &settings.scaling(), settings.seed);
+    let folder = settings.cache.clone().unwrap_or_else(|| settings.out.join(".cache"));
+    let mut progress = Counter::new(&deployed.name, "samples answered");
+    let cache = OutputCache::new(folder);
+    let (answers, reuse) = cache.outputs(deployed, &inputs, |done, count| progress.at(done, count))?;
+    progress.finish();
+    if reuse == Reuse::Cached {
+        let count = answers.len() / deployed.model.outputs().max(1);
+        eprintln!("{}: reuses its outputs for {count} samples from an earlier run", deployed.name);
+    }
+    let (shape, outputs) = (samples.shape.clone(), deployed.model.outputs());
+    Ok(Arc::new(TrainingSet { shape, outputs, inputs, answers }))
+}

@@ -1,0 +1,209 @@
+//! All settings of a training, with their defaults; `config.toml` of a run.
+
+use std::path::PathBuf;
+
+use parapet_encoder::{CodeSpec, EncoderKind};
+use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parity_trainer::data::Augment;
+use parity_trainer::deployed::InputScaling;
+use parity_trainer::network::NetworkSpec;
+use parity_trainer::{SetupError, TransformChoice};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Kinds of optimiser.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OptimiserKind {
+    /// Adam; weight decay is added to the gradient
+    Adam,
+    /// Adam; weight decay shrinks the weights
+    #[default]
+    #[value(name = "adamw")]
+    AdamW,
+    /// Gradient descent with momentum
+    Sgd,
+}
+
+/// What a run is given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    pub(crate) model: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deployed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<String>,
+    pub(crate) input_scale: f64,
+    pub(crate) input_mean: Vec<f64>,
+    pub(crate) data: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<PathBuf>,
+    pub(crate) k: usize,
+    pub(crate) r: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) row: Option<usize>,
+    pub(crate) encoder: EncoderKind,
+    /// Rows of coefficients; only the file can set them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generator: Option<Vec<Vec<f32>>>,
+    pub(crate) transform: TransformChoice,
+    pub(crate) trial_share: f64,
+    #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
+    pub(crate) network: Option<NetworkSpec>,
+    pub(crate) normalise: bool,
+    pub(crate) steps: u32,
+    pub(crate) batch: u32,
+    pub(crate) optimiser: OptimiserKind,
+    pub(crate) learning_rate: f64,
+    pub(crate) schedule: Schedule,
+    pub(crate) momentum: f64,
+    pub(crate) weight_decay: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clip: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) augment: Option<Augment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) copies: Option<usize>,
+    pub(crate) validation: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) validate_every: Option<u32>,
+    pub(crate) filler_share: f64,
+    pub(crate) seed: u64,
+    pub(crate) out: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) json: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<PathBuf>,
+    pub(crate) checkpoint_every: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint_steps: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            model: PathBuf::new(),
+            deployed: None,
+            input: None,
+            output: None,
+            input_scale: 1.0,
+            input_mean: Vec::new(),
+            data: PathBuf::new(),
+            cache: None,
+            k: 2,
+            r: 1,
+            row: None,
+            encoder: EncoderKind::Concat,
+            generator: None,
+            transform: TransformChoice::Auto,
+            trial_share: 0.15,
+            network: None,
+            normalise: true,
+            steps: 4000,
+            batch: 64,
+            optimiser: OptimiserKind::AdamW,
+            learning_rate: 3e-3,
+            schedule: Schedule::Cosine,
+            momentum: 0.9,
+            weight_decay: 1e-2,
+            clip: None,
+            augment: None,
+            copies: None,
+            validation: 0.1,
+            validate_every: None,
+            filler_share: 0.0,
+            seed: 0,
+            out: PathBuf::new(),
+            name: None,
+            json: None,
+            run: None,
+            checkpoint_every: 60.0,
+            checkpoint_steps: None,
+        }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// If a setting that is needed is missing, or one is out of range.
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        for (name, path) in [("model", &self.model), ("data", &self.data), ("out", &self.out)] {
+            if path.as_os_str().is_empty() {
+                return Err(SetupError::Needed { name });
+            }
+        }
+        let range = |name, value: f64, least: f64, most: f64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(SetupError::Range { name, value, range: format!("from {least} to {most}") })
+        };
+        range("trial-share", self.trial_share, 0.01, 1.0)?;
+        range("validation", self.validation, 0.01, 0.5)?;
+        range("filler-share", self.filler_share, 0.0, 1.0)?;
+        range("momentum", self.momentum, 0.0, 0.999_999)?;
+        range("learning-rate", self.learning_rate, 1e-12, 1e3)?;
+        range("weight-decay", self.weight_decay, 0.0, 1e3)?;
+        range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)?;
+        range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
+    }
+
+    /// The code, adding outputs as they are.
+    pub(super) fn code(&self) -> CodeSpec {
+        CodeSpec { generator: self.generator.clone(), ..CodeSpec::new(self.encoder, self.k, self.r) }
+    }
+
+    pub(super) fn scaling(&self) -> InputScaling {
+        let mean = self.input_mean.iter().map(|&mean| mean as f32).collect();
+        InputScaling { scale: self.input_scale as f32, mean }
+    }
+
+    pub(super) fn rule(&self) -> UpdateRule {
+        let weight_decay = self.weight_decay;
+        let optimiser = match self.optimiser {
+            OptimiserKind::Adam => OptimiserSpec::Adam { weight_decay },
+            OptimiserKind::AdamW => OptimiserSpec::AdamW { weight_decay },
+            OptimiserKind::Sgd => OptimiserSpec::Sgd { momentum: self.momentum, weight_decay },
+        };
+        UpdateRule {
+            optimiser,
+            learning_rate: self.learning_rate,
+            schedule: self.schedule,
+            steps: u64::from(self.steps),
+            clip: self.clip,
+        }
+    }
+
+    pub(super) fn to_toml(&self) -> Result<String, SetupError> {
+        toml::to_string(self).map_err(|error| SetupError::config(None, &error.to_string()))
+    }
+
+    /// Digest of all that decides how the training goes: the settings but for places and names, and what `rest` adds.
+    pub(super) fn digest(&self, rest: &[&str]) -> Result<String, SetupError> {
+        let bare = Self {
+            model: PathBuf::new(),
+            data: PathBuf::new(),
+            out: PathBuf::new(),
+            cache: None,
+            deployed: None,
+            name: None,
+            json: None,
+            run: None,
+            row: None,
+            checkpoint_every: 0.0,
+            checkpoint_steps: None,
+            ..self.clone()
+        };
+        let mut hash = Sha256::new();
+        hash.update(bare.to_toml()?);
+        for part in rest {
+            hash.update(format!("{part}\n"));
+        }
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}

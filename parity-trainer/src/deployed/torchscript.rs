@@ -1,0 +1,83 @@
+//! Deployed models as TorchScript, run by libtorch.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use tch::{CModule, Kind, Tensor, no_grad};
+
+use super::error::one_line;
+use super::{BATCH, DeployedError, DeployedModel};
+
+/// A scripted or traced module whose `forward` takes `[batch, ..sample]` and gives `[batch, ..outputs]`.
+pub struct TorchScriptModel {
+    file: PathBuf,
+    module: Mutex<CModule>,
+    input_shape: Vec<usize>,
+    outputs: usize,
+}
+
+impl std::fmt::Debug for TorchScriptModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TorchScriptModel").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl TorchScriptModel {
+    /// Opens `file` for samples of `sample_shape`; a module does not say what it takes, so it is asked with one sample.
+    ///
+    /// # Errors
+    /// If libtorch refuses the file or the module those samples.
+    pub fn open(file: &Path, sample_shape: &[usize]) -> Result<Self, DeployedError> {
+        let mut module = CModule::load(file).map_err(|error| DeployedError::Unusable {
+            path: file.to_path_buf(),
+            runtime: "libtorch",
+            reason: one_line(&error),
+        })?;
+        module.set_eval();
+        let (file, input_shape) = (file.to_path_buf(), sample_shape.to_vec());
+        let mut model = Self { file, module: Mutex::new(module), input_shape, outputs: 0 };
+        let sample_len: usize = sample_shape.iter().product();
+        model.outputs = model.run(&vec![0.0; sample_len], 1)?.len();
+        Ok(model)
+    }
+
+    fn run(&self, samples: &[f32], count: usize) -> Result<Vec<f32>, DeployedError> {
+        let failed = |error: tch::TchError| DeployedError::Run {
+            path: self.file.clone(),
+            shape: self.input_shape.clone(),
+            reason: one_line(&error),
+        };
+        let dims: Vec<i64> =
+            std::iter::once(count).chain(self.input_shape.iter().copied()).map(|axis| axis as i64).collect();
+        let input = Tensor::from_slice(samples).f_view(dims.as_slice()).map_err(failed)?;
+        let output = no_grad(|| self.module.lock().forward_ts(&[input])).map_err(failed)?;
+        let got = output.size();
+        let flat = output.f_to_kind(Kind::Float).and_then(|output| output.f_reshape([-1])).map_err(failed)?;
+        let values = Vec::<f32>::try_from(flat).map_err(failed)?;
+        let rows_fit = got.first() == i64::try_from(count).ok().as_ref();
+        if rows_fit && !values.is_empty() && (self.outputs == 0 || values.len() == count * self.outputs) {
+            return Ok(values);
+        }
+        let width = if self.outputs > 0 { format!("{} values", self.outputs) } else { "values".to_owned() };
+        Err(DeployedError::Output { path: self.file.clone(), got, samples: count, width })
+    }
+}
+
+impl DeployedModel for TorchScriptModel {
+    fn input_shape(&self) -> &[usize] {
+        &self.input_shape
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
+        let sample_len: usize = self.input_shape.iter().product();
+        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs);
+        for chunk in samples.chunks(BATCH * sample_len) {
+            outputs.extend(self.run(chunk, chunk.len() / sample_len)?);
+        }
+        Ok(outputs)
+    }
+}

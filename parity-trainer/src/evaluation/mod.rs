@@ -1,0 +1,349 @@
+//! How good a deployed model is, and how good its reconstructions are (ParM section 5.1).
+//!
+//! The test set is cut into groups of k; every pattern of missing queries that the parity models at hand can make up for is
+//! tried on every group. A_a is the deployed model's accuracy, A_d the reconstructions', and A_o(f) = (1 - f) A_a + f A_d what
+//! clients see when a part f of their answers is reconstructed.
+
+mod bootstrap;
+mod calibration;
+mod figures;
+mod markdown;
+mod tally;
+
+use parapet_decoder::{build_decoder, top_class};
+use parapet_encoder::{CodeSpec, build_encoder};
+use rand::seq::SliceRandom;
+use serde::Serialize;
+
+use crate::TrainError;
+use crate::data::Samples;
+use crate::deployed::DeployedModel;
+use crate::network::stream;
+
+pub use bootstrap::Estimate;
+pub use calibration::{Calibration, CalibrationBin};
+pub use figures::{overall_plot, reliability_plot};
+pub use markdown::markdown;
+use tally::Tally;
+pub use tally::{ByClass, ByLosses, BySlot, Overall};
+
+/// Groups that go through the models at once.
+const CHUNK: usize = 128;
+/// Values of the deployed model's outputs that are kept rather than computed again for each grouping.
+const KEPT_VALUES: usize = 1 << 24;
+
+/// The models of a code.
+#[derive(Debug, Clone, Copy)]
+pub struct CodedModels<'a> {
+    /// The deployed model.
+    pub deployed: &'a dyn DeployedModel,
+    /// Parity models, each with its row. Not all rows need be there.
+    pub parity: &'a [(usize, &'a dyn DeployedModel)],
+    /// The code.
+    pub code: &'a CodeSpec,
+}
+
+/// How an evaluation is made.
+#[derive(Debug, Clone, Copy)]
+pub struct EvaluationPlan {
+    /// Shuffles of the test set into groups, all of which count.
+    pub groupings: usize,
+    /// Bootstrap resamples for the intervals; 0 for none.
+    pub resamples: usize,
+    /// Seed of the shuffles and resamples.
+    pub seed: u64,
+}
+
+/// Everything about a code on a test set; accuracies are parts of 1, and absent for samples without labels.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CodeEvaluation {
+    /// Test samples.
+    pub samples: usize,
+    /// Groups that were made of them; a rest smaller than k is left out.
+    pub groups: usize,
+    /// A_a: the deployed model's accuracy.
+    pub accuracy_deployed: Option<f64>,
+    /// A_d and agreement, for each number of missing queries.
+    pub by_losses: Vec<ByLosses>,
+    /// For each class, one query missing. The classes are the labels, or what the deployed model says where there are none.
+    pub by_class: Vec<ByClass>,
+    /// For each slot of a group, one query missing.
+    pub by_slot: Vec<BySlot>,
+    /// A_o for some parts of reconstructed answers.
+    pub overall: Vec<Overall>,
+    /// Whether the confidence of reconstructions can be believed.
+    pub calibration: Calibration,
+}
+
+/// The part of `samples` whose class `model` names.
+///
+/// # Errors
+/// If the model fails on them.
+pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64, TrainError> {
+    let classes = classes(model, samples, &mut |_, _| {})?;
+    let right = classes.iter().zip(&samples.labels).filter(|(class, label)| **class == usize::from(**label));
+    Ok(right.count() as f64 / samples.len().max(1) as f64)
+}
+
+/// Evaluates a code on `samples`. Each pattern of u missing queries is made up for by each choice of u of the parity models.
+/// `progress` hears how many groups are done, of how many.
+///
+/// Memory besides the samples is bounded: outputs of a few hundred samples at a time, and some bytes for each group.
+///
+/// # Errors
+/// If the code does not fit, there are fewer than k samples, or a model fails.
+pub fn evaluate(
+    models: CodedModels<'_>,
+    samples: &Samples,
+    plan: EvaluationPlan,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<CodeEvaluation, TrainError> {
+    let CodedModels { deployed, parity, code } = models;
+    let encoder = build_encoder(code, &samples.shape)?;
+    let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
+    let decoder = build_decoder(code, outputs)?;
+    let count = samples.values.len() / sample_len.max(1);
+    let groups = count / k;
+    if groups == 0 {
+        return Err(TrainError::TooFewSamples { found: count, k });
+    }
+    let labels = (samples.labels.len() == count && count > 0).then_some(samples.labels.as_slice());
+    let classes = classes(deployed, samples, &mut |_, _| {})?;
+    let kept = if count * outputs <= KEPT_VALUES && plan.groupings > 1 {
+        Some(deployed.infer(&samples.values)?)
+    } else {
+        None
+    };
+    let patterns = patterns(k, encoder.code().r(), parity);
+    let mut tally = Tally::new(k, parity.len(), outputs, labels.is_some());
+    let mut rng = stream(plan.seed, 0);
+    let mut order: Vec<usize> = (0..count).collect();
+    let mut scratch = vec![0.0; outputs];
+    let groupings = plan.groupings.max(1);
+    for grouping in 0..groupings {
+        order.shuffle(&mut rng);
+        let used = order.get(..groups * k).unwrap_or_default();
+        for (at, chunk) in used.chunks(CHUNK * k).enumerate() {
+            let exact = match &kept {
+                Some(all) => gather(all, outputs, chunk),
+                None => deployed.infer(&gather(&samples.values, sample_len, chunk))?,
+            };
+            let answers = parity_answers(models, encoder.as_ref(), samples, chunk)?;
+            for (group, members) in chunk.chunks_exact(k).enumerate() {
+                let row = |place: usize| place * outputs..(place + 1) * outputs;
+                tally.begin_group();
+                for pattern in &patterns {
+                    let predictions: Vec<Option<&[f32]>> = (0..k)
+                        .map(|slot| {
+                            let place = group * k + slot;
+                            let known = !pattern.missing.contains(&slot);
+                            known.then(|| exact.get(row(place))).flatten()
+                        })
+                        .collect();
+                    let mut rows = vec![None; encoder.code().r()];
+                    for &model in &pattern.models {
+                        let (Some((row_of, _)), Some(values)) = (parity.get(model), answers.get(model))
+                        else {
+                            continue;
+                        };
+                        if let Some(slot) = rows.get_mut(*row_of) {
+                            *slot = values.get(row(group));
+                        }
+                    }
+                    for &slot in &pattern.missing {
+                        decoder.decode(&predictions, &rows, slot, &mut scratch)?;
+                        let index = members.get(slot).copied().unwrap_or_default();
+                        tally.add(tally::Reconstruction {
+                            missing: pattern.missing.len(),
+                            slot,
+                            class: top_class(&scratch),
+                            confidence: parapet_decoder::confidence(&scratch),
+                            deployed: classes.get(index).copied().unwrap_or_default(),
+                            label: labels
+                                .and_then(|labels| labels.get(index))
+                                .map(|&label| usize::from(label)),
+                        });
+                    }
+                }
+            }
+            progress(grouping * groups + (at + 1) * CHUNK.min(groups), groups * groupings);
+        }
+    }
+    let accuracy_deployed = labels.map(|labels| {
+        let right = classes.iter().zip(labels).filter(|(class, label)| **class == usize::from(**label));
+        right.count() as f64 / count as f64
+    });
+    // Groups of several groupings share samples: they are not independent, so no interval would be honest.
+    let resamples = if groupings == 1 { plan.resamples } else { 0 };
+    Ok(tally.finish(count, groups, accuracy_deployed, resamples, plan.seed))
+}
+
+/// What the deployed model says for each sample.
+fn classes(
+    model: &dyn DeployedModel,
+    samples: &Samples,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<usize>, TrainError> {
+    let sample_len = samples.sample_len().max(1);
+    let count = samples.values.len() / sample_len;
+    let mut classes = Vec::with_capacity(count);
+    for chunk in samples.values.chunks(CHUNK * sample_len) {
+        let outputs = model.infer(chunk)?;
+        let tops =
+            outputs.chunks_exact(model.outputs().max(1)).map(|output| top_class(output).unwrap_or_default());
+        classes.extend(tops);
+        progress(classes.len(), count);
+    }
+    Ok(classes)
+}
+
+/// Outputs of each parity model for the groups of `chunk`.
+fn parity_answers(
+    models: CodedModels<'_>,
+    encoder: &dyn parapet_encoder::Encoder,
+    samples: &Samples,
+    chunk: &[usize],
+) -> Result<Vec<Vec<f32>>, TrainError> {
+    let (k, sample_len) = (encoder.code().k(), samples.sample_len());
+    let mut queries = vec![0.0; chunk.len() / k * sample_len];
+    let mut answers = Vec::with_capacity(models.parity.len());
+    for (row, model) in models.parity {
+        for (members, query) in chunk.chunks_exact(k).zip(queries.chunks_exact_mut(sample_len)) {
+            let members: Vec<&[f32]> = members.iter().map(|&index| samples.sample(index)).collect();
+            encoder.encode(*row, &members, query)?;
+        }
+        answers.push(model.infer(&queries)?);
+    }
+    Ok(answers)
+}
+
+fn gather(values: &[f32], length: usize, indices: &[usize]) -> Vec<f32> {
+    let one = |&index: &usize| values.get(index * length..(index + 1) * length).unwrap_or_default();
+    indices.iter().flat_map(one).copied().collect()
+}
+
+/// Queries that are missing, and the parity models that make up for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pattern {
+    missing: Vec<usize>,
+    models: Vec<usize>,
+}
+
+fn patterns(k: usize, r: usize, parity: &[(usize, &dyn DeployedModel)]) -> Vec<Pattern> {
+    let mut patterns = Vec::new();
+    for losses in 1..=parity.len().min(r) {
+        for missing in subsets(k, losses) {
+            for models in subsets(parity.len(), losses) {
+                patterns.push(Pattern { missing: missing.clone(), models });
+            }
+        }
+    }
+    patterns
+}
+
+/// All subsets of `0..n` with `size` members.
+fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
+    let masks = (0u32..1 << n).filter(|mask| mask.count_ones() as usize == size);
+    masks.map(|mask| (0..n).filter(|bit| mask & (1 << bit) != 0).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use parapet_encoder::EncoderKind;
+
+    use super::*;
+    use crate::deployed::DeployedError;
+
+    /// Outputs are linear in the input, so that a sum code is exact; `wrong` spoils them.
+    #[derive(Debug)]
+    struct Linear {
+        wrong: f32,
+    }
+
+    impl DeployedModel for Linear {
+        fn input_shape(&self) -> &[usize] {
+            &[2]
+        }
+
+        fn outputs(&self) -> usize {
+            3
+        }
+
+        fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
+            let one = |sample: &[f32]| [sample[0] + self.wrong, sample[1], -sample[0] - sample[1]];
+            Ok(samples.chunks_exact(2).flat_map(one).collect())
+        }
+    }
+
+    fn samples(count: usize) -> Samples {
+        let values: Vec<f32> = (0..2 * count).map(|at| ((at * 37 % 101) as f32) / 10.0 - 5.0).collect();
+        let labels = values
+            .chunks_exact(2)
+            .map(|sample| top_class(&[sample[0], sample[1], -sample[0] - sample[1]]).unwrap() as u8)
+            .collect();
+        Samples { shape: vec![2], values, labels }
+    }
+
+    fn run(k: usize, r: usize, wrong: f32, samples: &Samples) -> CodeEvaluation {
+        let code = CodeSpec::new(EncoderKind::Sum, k, r);
+        let parity = Linear { wrong };
+        let rows: Vec<(usize, &dyn DeployedModel)> =
+            (0..r).map(|row| (row, &parity as &dyn DeployedModel)).collect();
+        let models = CodedModels { deployed: &Linear { wrong: 0.0 }, parity: &rows, code: &code };
+        evaluate(models, samples, EvaluationPlan { groupings: 1, resamples: 200, seed: 1 }, |_, _| {})
+            .unwrap()
+    }
+
+    #[test]
+    fn every_pattern_of_a_perfect_code_is_exact() {
+        let report = run(3, 2, 0.0, &samples(300));
+        assert_eq!((report.samples, report.groups), (300, 100));
+        assert_eq!(report.accuracy_deployed, Some(1.0));
+        // One missing: 3 slots by 2 rows; two missing: 3 pairs of 2, both rows.
+        let made: Vec<usize> = report.by_losses.iter().map(|losses| losses.reconstructions).collect();
+        assert_eq!(made, [600, 600]);
+        for losses in &report.by_losses {
+            assert_eq!(losses.agreement.value, 1.0);
+            assert_eq!(losses.accuracy.unwrap().value, 1.0);
+        }
+        assert!(report.overall.iter().all(|overall| overall.accuracy == 1.0));
+        assert_eq!(report.by_slot.len(), 3);
+        assert_eq!(report.by_class.iter().map(|class| class.reconstructions).sum::<usize>(), 600);
+    }
+
+    #[test]
+    fn a_bad_parity_model_shows_within_its_interval() {
+        let report = run(2, 1, 6.0, &samples(400));
+        let agreement = report.by_losses[0].agreement;
+        let (low, high) = agreement.interval.unwrap();
+        assert!(agreement.value < 0.9 && low < agreement.value && agreement.value < high, "{agreement:?}");
+        assert!(high - low < 0.2);
+        let overall = |fraction: f64| {
+            report.overall.iter().find(|overall| overall.fraction == fraction).unwrap().accuracy
+        };
+        assert!(
+            overall(0.0) == 1.0 && (overall(1.0) - report.by_losses[0].accuracy.unwrap().value).abs() < 1e-12
+        );
+    }
+
+    #[test]
+    fn without_labels_there_is_agreement_only() {
+        let mut unlabelled = samples(100);
+        unlabelled.labels.clear();
+        let report = run(2, 1, 6.0, &unlabelled);
+        assert_eq!(report.accuracy_deployed, None);
+        assert!(report.by_losses[0].accuracy.is_none() && report.overall.is_empty());
+        assert!(report.by_losses[0].agreement.value < 1.0);
+    }
+
+    #[test]
+    fn plots_and_text_hold_the_figures() {
+        let report = run(2, 1, 6.0, &samples(400));
+        let text = markdown("a code", &report, &report, &[]);
+        for word in ["A_a", "A_d", "agreement", "untrained control", "ECE", "slot", "class"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(reliability_plot(&report.calibration).unwrap().contains("confidence"));
+        assert!(overall_plot(&report, &report).unwrap().unwrap().contains("part of the answers"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Counts of reconstructions, by what they are asked about.
+
+use serde::Serialize;
+
+use super::CodeEvaluation;
+use super::bootstrap::{Estimate, GroupCounts};
+use super::calibration::Bins;
+
+/// Parts of reconstructed answers for which A_o is told.
+const FRACTIONS: [f64; 8] = [0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0];
+
+/// Figures for one number of missing queries.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ByLosses {
+    /// Queries of a group that are missing at once.
+    pub missing: usize,
+    /// A_d: the part of the reconstructions whose class is the label.
+    pub accuracy: Option<Estimate>,
+    /// The part of the reconstructions whose class is the deployed model's.
+    pub agreement: Estimate,
+    /// Reconstructions made.
+    pub reconstructions: usize,
+}
+
+/// Figures for one class, one query missing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ByClass {
+    /// The class.
+    pub class: usize,
+    /// A_a of its samples.
+    pub accuracy_deployed: Option<f64>,
+    /// A_d of its samples.
+    pub accuracy: Option<f64>,
+    /// Agreement with the deployed model.
+    pub agreement: f64,
+    /// Reconstructions made.
+    pub reconstructions: usize,
+}
+
+/// Figures for one slot of the groups, one query missing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BySlot {
+    /// The slot, from 0.
+    pub slot: usize,
+    /// A_d.
+    pub accuracy: Option<f64>,
+    /// Agreement with the deployed model.
+    pub agreement: f64,
+    /// Reconstructions made.
+    pub reconstructions: usize,
+}
+
+/// A_o(f) = (1 - f) A_a + f A_d.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Overall {
+    /// f, the part of the answers that are reconstructed.
+    pub fraction: f64,
+    /// A_o.
+    pub accuracy: f64,
+}
+
+/// One reconstruction and what it should be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reconstruction {
+    pub(super) missing: usize,
+    pub(super) slot: usize,
+    pub(super) class: Option<usize>,
+    pub(super) confidence: f32,
+    pub(super) deployed: usize,
+    pub(super) label: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    right: usize,
+    agreeing: usize,
+    deployed_right: usize,
+    all: usize,
+}
+
+impl Count {
+    fn add(&mut self, one: &Reconstruction) {
+        self.all += 1;
+        self.right += usize::from(one.label.is_some() && one.class == one.label);
+        self.agreeing += usize::from(one.class == Some(one.deployed));
+        self.deployed_right += usize::from(one.label == Some(one.deployed));
+    }
+
+    fn part(&self, count: usize) -> f64 {
+        count as f64 / self.all.max(1) as f64
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tally {
+    labelled: bool,
+    losses: Vec<Count>,
+    classes: Vec<Count>,
+    slots: Vec<Count>,
+    bins: Bins,
+    groups: GroupCounts,
+}
+
+impl Tally {
+    pub(super) fn new(k: usize, most_missing: usize, classes: usize, labelled: bool) -> Self {
+        Self {
+            labelled,
+            losses: vec![Count::default(); most_missing],
+            classes: vec![Count::default(); classes],
+            slots: vec![Count::default(); k],
+            bins: Bins::default(),
+            groups: GroupCounts::new(most_missing),
+        }
+    }
+
+    pub(super) fn begin_group(&mut self) {
+        self.groups.begin();
+    }
+
+    pub(super) fn add(&mut self, one: Reconstruction) {
+        let right = one.label.is_some() && one.class == one.label;
+        let agreeing = one.class == Some(one.deployed);
+        self.groups.add(one.missing - 1, right, agreeing);
+        if let Some(count) = self.losses.get_mut(one.missing - 1) {
+            count.add(&one);
+        }
+        if one.missing != 1 {
+            return;
+        }
+        let class = one.label.unwrap_or(one.deployed);
+        for count in [self.classes.get_mut(class), self.slots.get_mut(one.slot)].into_iter().flatten() {
+            count.add(&one);
+        }
+        self.bins.add(one.confidence, if self.labelled { right } else { agreeing });
+    }
+
+    pub(super) fn finish(
+        self,
+        samples: usize,
+        groups: usize,
+        accuracy_deployed: Option<f64>,
+        resamples: usize,
+        seed: u64,
+    ) -> CodeEvaluation {
+        let labelled = self.labelled;
+        let known = |value: f64| labelled.then_some(value);
+        let intervals = self.groups.intervals(resamples, seed);
+        let by_losses: Vec<ByLosses> = self
+            .losses
+            .iter()
+            .enumerate()
+            .map(|(index, count)| {
+                let intervals = intervals.get(index).copied();
+                let estimate = |value, interval| Estimate { value, interval };
+                ByLosses {
+                    missing: index + 1,
+                    accuracy: known(count.part(count.right))
+                        .map(|value| estimate(value, intervals.map(|(right, _)| right))),
+                    agreement: estimate(count.part(count.agreeing), intervals.map(|(_, agreeing)| agreeing)),
+                    reconstructions: count.all,
+                }
+            })
+            .collect();
+        let one_missing = by_losses.first().and_then(|losses| losses.accuracy).map(|estimate| estimate.value);
+        let overall = match (accuracy_deployed, one_missing) {
+            (Some(exact), Some(reconstructed)) => FRACTIONS
+                .iter()
+                .map(|&fraction| Overall {
+                    fraction,
+                    accuracy: (1.0 - fraction) * exact + fraction * reconstructed,
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        let by_class =
+            self.classes.iter().enumerate().filter(|(_, count)| count.all > 0).map(|(class, count)| {
+                ByClass {
+                    class,
+                    accuracy_deployed: known(count.part(count.deployed_right)),
+                    accuracy: known(count.part(count.right)),
+                    agreement: count.part(count.agreeing),
+                    reconstructions: count.all,
+                }
+            });
+        let by_slot = self.slots.iter().enumerate().map(|(slot, count)| BySlot {
+            slot,
+            accuracy: known(count.part(count.right)),
+            agreement: count.part(count.agreeing),
+            reconstructions: count.all,
+        });
+        CodeEvaluation {
+            samples,
+            groups,
+            accuracy_deployed,
+            by_class: by_class.collect(),
+            by_slot: by_slot.collect(),
+            by_losses,
+            overall,
+            calibration: self.bins.finish(),
+        }
+    }
+}

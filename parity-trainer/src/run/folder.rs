@@ -1,0 +1,342 @@
+//! The run's folder: checkpoints that are whole or not there, the log, the curve.
+
+use std::fs;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Checkpoint, LogRecord, RunError, learning_curve};
+use crate::files;
+
+/// Checkpoints kept.
+const KEPT: usize = 2;
+const PREFIX: &str = "checkpoint-";
+const END: &str = ".safetensors";
+const CONFIG: &str = "config.toml";
+const LOG: &str = "log.jsonl";
+const REPLACED: &str = "replaced";
+
+/// Where a run can go on.
+#[derive(Debug)]
+pub struct Found {
+    /// The newest checkpoint that is whole; none if the run had not come so far.
+    pub checkpoint: Option<Checkpoint>,
+    /// Newer ones that are not, each with what is wrong, to be told.
+    pub skipped: Vec<RunError>,
+}
+
+/// The folder of one model's training.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// The folder at `path`, there or not.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a run was begun here.
+    pub fn is_begun(&self) -> bool {
+        self.path.join(CONFIG).is_file()
+    }
+
+    /// # Errors
+    /// If no run was begun here.
+    pub fn require(&self) -> Result<(), RunError> {
+        if self.is_begun() { Ok(()) } else { Err(RunError::NoRun { path: self.path.clone() }) }
+    }
+
+    /// Begins a run: makes the folder and puts the checkpoints of a run before it aside.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn begin(&self) -> Result<(), RunError> {
+        fs::create_dir_all(&self.path).map_err(self.write_error(&self.path))?;
+        let earlier = self.checkpoints()?;
+        if !earlier.is_empty() {
+            let aside = self.path.join(REPLACED);
+            match fs::remove_dir_all(&aside) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(RunError::Write { path: aside, source });
+                }
+                _ => {}
+            }
+            fs::create_dir_all(&aside).map_err(self.write_error(&aside))?;
+            for (step, path) in earlier {
+                fs::rename(&path, aside.join(file_name(step))).map_err(self.write_error(&path))?;
+            }
+        }
+        match fs::remove_file(self.path.join(LOG)) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(RunError::Write { path: self.path.join(LOG), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds where a run of the digest `run` can go on.
+    ///
+    /// # Errors
+    /// If there is no run, it is another one, or no checkpoint of it is whole.
+    pub fn resume(&self, run: &str) -> Result<Found, RunError> {
+        self.require()?;
+        let checkpoints = self.checkpoints()?;
+        let mut skipped = Vec::new();
+        for (_, path) in checkpoints.iter().rev() {
+            let contents = fs::read(path).map_err(|source| RunError::Read { path: path.clone(), source })?;
+            match Checkpoint::decode(&contents) {
+                Ok(checkpoint) if checkpoint.run == run => {
+                    self.forget_after(checkpoint.state.backend.clock)?;
+                    return Ok(Found { checkpoint: Some(checkpoint), skipped });
+                }
+                Ok(_) => return Err(RunError::OtherRun { path: path.clone() }),
+                Err(problem) => skipped.push(RunError::Torn { path: path.clone(), problem }),
+            }
+        }
+        if skipped.is_empty() {
+            self.forget_after(0)?;
+            return Ok(Found { checkpoint: None, skipped });
+        }
+        Err(RunError::AllTorn { path: self.path.clone(), count: skipped.len() })
+    }
+
+    /// Writes a checkpoint, then removes those before the last two.
+    ///
+    /// # Errors
+    /// If it cannot be written; no older one is touched then.
+    pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf, RunError> {
+        let path = self.path.join(file_name(checkpoint.state.backend.clock));
+        let contents =
+            checkpoint.encode().map_err(|problem| RunError::Torn { path: path.clone(), problem })?;
+        files::write_aside(&path, &[&contents]).map_err(self.write_error(&path))?;
+        let mut all = self.checkpoints()?;
+        all.truncate(all.len().saturating_sub(KEPT));
+        for (_, old) in all {
+            fs::remove_file(&old).map_err(self.write_error(&old))?;
+        }
+        Ok(path)
+    }
+
+    /// Writes a file of the run, whole or not at all.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, contents: &str) -> Result<(), RunError> {
+        let path = self.path.join(name);
+        files::write_aside(&path, &[contents.as_bytes()]).map_err(self.write_error(&path))
+    }
+
+    /// Writes a TOML file of the run.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_toml(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+        let failed = |error: toml::ser::Error| RunError::Write {
+            path: self.path.join(name),
+            source: std::io::Error::other(error),
+        };
+        self.write(name, &toml::to_string(value).map_err(failed)?)
+    }
+
+    /// Reads a TOML file of the run; nothing if it is not there or not what is expected.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RunError> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(toml::from_str(&text).ok()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(RunError::Read { path, source }),
+        }
+    }
+
+    /// Writes all settings as `config.toml`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_config(&self, toml: &str) -> Result<(), RunError> {
+        self.write(CONFIG, toml)
+    }
+
+    /// Where the best weights go.
+    pub fn best_weights(&self) -> PathBuf {
+        self.path.join(format!("best{END}"))
+    }
+
+    /// Adds a record to the log.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn log(&self, record: &LogRecord) -> Result<(), RunError> {
+        let path = self.path.join(LOG);
+        let failed = self.write_error(&path);
+        let write = || {
+            let mut line = serde_json::to_vec(record)?;
+            line.push(b'\n');
+            fs::OpenOptions::new().create(true).append(true).open(&path)?.write_all(&line)
+        };
+        write().map_err(failed)
+    }
+
+    /// The log's records; a torn last line is not one.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn records(&self) -> Result<Vec<LogRecord>, RunError> {
+        let path = self.path.join(LOG);
+        let failed = |source| RunError::Read { path: path.clone(), source };
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut records = Vec::new();
+        for line in std::io::BufReader::new(file).lines() {
+            if let Ok(record) = serde_json::from_str(&line.map_err(failed)?) {
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Draws the log as `curve.svg`.
+    ///
+    /// # Errors
+    /// If it cannot be drawn or written.
+    pub fn draw(&self, title: &str) -> Result<(), RunError> {
+        let records = self.records()?;
+        self.write("curve.svg", &learning_curve(title, &records)?)
+    }
+
+    /// Removes from the log what a resumed run will log again.
+    fn forget_after(&self, step: u64) -> Result<(), RunError> {
+        let mut text = String::new();
+        for record in self.records()?.iter().filter(|record| record.step <= step) {
+            if let Ok(line) = serde_json::to_string(record) {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
+        self.write(LOG, &text)
+    }
+
+    /// Steps and files of the checkpoints, the oldest first.
+    fn checkpoints(&self) -> Result<Vec<(u64, PathBuf)>, RunError> {
+        let failed = |source| RunError::Read { path: self.path.clone(), source };
+        let mut found = Vec::new();
+        for item in fs::read_dir(&self.path).map_err(failed)? {
+            let path = item.map_err(failed)?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let step = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(END));
+            if let Some(step) = step.and_then(|step| step.parse().ok()) {
+                found.push((step, path));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn write_error(&self, path: &Path) -> impl FnOnce(std::io::Error) -> RunError + use<> {
+        let path = path.to_path_buf();
+        |source| RunError::Write { path, source }
+    }
+}
+
+fn file_name(step: u64) -> String {
+    format!("{PREFIX}{step:09}{END}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendState;
+    use crate::training::{RngPosition, SamplerPosition, TrainerState};
+
+    fn checkpoint(step: u64, run: &str) -> Checkpoint {
+        let arrays = vec![("weights".to_owned(), vec![step as f32; 5])];
+        Checkpoint {
+            run: run.to_owned(),
+            state: TrainerState {
+                backend: BackendState { clock: step, arrays },
+                buffers: Vec::new(),
+                best: None,
+                rng: RngPosition { seed: [1; 32], stream: 2, word: 3 },
+                sampler: SamplerPosition { order: vec![1, 0], next: 1, recent: Vec::new() },
+            },
+        }
+    }
+
+    fn record(step: u64) -> LogRecord {
+        LogRecord { step, ..LogRecord::default() }
+    }
+
+    fn run(steps: &[u64]) -> (tempfile::TempDir, RunFolder) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path().join("run"));
+        folder.begin().unwrap();
+        folder.write_config("").unwrap();
+        for &step in steps {
+            folder.save(&checkpoint(step, "a")).unwrap();
+            folder.log(&record(step)).unwrap();
+        }
+        (place, folder)
+    }
+
+    #[test]
+    fn the_last_two_are_kept_and_the_newest_is_found() {
+        let (_place, folder) = run(&[5, 10, 15, 20]);
+        let steps: Vec<u64> = folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!(steps, [15, 20]);
+        assert_eq!(folder.resume("a").unwrap().checkpoint, Some(checkpoint(20, "a")));
+        let message = folder.resume("b").unwrap_err().to_string();
+        assert!(message.contains("a run with other settings") && !message.contains('\n'), "{message}");
+    }
+
+    #[test]
+    fn a_torn_checkpoint_is_skipped_and_the_log_goes_back_with_it() {
+        let (_place, folder) = run(&[5, 10]);
+        let newest = folder.path().join(file_name(10));
+        let contents = fs::read(&newest).unwrap();
+        fs::write(&newest, &contents[..contents.len() - 3]).unwrap();
+        let found = folder.resume("a").unwrap();
+        assert_eq!(found.checkpoint, Some(checkpoint(5, "a")));
+        assert!(found.skipped[0].to_string().contains("000000010.safetensors: not a whole checkpoint"));
+        assert_eq!(folder.records().unwrap(), [record(5)]);
+
+        fs::write(folder.path().join(file_name(5)), b"").unwrap();
+        assert!(matches!(folder.resume("a"), Err(RunError::AllTorn { count: 2, .. })));
+    }
+
+    #[test]
+    fn a_full_disk_costs_no_older_checkpoint() {
+        let (_place, folder) = run(&[5, 10]);
+        let mut aside = folder.path().join(file_name(15)).into_os_string();
+        aside.push(".partial");
+        std::os::unix::fs::symlink("/dev/full", &aside).unwrap();
+        let message = folder.save(&checkpoint(15, "a")).unwrap_err().to_string();
+        assert!(message.contains("No space left on device") && message.contains("--resume"), "{message}");
+        assert_eq!(folder.checkpoints().unwrap().len(), 2);
+        assert_eq!(folder.resume("a").unwrap().checkpoint, Some(checkpoint(10, "a")));
+    }
+
+    #[test]
+    fn a_new_run_puts_the_one_before_aside() {
+        let (_place, folder) = run(&[5, 10]);
+        folder.begin().unwrap();
+        assert!(folder.checkpoints().unwrap().is_empty() && folder.records().unwrap().is_empty());
+        assert!(folder.path().join(REPLACED).join(file_name(10)).is_file());
+        assert!(folder.resume("a").unwrap().checkpoint.is_none());
+        let nowhere = RunFolder::at(folder.path().join("nowhere"));
+        assert!(matches!(nowhere.resume("a"), Err(RunError::NoRun { .. })));
+    }
+}

@@ -1,0 +1,87 @@
+//! A training run on disk: what it was given, how it went, and where it can go on.
+//!
+//! ```text
+//! RUN/
+//!   config.toml                      all settings; `parity-trainer train --config` takes the file again
+//!   environment.toml                 versions, seeds and digests of what it was given
+//!   log.jsonl                        a record each few steps
+//!   curve.svg                        the log, drawn
+//!   checkpoint-000001200.safetensors the last two
+//!   best.safetensors                 the weights that did best on validation
+//!   replaced/                        checkpoints of the run before this one
+//! ```
+
+mod checkpoint;
+mod curve;
+mod folder;
+mod log;
+pub mod plot;
+
+use std::path::PathBuf;
+
+pub use checkpoint::Checkpoint;
+pub use curve::learning_curve;
+pub use folder::{Found, RunFolder};
+pub use log::LogRecord;
+
+/// A run that cannot be recorded or gone on with. One line that names the file and the fix.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The disk is full, or the folder cannot be written.
+    #[error("{}: cannot write: {source}; checkpoints before this one are whole: make room and go on with --resume", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file cannot be read.
+    #[error("{}: cannot read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A checkpoint that is not whole.
+    #[error("{}: not a whole checkpoint: {problem}", path.display())]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The checkpoint of a run with other settings.
+    #[error(
+        "{}: belongs to a run with other settings, data or deployed model; resume with those of config.toml, or give another --run",
+        path.display()
+    )]
+    OtherRun {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No run to go on with.
+    #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with --run", path.display())]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Checkpoints are there, none is whole.
+    #[error("{}: none of the {count} checkpoints is whole; begin again without --resume", path.display())]
+    AllTorn {
+        /// The folder.
+        path: PathBuf,
+        /// How many there are.
+        count: usize,
+    },
+    /// A plot that cannot be drawn.
+    #[error("cannot draw: {0}")]
+    Plot(String),
+}
+
+impl RunError {
+    /// Whether the user's input is at fault, and not the machine or the program.
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::OtherRun { .. } | Self::NoRun { .. } | Self::AllTorn { .. })
+    }
+}

@@ -1,0 +1,134 @@
+//! Between libtorch's tensors and flat parameters.
+
+use tch::{Kind, Tensor, no_grad};
+
+use crate::TrainError;
+use crate::backend::{ParameterBackend, ParameterSet, ParameterShape, Tick};
+use crate::network::{Network, NetworkError};
+
+/// A buffer of a network: a value that it keeps besides its weights, such as running statistics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Buffer {
+    /// Its name in the network.
+    pub name: String,
+    /// Its values.
+    pub values: Vec<f32>,
+}
+
+/// A network's values at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// The weights, flat.
+    pub weights: Vec<f32>,
+    /// The rest.
+    pub buffers: Vec<Buffer>,
+}
+
+/// A network's variables, in an order that does not change: by name.
+#[derive(Debug)]
+pub(super) struct Weights {
+    trainable: Vec<Tensor>,
+    buffers: Vec<(String, Tensor)>,
+    /// What was pulled last.
+    parameters: ParameterSet,
+    gradients: ParameterSet,
+}
+
+impl Weights {
+    /// Those of `network`, with its values.
+    pub(super) fn of(network: &Network) -> Result<Self, TrainError> {
+        let mut variables: Vec<(String, Tensor)> = network.variables().variables().into_iter().collect();
+        variables.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let (trainable, buffers): (Vec<_>, Vec<_>) =
+            variables.into_iter().partition(|(_, tensor)| tensor.requires_grad());
+        let layout = trainable.iter().map(|(name, tensor)| ParameterShape {
+            name: name.clone(),
+            shape: tensor.size().iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect(),
+        });
+        let mut parameters = ParameterSet::zeroes(layout.collect());
+        let trainable: Vec<Tensor> = trainable.into_iter().map(|(_, tensor)| tensor).collect();
+        for (tensor, (_, values)) in trainable.iter().zip(parameters.iter_mut()) {
+            read(&tensor.detach(), values)?;
+        }
+        let buffers = buffers.into_iter().filter(|(_, tensor)| tensor.kind() == Kind::Float).collect();
+        let gradients = parameters.zeroes_like();
+        Ok(Self { trainable, buffers, parameters, gradients })
+    }
+
+    /// The weights as they were pulled last, or made.
+    pub(super) fn parameters(&self) -> &ParameterSet {
+        &self.parameters
+    }
+
+    /// Brings the network's weights up to date.
+    pub(super) fn pull(&mut self, backend: &mut dyn ParameterBackend) -> Result<(), TrainError> {
+        backend.pull(&mut self.parameters)?;
+        self.write()
+    }
+
+    /// Hands the gradients of `loss` to the backend and ends the step.
+    pub(super) fn push(
+        &mut self,
+        backend: &mut dyn ParameterBackend,
+        loss: &Tensor,
+    ) -> Result<Tick, TrainError> {
+        loss.f_backward().map_err(NetworkError::Tensor)?;
+        for (tensor, (_, values)) in self.trainable.iter().zip(self.gradients.iter_mut()) {
+            let mut gradient = tensor.grad();
+            if gradient.defined() {
+                read(&gradient, values)?;
+                let _ = gradient.f_zero_().map_err(NetworkError::Tensor)?;
+            } else {
+                values.fill(0.0);
+            }
+        }
+        backend.push(&self.gradients)?;
+        Ok(backend.clock()?)
+    }
+
+    pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
+        Ok(Snapshot { weights: self.parameters.values().to_vec(), buffers: self.buffers()? })
+    }
+
+    /// Puts the network back to `snapshot`.
+    pub(super) fn load(&mut self, snapshot: &Snapshot) -> Result<(), TrainError> {
+        self.parameters.fill("the weights", &snapshot.weights)?;
+        self.load_buffers(&snapshot.buffers)?;
+        self.write()
+    }
+
+    pub(super) fn buffers(&self) -> Result<Vec<Buffer>, TrainError> {
+        let own = |(name, tensor): &(String, Tensor)| {
+            let mut values = vec![0.0; tensor.numel()];
+            read(tensor, &mut values)?;
+            Ok(Buffer { name: name.clone(), values })
+        };
+        self.buffers.iter().map(own).collect()
+    }
+
+    pub(super) fn load_buffers(&mut self, buffers: &[Buffer]) -> Result<(), TrainError> {
+        for (name, tensor) in &mut self.buffers {
+            if let Some(buffer) = buffers.iter().find(|buffer| buffer.name == *name) {
+                write(tensor, &buffer.values)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), TrainError> {
+        for (tensor, (_, values)) in self.trainable.iter_mut().zip(self.parameters.iter()) {
+            write(tensor, values)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), NetworkError> {
+    Ok(tensor.f_contiguous()?.f_view([-1])?.f_copy_data(values, values.len())?)
+}
+
+fn write(tensor: &mut Tensor, values: &[f32]) -> Result<(), NetworkError> {
+    let source = Tensor::f_from_slice(values)?.f_view(tensor.size().as_slice())?;
+    no_grad(|| tensor.f_copy_(&source))?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Models of anybody's making: what can be learned from, and one clear line for what cannot.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parapet_onnx::{GraphBuilder, linear_model};
+use parity_trainer::deployed::{Deployed, DeployedError, OpenOptions, OutputCache, Reuse, open};
+use tch::{CModule, Tensor};
+
+const SHAPE: [usize; 3] = [1, 2, 3];
+const SAMPLES: [f32; 12] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5];
+/// First output: the sum of the values; second: the first value plus 10.
+const WEIGHTS: [f32; 12] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+const ANSWERS: [f32; 4] = [21.0, 11.0, 7.5, 10.0];
+
+fn options() -> OpenOptions {
+    OpenOptions { threads: 1, ..OpenOptions::default() }
+}
+
+fn file(folder: &Path, name: &str, contents: &[u8]) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, contents).unwrap();
+    path
+}
+
+fn try_open(path: &Path) -> Result<Deployed, DeployedError> {
+    open(path, &options(), &SHAPE, &SAMPLES)
+}
+
+fn complaint(path: &Path) -> String {
+    let message = try_open(path).unwrap_err().to_string();
+    assert!(!message.contains('\n') && message.contains(path.to_str().unwrap()), "{message}");
+    message
+}
+
+#[test]
+fn onnx_of_any_shape_that_holds_the_samples_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    for shape in [vec![1, 2, 3], vec![2, 3], vec![2, 3, 1], vec![6]] {
+        let graph = GraphBuilder::new("x", &shape).flatten().gemm(&WEIGHTS, &[0.0, 10.0]);
+        let path = file(folder.path(), "two-sums.onnx", &graph.finish("y").unwrap());
+        let deployed = try_open(&path).unwrap();
+        assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("two-sums", 2));
+        assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS, "{shape:?}");
+    }
+}
+
+#[test]
+fn torchscript_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("traced.pt");
+    let weights = Tensor::from_slice(&WEIGHTS).view([2, 6]);
+    let bias = Tensor::from_slice(&[0.0f32, 10.0]);
+    let example = Tensor::from_slice(&SAMPLES).view([2, 1, 2, 3]);
+    let mut forward = |inputs: &[Tensor]| vec![inputs[0].flatten(1, -1).linear(&weights, Some(&bias))];
+    CModule::create_by_tracing("two_sums", "forward", &[example], &mut forward).unwrap().save(&path).unwrap();
+    let deployed = try_open(&path).unwrap();
+    assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("traced", 2));
+    assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS);
+
+    let broken = file(folder.path(), "broken.pt", b"no zip");
+    assert!(complaint(&broken).contains("libtorch cannot use it"));
+}
+
+#[test]
+fn what_cannot_be_learned_from_is_refused_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str, contents: &[u8]| complaint(&file(folder.path(), name, contents));
+
+    let other = linear_model(&[7], &[0.0; 14], &[0.0; 2]).unwrap();
+    let message = named("other.onnx", &other);
+    assert!(message.contains("takes samples of shape [7], the data's have [1, 2, 3]"), "{message}");
+
+    let nan = linear_model(&[6], &WEIGHTS, &[f32::NAN, 0.0]).unwrap();
+    let message = named("nan.onnx", &nan);
+    assert!(message.contains("answers training sample 0 with NaN"), "{message}");
+
+    // The batch axis, named "batch", becomes one of length 4: a varint stretched to the same number of bytes.
+    let mut fixed = linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap();
+    let dynamic = b"\x12\x05batch";
+    let places: Vec<usize> =
+        (0..fixed.len() - dynamic.len()).filter(|&at| &fixed[at..at + dynamic.len()] == dynamic).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        fixed[at..at + dynamic.len()].copy_from_slice(b"\x08\x84\x80\x80\x80\x80\x00");
+    }
+    let message = named("fixed.onnx", &fixed);
+    assert!(message.contains("its batch axis is fixed at 4; export it with a dynamic"), "{message}");
+
+    assert!(named("text.onnx", b"hello").contains("ONNX Runtime cannot use it"));
+    assert!(named("model.h5", b"hello").contains("what model is this?"));
+    assert!(complaint(&folder.path().join("none.onnx")).contains("no such model"));
+    assert!(complaint(folder.path()).contains("a folder without model.toml"));
+}
+
+#[test]
+fn a_tensor_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap());
+    let options = OpenOptions { output: Some("logits".to_owned()), ..options() };
+    let message = open(&path, &options, &SHAPE, &SAMPLES).unwrap_err().to_string();
+    assert!(message.contains("has no output `logits`; --output can be: "), "{message}");
+}
+
+#[test]
+fn outputs_are_computed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap());
+    let deployed = try_open(&path).unwrap();
+    let cache = OutputCache::new(folder.path().join("cache"));
+    let ask = |samples: &[f32]| cache.outputs(&deployed, samples, |_, _| {}).unwrap();
+    assert_eq!(ask(&SAMPLES), (ANSWERS.to_vec(), Reuse::Computed));
+    assert_eq!(ask(&SAMPLES), (ANSWERS.to_vec(), Reuse::Cached));
+    let mut others = SAMPLES;
+    others[0] = 1.5;
+    assert_eq!(ask(&others).1, Reuse::Computed);
+
+    for item in fs::read_dir(folder.path().join("cache")).unwrap() {
+        let path = item.unwrap().path();
+        let mut contents = fs::read(&path).unwrap();
+        contents[3] ^= 1;
+        fs::write(&path, contents).unwrap();
+    }
+    assert_eq!(ask(&SAMPLES), (ANSWERS.to_vec(), Reuse::Computed), "a damaged file is not believed");
+
+    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &WEIGHTS, &[1.0, 10.0]).unwrap());
+    let retrained = try_open(&path).unwrap();
+    assert_eq!(cache.outputs(&retrained, &SAMPLES, |_, _| {}).unwrap().1, Reuse::Computed);
+}

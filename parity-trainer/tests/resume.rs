@@ -1,0 +1,197 @@
+//! Real runs that are killed, interrupted and damaged: what comes out is what an undisturbed run gives, to the bit.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use common::write_quarters;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn command(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
+    command.current_dir(folder).args(["--threads", "1"]).args(line.split_whitespace());
+    command
+}
+
+fn trainer(folder: &Path, line: &str) -> Output {
+    command(folder, line).output().unwrap()
+}
+
+fn succeed(folder: &Path, line: &str) -> String {
+    let output = trainer(folder, line);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{line}: {message}");
+    message
+}
+
+/// A folder with data and a deployed model.
+fn workplace() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 120, 20);
+    let line =
+        "train-deployed --data . --network mlp:256,16 --epochs 3 --augment none --out models --name quarters";
+    succeed(folder.path(), line);
+    folder
+}
+
+const MLP: &str = "--network mlp:256,64 --steps 3000 --checkpoint-steps 50";
+
+fn train(name: &str, rest: &str) -> String {
+    format!(
+        "train --model models/quarters --data . --encoder sum --transform raw --augment none --batch 16 --seed 3 \
+         --out models --name {name} {rest}"
+    )
+}
+
+fn model(folder: &Path, name: &str) -> Vec<u8> {
+    fs::read(folder.join("models").join(name).join("1/model.onnx")).unwrap()
+}
+
+fn checkpoints(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let items = fs::read_dir(folder.join("models/.runs").join(name)).unwrap();
+    let mut paths: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
+    paths.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint-"));
+    paths.sort();
+    paths
+}
+
+/// Starts a run and hands it over when it has told of `count` checkpoints.
+fn until_checkpoint(folder: &Path, line: &str, count: usize) -> (Child, BufReader<ChildStderr>) {
+    let mut child = command(folder, line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut told = 0;
+    let mut all = String::new();
+    while told < count {
+        let before = all.len();
+        assert!(lines.read_line(&mut all).unwrap() > 0, "the run ended: {all}");
+        told += usize::from(all[before..].contains(": checkpoint "));
+    }
+    (child, lines)
+}
+
+/// Kills a run in the middle, resumes it, and compares it with one that ran through.
+fn survives_a_kill(settings: &str) {
+    let folder = workplace();
+    let folder = folder.path();
+    succeed(folder, &train("straight", settings));
+    let (mut child, _) = until_checkpoint(folder, &train("killed", settings), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!folder.join("models/killed").exists(), "it was killed before its end");
+    let message = succeed(folder, &format!("{} --resume", train("killed", settings)));
+    assert!(message.contains("killed: goes on after step "), "{message}");
+    assert!(model(folder, "straight") == model(folder, "killed"), "the models differ");
+    assert_eq!(checkpoints(folder, "killed").len(), 2);
+}
+
+#[test]
+fn a_killed_run_ends_as_if_nothing_had_happened() {
+    survives_a_kill(MLP);
+}
+
+#[test]
+fn running_moments_and_fillers_survive_as_well() {
+    survives_a_kill("--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1");
+}
+
+#[test]
+fn ctrl_c_writes_a_checkpoint_and_says_how_to_go_on() {
+    let folder = workplace();
+    let folder = folder.path();
+    let settings = "--network mlp:256,64 --steps 3000 --checkpoint-steps 400";
+    succeed(folder, &train("straight", settings));
+    let (mut child, mut lines) = until_checkpoint(folder, &train("stopped", settings), 1);
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    let mut last = String::new();
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line).unwrap() == 0 {
+            break;
+        }
+        last = line;
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{last}");
+    assert!(last.contains("interrupted; the same command with --resume"), "{last}");
+    succeed(folder, &format!("{} --resume", train("stopped", settings)));
+    assert!(model(folder, "straight") == model(folder, "stopped"), "the models differ");
+}
+
+#[test]
+fn only_the_same_run_is_resumed() {
+    let folder = workplace();
+    let folder = folder.path();
+    let settings = "--network mlp:256,64 --steps 60 --checkpoint-steps 20";
+    let refused = |line: &str| {
+        let output = trainer(folder, line);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        message.lines().last().unwrap().to_owned()
+    };
+    let message = refused(&format!("{} --resume", train("other", settings)));
+    assert!(message.contains("no run to resume; leave --resume away"), "{message}");
+    succeed(folder, &train("other", settings));
+    let before = model(folder, "other");
+    let message = refused(&format!("{} --resume --learning-rate 0.001", train("other", settings)));
+    assert!(message.contains("belongs to a run with other settings"), "{message}");
+
+    // The newest is torn: the one before is taken, and the same model comes out.
+    let newest = checkpoints(folder, "other").pop().unwrap();
+    let contents = fs::read(&newest).unwrap();
+    fs::write(&newest, &contents[..contents.len() / 2]).unwrap();
+    let message = succeed(folder, &format!("{} --resume", train("other", settings)));
+    assert!(message.contains("not a whole checkpoint") && message.contains("after step 40"), "{message}");
+    assert!(model(folder, "other") == before, "the models differ");
+}
+
+#[test]
+fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
+    let folder = workplace();
+    let folder = folder.path();
+    let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps 120 --transform auto \
+                --seed 7 --augment none --out models";
+    let message = succeed(folder, line);
+    assert!(message.contains("transform raw: ") && message.contains("transform log_softmax: "), "{message}");
+    let run = folder.join("models/.runs/quarters-parity");
+    let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
+    let records: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records.last().unwrap()["step"], 120);
+    let known =
+        ["step", "epoch", "loss", "learning_rate", "agreement", "validation_agreement", "rows_per_second"];
+    assert!(known.iter().all(|key| records.last().unwrap()[key].is_number()), "{log}");
+    assert!(fs::read_to_string(run.join("curve.svg")).unwrap().contains("agreement, %"));
+    let environment: toml::Table = fs::read_to_string(run.join("environment.toml")).unwrap().parse().unwrap();
+    assert_eq!(environment["seed"].as_str(), Some("7"));
+    assert!(environment["libtorch"].as_str().unwrap().starts_with('2'), "{environment}");
+
+    let config = run.join("config.toml");
+    let again = format!("train --config {} --name again --run again-run", config.display());
+    let message = succeed(folder, &again);
+    assert!(message.contains("reuses its outputs for"), "{message}");
+    assert!(model(folder, "quarters-parity") == model(folder, "again"), "the models differ");
+
+    fs::write(folder.join("wrong.toml"), "model = \"m\"\nlearning-rat = 1\n").unwrap();
+    let output = trainer(folder, "train --config wrong.toml");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("wrong.toml: ") && message.contains("learning-rat"), "{message}");
+    assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+}
+
+#[test]
+fn each_row_of_a_code_gets_a_model() {
+    let folder = workplace();
+    let folder = folder.path();
+    succeed(folder, &train("two", "--network mlp:256,32 --steps 40 --r 2"));
+    for row in 0..2 {
+        let card = fs::read_to_string(folder.join(format!("models/two-{row}/model.toml"))).unwrap();
+        let card: toml::Table = card.parse().unwrap();
+        assert_eq!(card["code"].get("row").and_then(toml::Value::as_integer).unwrap_or(0), row);
+        assert_eq!(card["code"]["r"].as_integer(), Some(2));
+    }
+}
