@@ -27,6 +27,8 @@ mod message;
 mod range;
 mod refusal;
 mod routing;
+mod rule;
+mod store;
 mod values;
 
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
@@ -37,4 +39,6 @@ pub use message::{
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
+pub use rule::{AdaGrad, Adam, Add, Decay, Ftrl, Momentum, Sgd, UpdateRule};
+pub use store::{Initial, Layout, Store};
 pub use values::{Keys, Shared, Values, ValuesError};

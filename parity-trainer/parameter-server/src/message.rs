@@ -154,7 +154,7 @@ pub struct Rows {
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
-    /// `keys x (state per value) x width` numbers of the optimiser.
+    /// `slots x keys x width` numbers of the optimiser: one slot of all rows after the other.
     pub state: Values,
     /// How often each row was updated; empty if the rule does not count.
     pub steps: Vec<u32>,
