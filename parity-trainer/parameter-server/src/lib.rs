@@ -22,6 +22,8 @@
 //! - **PS-7** a value that is not finite never enters the store.
 //! - **PS-8** every log, queue and window has a bound; a full one refuses with a reason that says to come again.
 
+mod clocks;
+mod consistency;
 mod ids;
 mod message;
 mod range;
@@ -31,10 +33,12 @@ mod rule;
 mod store;
 mod values;
 
+pub use clocks::RangedClocks;
+pub use consistency::{Consistency, ConsistencyPolicy};
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
 pub use message::{
     Message, Operation, Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, Request, Rows,
-    ShardRef, Snapshot, SnapshotAck, SnapshotPhase, WorkerClock,
+    ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
 };
 pub use range::KeyRange;
 pub use refusal::Refusal;

@@ -71,6 +71,8 @@ pub struct PullReply {
     pub request: Option<RequestId>,
     /// Every live worker's updates up to this clock are contained.
     pub clock: Clock,
+    /// The receiver's own updates up to this clock are contained.
+    pub own: Clock,
     /// The rows' keys.
     pub keys: Keys,
     /// `keys x width` parameters.
@@ -102,17 +104,13 @@ pub enum Operation {
         /// `keys x width` gradients.
         values: Values,
     },
-    /// A worker takes part from the clock after this one.
-    Join {
-        /// The worker.
-        worker: WorkerId,
-        /// The clock it counts as having finished.
-        clock: Clock,
-    },
-    /// A worker no longer takes part; nobody waits for it.
-    Leave {
-        /// The worker.
-        worker: WorkerId,
+    /// Who takes part from here on. A worker that is new counts as having finished the clock beside it; nobody waits
+    /// any longer for a worker that is not named.
+    Members {
+        /// The registry's version of the list: a later head does not go back to an earlier one.
+        version: u64,
+        /// All workers, with the clocks they joined at.
+        workers: Vec<(WorkerId, Clock)>,
     },
 }
 
@@ -175,8 +173,19 @@ pub struct Snapshot {
     pub phase: SnapshotPhase,
     /// The rows of one part of the range; they replace what the receiver has of that part.
     pub rows: Rows,
-    /// With the last piece: the place of the last log entry contained, and all clocks.
-    pub finish: Option<(Seq, Vec<WorkerClock>)>,
+    /// With the last piece.
+    pub end: Option<SnapshotEnd>,
+}
+
+/// What belongs to a range beside its rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotEnd {
+    /// The last log entry that the rows contain.
+    pub seq: Seq,
+    /// The version of the list of workers.
+    pub members: u64,
+    /// The clocks of all workers.
+    pub clocks: Vec<WorkerClock>,
 }
 
 /// The piece was taken over.

@@ -11,7 +11,10 @@ const END: Key = 3_000;
 
 /// Row by row, with the rule itself as the only shared part.
 #[derive(Clone, Default)]
-struct Reference(BTreeMap<Key, (Vec<f32>, Vec<Vec<f32>>, u32)>);
+struct Reference(BTreeMap<Key, Row>);
+
+/// Values, state by slot, steps.
+type Row = (Vec<f32>, Vec<Vec<f32>>, u32);
 
 fn initial(key: Key, row: &mut [f32]) {
     row.iter_mut().zip(0u8..).for_each(|(v, i)| *v = (key % 17) as f32 + f32::from(i));
