@@ -25,6 +25,7 @@
 mod clocks;
 mod consistency;
 mod ids;
+mod intake;
 mod message;
 mod range;
 mod refusal;
@@ -36,6 +37,7 @@ mod values;
 pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
+pub use intake::Intake;
 pub use message::{
     Message, Operation, Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, Request, Rows,
     ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
