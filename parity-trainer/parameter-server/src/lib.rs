@@ -22,18 +22,24 @@
 //! - **PS-7** a value that is not finite never enters the store.
 //! - **PS-8** every log, queue and window has a bound; a full one refuses with a reason that says to come again.
 
+mod client;
 mod clocks;
 mod consistency;
 mod ids;
 mod intake;
 mod message;
 mod range;
+mod range_set;
 mod refusal;
 mod routing;
 mod rule;
+mod server;
 mod store;
 mod values;
 
+pub use client::{
+    Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle, Outcome, SubmitError, Task, Work,
+};
 pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
@@ -46,5 +52,6 @@ pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
 pub use rule::{AdaGrad, Adam, Add, Decay, Ftrl, Momentum, Sgd, UpdateRule};
+pub use server::{Action, ArrayConfig, Event, Server, ServerConfig, ShardView};
 pub use store::{Initial, Layout, Store};
 pub use values::{Keys, Shared, Values, ValuesError};
