@@ -1,8 +1,8 @@
 //! A worker's side: tasks that push and pull, asynchronous, with dependencies (Li et al., OSDI 2014, section 3.3).
 //!
 //! A task is cut into parts by the routing table, one for each shard. A part is sent again until it is answered, and
-//! cut anew when the table changes: the clocks at the server make that harmless. Parts that may be sent go by priority;
-//! a push never overtakes an earlier one of the same keys.
+//! cut anew when the table changes: the clocks at the server make that harmless. Parts that may be sent go by clock, then by
+//! priority; a push never overtakes an earlier one of the same keys.
 
 mod part;
 mod routes;
@@ -41,15 +41,17 @@ pub struct ClientArray {
 pub struct ClientConfig {
     /// After how long a part without an answer is sent again.
     pub resend: Duration,
-    /// Parts that are under way at a time.
-    pub max_in_flight: usize,
+    /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`: what a pull waits for
+    /// may be a push of the same worker, and what a push waits for (BSP) one of another worker that has sent other parts
+    /// first, so that full windows would wait for each other forever.
+    pub max_pulls: usize,
     /// Tasks that are not finished.
     pub max_tasks: usize,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self { resend: Duration::from_millis(100), max_in_flight: 256, max_tasks: 4096 }
+        Self { resend: Duration::from_millis(100), max_pulls: 256, max_tasks: 4096 }
     }
 }
 
@@ -77,7 +79,7 @@ pub struct Task {
     pub clock: Clock,
     /// Tasks that must have ended before this one is sent.
     pub after: Vec<Handle>,
-    /// Lower ones are sent first.
+    /// Of the tasks of one clock, lower ones are sent first.
     pub priority: u32,
 }
 
@@ -118,6 +120,10 @@ pub enum SubmitError {
 
 /// What a client is told.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "passed on at once: a box would cost an allocation for each message"
+)]
 pub enum ClientEvent {
     /// A message came: an answer, or a routing table.
     Received(Message),
@@ -173,7 +179,12 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} tasks", self.worker, self.tasks.len())
+        let tasks = self.tasks.iter().map(|(handle, Running { task, parts })| {
+            let what = if task.work == Work::Pull { "pull" } else { "push" };
+            (handle.to_string(), (what, task.array, task.range, task.clock, parts))
+        });
+        write!(f, "{} with ", self.worker)?;
+        f.debug_map().entries(tasks).finish()
     }
 }
 

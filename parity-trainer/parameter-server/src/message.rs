@@ -56,7 +56,8 @@ pub struct Pull {
     pub worker: WorkerId,
     /// To find the answer's place.
     pub request: RequestId,
-    /// The iteration the values are for: the worker has pushed those before it.
+    /// The iteration the values are for: the worker has pushed those before it. At 0, anybody may read whatever there
+    /// is; above, only a member.
     pub clock: Clock,
     /// The rows.
     pub keys: Keys,

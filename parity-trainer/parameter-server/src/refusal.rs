@@ -21,7 +21,7 @@ pub enum Refusal {
     #[error("this server is not the tail of the range's chain: pull from the tail")]
     NotTail,
     /// The worker has not joined, or has left.
-    #[error("this worker is not a member: join before pushing or pulling")]
+    #[error("this worker is not a member here, or not yet: join, and send again")]
     UnknownWorker,
     /// An earlier push of this worker has not arrived.
     #[error("{expected} is next for this worker and range: send it first")]
@@ -46,7 +46,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
-        !matches!(self, Self::UnknownWorker | Self::BadKeys | Self::BadValues(_))
+        !matches!(self, Self::BadKeys | Self::BadValues(_))
     }
 
     /// Whether the sender needs a newer routing table first.

@@ -59,7 +59,6 @@ fn planted_bugs_are_caught() {
         (Bug::IgnoresEpochs, "PS-1"),
         (Bug::AppliesTwice, "PS-"),
         (Bug::ForgetsDelta, "PS-"),
-        (Bug::AppendsStaleCopies, "PS-"),
         (Bug::ReadsTooEarly, "PS-4"),
     ];
     for (bug, invariant) in bugs {

@@ -50,30 +50,28 @@ impl Client {
         Some((route.epoch, route.head()?, route.tail()?))
     }
 
-    /// Sends the parts that may be sent, by priority, clock and age, as far as the window allows.
+    /// Sends the parts that may be sent, by clock, priority and age; pulls as far as their window allows.
     pub(super) fn send_ready(&mut self, now: Duration, actions: &mut Vec<ClientAction>) {
         self.serve_from_fresh(actions);
-        let parts = self.tasks.values().flat_map(|running| &running.parts);
-        let in_flight = parts.filter(|part| matches!(part.state, State::Sent { .. })).count();
-        let mut room = self.config.max_in_flight.saturating_sub(in_flight);
-        let mut order: Vec<(u32, Clock, Handle)> = self
+        let pulls = self.tasks.values().filter(|running| running.task.work == Work::Pull);
+        let under_way =
+            pulls.flat_map(|running| &running.parts).filter(|part| matches!(part.state, State::Sent { .. }));
+        let mut room = self.config.max_pulls.saturating_sub(under_way.count());
+        let mut order: Vec<(Clock, u32, Handle, usize, bool)> = self
             .tasks
             .iter()
             .filter(|(_, running)| running.parts.iter().any(|part| part.state == State::Ready))
             .filter(|(_, running)| !running.task.after.iter().any(|handle| self.tasks.contains_key(handle)))
-            .map(|(&handle, running)| (running.task.priority, running.task.clock, handle))
+            .map(|(&handle, Running { task, parts })| {
+                (task.clock, task.priority, handle, parts.len(), task.work == Work::Pull)
+            })
             .collect();
         order.sort_unstable();
-        // A push that overtook is possible once the one before it has been sent: hence the passes.
-        let mut sent = true;
-        while sent && room > 0 {
-            sent = false;
-            for &(.., handle) in &order {
-                let parts = self.tasks.get(&handle).map_or(0, |running| running.parts.len());
-                for part in 0..parts {
-                    if room > 0 && self.send_part(now, handle, part, actions) {
-                        (room, sent) = (room - 1, true);
-                    }
+        for (.., handle, parts, is_pull) in order {
+            for part in 0..parts {
+                let allowed = !is_pull || room > 0;
+                if allowed && self.send_part(now, handle, part, actions) {
+                    room -= usize::from(is_pull);
                 }
             }
         }

@@ -285,6 +285,10 @@ impl Replica {
         if !pull.keys.are_valid(pull.at.range) {
             return Err(Refusal::BadKeys);
         }
+        // A tail that was replaced before it heard of the workers would find nobody to wait for.
+        if pull.clock > Clock::default() && !self.clocks.contains(pull.worker) {
+            return Err(Refusal::UnknownWorker);
+        }
         let known = self.readers.contains_key(&(pull.worker, pull.at.range));
         if context.policy.sends_fresh_rows() && (known || self.readers.len() < context.config.max_waiting) {
             self.readers.insert((pull.worker, pull.at.range), pull.keys.clone());

@@ -39,10 +39,8 @@ impl Registry {
     }
 
     /// Appends a server to a chain, if the shard has not changed since it was copied.
-    pub fn append(&mut self, at: ShardRef, add: NodeId, stale_too: bool) -> bool {
-        let same = |route: &&Route| {
-            route.array == at.array && route.range == at.range && (stale_too || route.epoch == at.epoch)
-        };
+    pub fn append(&mut self, at: ShardRef, add: NodeId) -> bool {
+        let same = |route: &&Route| (route.array, route.range, route.epoch) == (at.array, at.range, at.epoch);
         let Some(route) = self.routing.routes().iter().find(same).cloned() else { return false };
         let chain = route.chain.iter().copied().chain([add]).collect();
         self.replace(&route, vec![(route.range, chain)])
