@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use parapet_loadgen::compare::{Bootstrap, CompareText, FaultMark, SweepPoint, SweepReport, analyse};
-use parapet_loadgen::report::{Settings, compare_page, run_page, summarise, sweep_page};
-use synthetic::{KINDS, Kind, Size, comparison};
+use parapet_loadgen::report::{compare_page, run_page, sweep_page};
+use synthetic::{KINDS, Kind, Size, comparison, run_of};
 
 /// So many, so close, that not all have room for a name.
 fn fault(number: u32) -> FaultMark {
@@ -55,23 +55,7 @@ fn main() {
     write("sweep.html", sweep_page(&sweep));
     write("sweep.json", serde_json::to_string_pretty(&sweep).unwrap());
 
-    let made = &measured.settings;
-    let settings = Settings {
-        target: "http://127.0.0.1:8000".to_owned(),
-        model: made.model.clone(),
-        seed: made.seed,
-        arrivals: Some(made.arrivals),
-        trace: None,
-        rate: made.rate,
-        timeout_ms: made.timeout_ms,
-        encoding: made.encoding,
-        allow_approximate: None,
-        deadline_ms: None,
-        images: made.images.clone(),
-        labels: made.labels.clone(),
-    };
-    let recording = &measured.strategies[1].blocks[2].recording;
-    let report = summarise(settings, recording);
+    let (report, recording) = run_of(&measured);
     write("run.html", run_page(&report, recording));
     write("run.json", serde_json::to_string_pretty(&report).unwrap());
 }

@@ -295,9 +295,6 @@ async fn a_trace_says_when() {
         shown.contains("trace trace.csv (30 times, SHA-256") && shown.contains("at 20 times its speed"),
         "{shown}"
     );
-    let output = setting.run(&["--trace", "trace.csv", "--rate", "5"]).await;
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -358,6 +355,11 @@ async fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--trace", "long"], "long: line 1: longer than 4096 bytes; write one time a line"),
         (&["--trace", "cut.gz"], "cut.gz: line 1: truncated or damaged gzip"),
         (&["--trace", "nowhere"], "nowhere: cannot read it"),
+        (
+            &["--trace", "few", "--rate", "5"],
+            "'--trace <TRACE>' cannot be used with '--rate <RATE>'; see --help",
+        ),
+        (&["--requests", "many"], "invalid value 'many' for '--requests <REQUESTS>'"),
         (&["--trace", "few", "--trace-scale", "0"], "trace scale 0 is not a positive number"),
         (&["--images", "small"], "has shape [-1, 1, 4, 4] but the images are [1, 1]"),
         (&["--images", "truncated"], "truncated or damaged"),

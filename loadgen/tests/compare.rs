@@ -101,7 +101,7 @@ fn only_rounds_that_all_finished_count() {
 fn what_makes_figures_doubtful_is_said_first() {
     let mut comparison = comparison(&KINDS, Size { blocks: 2, block_s: 2.0, ..Size::default() });
     comparison.strategies[1].blocks[0].valid = false;
-    comparison.strategies[2].instances = 7;
+    comparison.strategies[2].instances = Some(7);
     let report = figures(&comparison);
     assert!(!report.valid);
     let found = kinds(&report);

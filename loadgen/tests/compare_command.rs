@@ -50,7 +50,7 @@ fn mistakes_are_one_line_and_leave_no_report() {
 fn the_experiments_of_the_repository_are_well_formed() {
     for name in ["tail", "faults"] {
         let path = root().join(format!("loadgen/experiments/{name}.toml"));
-        parapet_loadgen::cluster::Experiment::read(&path).unwrap();
+        parapet_loadgen::experiment::Experiment::read(&path).unwrap();
     }
 }
 

@@ -7,12 +7,18 @@
 mod synthetic;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
+use parapet_faults::{FaultProfile, Freezing, ServiceTime, Span, Straggling};
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
-use parapet_loadgen::report::{Settings, schemas, summarise};
+use parapet_loadgen::experiment::{Event, What};
+use parapet_loadgen::report::schemas;
+use parapet_loadgen::simulate::{
+    Crashes, SCHEMA, Setup, SimulatedStrategy, SimulationReport, Simulator, StrategyFigures, Surroundings,
+};
 use serde_json::{Value, json};
-use synthetic::{KINDS, Size, comparison};
+use synthetic::{KINDS, Size, comparison, run_of};
 
 fn published(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema").join(name);
@@ -39,7 +45,8 @@ fn check(value: &Value, schema: &Value, root: &Value, place: &str) -> Result<(),
             | "format"
             | "items"
             | "properties"
-            | "additionalProperties" => true,
+            | "additionalProperties"
+            | "default" => true,
             "type" => match rule {
                 Value::Array(types) => types.iter().any(|kind| is(value, kind)),
                 kind => is(value, kind),
@@ -93,28 +100,63 @@ fn is(value: &Value, kind: &Value) -> bool {
     }
 }
 
-fn reports() -> [(&'static str, Value); 3] {
+/// One with everything that a report may have.
+fn simulation() -> SimulationReport {
+    let seconds = Span { min_ms: 500.0, max_ms: 900.0 };
+    let setup = Setup {
+        strategies: ["coded:k=2", "none"].map(SimulatedStrategy::from).to_vec(),
+        baseline: Some("none".to_owned()),
+        instances: 4,
+        redundant_instances: 2,
+        rate: 100.0,
+        queries: 2000,
+        faults: Some(FaultProfile {
+            service_time: Some(ServiceTime::Lognormal { median_ms: 18.0, sigma: 0.2 }),
+            model_service_time: BTreeMap::from([("parity".to_owned(), ServiceTime::Constant { ms: 18.0 })]),
+            straggle: Some(Straggling { probability: 0.05, min_ms: 15.0, max_ms: 45.0 }),
+            freeze: Some(Freezing { mean_interval_ms: 5000.0, min_ms: 1.0, max_ms: 2.0 }),
+            ..FaultProfile::default()
+        }),
+        events: vec![Event { block: 1, after_s: 0.1, what: What::Kill, instance: 1, for_s: Some(0.5) }],
+        surroundings: Surroundings {
+            crashes: Some(Crashes { mean_interval_ms: 9000.0, away: seconds }),
+            ..Surroundings::default()
+        },
+        ..Setup::default()
+    };
+    let mut done = Vec::new();
+    for (spec, mut simulation) in setup.simulations().unwrap() {
+        simulation.keep_records = true;
+        done.push((spec, Simulator::new(simulation).unwrap().run(|_| ControlFlow::Continue(()))));
+    }
+    let bootstrap = Bootstrap { resamples: 20, seed: 1 };
+    let compared = analyse(&parapet_loadgen::simulate::comparison(&setup, &done), "none", bootstrap).unwrap();
+    let strategies = done.into_iter().map(|(spec, simulated)| StrategyFigures {
+        name: spec.label,
+        instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
+        simulated,
+    });
+    SimulationReport {
+        schema: SCHEMA.to_owned(),
+        partial: false,
+        strategies: strategies.collect(),
+        settings: setup,
+        comparison: Some(compared),
+    }
+}
+
+fn reports() -> [(&'static str, Value); 4] {
     let measured = comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() });
     let report = analyse(&measured, "spread", Bootstrap { resamples: 20, seed: 1 }).unwrap();
     let point = SweepPoint::new(BTreeMap::from([("rate".to_owned(), 270.0)]), &report);
     let sweep = SweepReport::new("spread".to_owned(), vec![point], false);
-    let made = &measured.settings;
-    let settings = Settings {
-        target: "http://127.0.0.1:8000".to_owned(),
-        model: made.model.clone(),
-        seed: made.seed,
-        arrivals: Some(made.arrivals),
-        trace: None,
-        rate: made.rate,
-        timeout_ms: made.timeout_ms,
-        encoding: made.encoding,
-        allow_approximate: None,
-        deadline_ms: None,
-        images: made.images.clone(),
-        labels: None,
-    };
-    let run = summarise(settings, &measured.strategies[1].blocks[2].recording);
-    [("run-1.json", json!(run)), ("compare-1.json", json!(report)), ("sweep-1.json", json!(sweep))]
+    let (run, _) = run_of(&measured);
+    [
+        ("run-1.json", json!(run)),
+        ("compare-1.json", json!(report)),
+        ("simulation-1.json", json!(simulation())),
+        ("sweep-1.json", json!(sweep)),
+    ]
 }
 
 #[test]

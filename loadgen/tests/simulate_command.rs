@@ -74,17 +74,27 @@ fn strategies_are_compared_in_every_form() {
 #[test]
 fn a_file_says_what_flags_do_not() {
     let folder = TempDir::new().unwrap();
-    let experiment = "strategies = [\"coded:k=3\", \"none\"]\ninstances = 12\nredundant_instances = 4\nrate = 200.0\n\
-                      queries = 2000\n[network.client]\nconstant_ms = 0.5\n[network.to_instance]\nconstant_ms = 0\n\
-                      [network.to_frontend]\nconstant_ms = 0\n[faults]\nseed = 5\n\
-                      service_time = { distribution = \"constant\", ms = 10.0 }\n";
+    let experiment = "model = \"m\"\nrate = 200\nrequests = 2000\nbaseline = \"none\"\nencoding = \"json\"\n\
+                      instances = { deployed = 12, redundant = 4 }\n[simulation.network]\n\
+                      client = { constant_ms = 0.5 }\nto_instance = { constant_ms = 0 }\n\
+                      to_frontend = { constant_ms = 0 }\n[faults]\nseed = 5\n\
+                      service_time = { distribution = \"constant\", ms = 10.0 }\n[[strategies]]\nname = \"coding\"\n\
+                      settings = { kind = \"coded\", encoder = \"sum\", k = 3 }\nparity_models = [\"p\"]\n\
+                      [[strategies]]\nname = \"none\"\nsettings = { kind = \"none\" }\n";
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
     let arguments = ["--experiment", "experiment.toml", "--rate", "100", "--json", "report.json"];
     let output = command(folder.path(), &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report = report(&folder.path().join("report.json"));
     assert_eq!((report.settings.rate, report.settings.queries), (100.0, 2000));
-    assert_eq!(report.strategies[0].instances, 16);
+    assert_eq!((report.strategies[0].name.as_str(), report.strategies[0].instances), ("coding", 16));
+    let said = "parapet-loadgen: not simulated: encoding, coding: settings.encoder\n";
+    assert_eq!(text(&output.stderr), said);
+    let comparison = report.comparison.unwrap();
+    assert_eq!(
+        (comparison.baseline.as_str(), comparison.rounds, comparison.settings.timeout_ms),
+        ("none", 10, 2000)
+    );
     let p50 = report.strategies[1].simulated.latency.all.unwrap().p50;
     assert!((p50 - 10.5).abs() < 0.02, "{p50}");
 }
@@ -99,7 +109,81 @@ fn the_readme_s_experiment_runs() {
     let arguments = ["--experiment", "experiment.toml", "--queries", "2000"];
     let output = command(folder.path(), &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("coded:k=3"));
+    assert!(text(&output.stdout).contains("coded"));
+}
+
+#[test]
+fn the_experiments_of_real_clusters_are_simulated() {
+    let experiment = |name: &str| format!("{}/experiments/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let folder = TempDir::new().unwrap();
+    let (tail, faults) = (experiment("tail"), experiment("faults"));
+    let arguments = ["--experiment", &tail, "--strategy", "coded,none,coded:k=3", "--queries", "5000"];
+    let output =
+        command(folder.path(), &[&arguments[..], &["--baseline", "none"]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let arguments = ["--experiment", &faults, "--json", "report.json"];
+    let output = command(folder.path(), &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = report(&folder.path().join("report.json"));
+    let marks = report.comparison.unwrap().faults;
+    let times: Vec<(f64, Option<f64>)> = marks.iter().map(|mark| (mark.at_s, mark.until_s)).collect();
+    let block_s = 2000.0 / 270.0;
+    assert_eq!(times, [(2.0, Some(3.0)), (block_s + 1.5, Some(block_s + 4.5))]);
+    assert!(report.strategies.iter().all(|strategy| strategy.simulated.counts.failed == 0));
+    assert!(
+        report.strategies.iter().any(|strategy| strategy.simulated.retries > 0),
+        "lost requests are sent again"
+    );
+}
+
+/// One instance, idle but for the query at hand, stands still for a second, and is away for another in the next block.
+#[test]
+fn events_happen_when_they_are_said_to() {
+    let folder = TempDir::new().unwrap();
+    let experiment = "model = \"m\"\nrate = 50\narrivals = \"constant\"\nrequests = 400\nblocks = 2\n\
+                      baseline = \"none\"\nfaults = { seed = 1, service_time = { distribution = \"constant\", ms = 1 } }\n\
+                      instances = { deployed = 1, redundant = 0 }\n\
+                      events = [{ block = 0, after_s = 1, what = \"freeze\", instance = 0, for_s = 1 },\n\
+                      { block = 1, after_s = 3.5, what = \"kill\", instance = 0, for_s = 9 }]\n\
+                      strategies = [{ name = \"none\", settings = { kind = \"none\" } }]\n";
+    std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
+    let arguments = ["--experiment", "experiment.toml", "--csv", ".", "--json", "report.json"];
+    let output = command(folder.path(), &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let csv = std::fs::read_to_string(folder.path().join("none.csv")).unwrap();
+    let slow = |from: u64, until: u64| -> Vec<u64> {
+        let rows = csv.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+        rows.filter_map(|row| Some((row[1].parse::<u64>().unwrap(), row[3].parse::<u64>().ok()?)))
+            .filter(|(planned, _)| (from..until).contains(planned))
+            .map(|(planned, done)| done - planned)
+            .filter(|latency| *latency > 100_000)
+            .collect()
+    };
+    assert!(slow(0, 900_000).is_empty());
+    let stopped = slow(900_000, 2_100_000);
+    // 50/s: those of the second but its last tenth; the first has waited almost all of it.
+    assert!((40..=50).contains(&stopped.len()) && stopped[0] > 950_000, "{stopped:?}");
+    assert!(slow(2_300_000, 7_400_000).is_empty());
+    let away = slow(7_400_000, 8_000_000).len() + csv.matches(",http-503,").count();
+    assert!(away > 10, "{away}");
+}
+
+#[test]
+fn every_query_is_written_for_each_strategy() {
+    let folder = TempDir::new().unwrap();
+    for strategies in ["coded:k=3,none", "coded:k=3"] {
+        let asked = ["--strategy", strategies, "--queries", "3000", "--csv", "files", "--hgrm", "files"];
+        let output = run(folder.path(), &[asked.as_slice(), &["--hlog", "files"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let read = |name: &str| std::fs::read_to_string(folder.path().join("files").join(name)).unwrap();
+        assert_eq!(read("coded_k=3.csv").lines().count(), 3001);
+        assert!(read("coded_k=3.csv").contains(",200,reconstructed,"));
+        assert!(read("coded_k=3.hgrm").contains("Total count    =         3000]"));
+        assert!(read("coded_k=3.hlog").contains("#[StartTime: 0"));
+        let count = if strategies.contains(',') { 6 } else { 3 };
+        assert_eq!(std::fs::read_dir(folder.path().join("files")).unwrap().count(), count);
+        std::fs::remove_dir_all(folder.path().join("files")).unwrap();
+    }
 }
 
 #[test]
@@ -120,12 +204,14 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--slots", "0"], "slots"),
         (&["--deadline-ms", "-5"], "deadline: -5 ms"),
         (&["--deadline-ms", "0"], "deadline: 0"),
-        (&["--experiment", "nowhere.toml"], "cannot read it"),
-        (&["--experiment", "bad.toml"], "bad.toml, line 2: unknown field `speed`"),
+        (&["--experiment", "nowhere.toml"], "cannot read the experiment"),
+        (&["--experiment", "bad.toml"], "bad.toml: line 2: unknown field `speed`"),
         (&["--faults", "nowhere.toml"], "cannot read"),
         (&["--baseline", "none"], "baseline \"none\" is not among"),
         (&["--json", "missing/report.json"], "its folder does not exist"),
         (&["--html", "report.html", "--queries", "5000000"], "leave them out"),
+        (&["--csv", "missing/files"], "missing/files: cannot be a folder"),
+        (&["--hlog", "files", "--queries", "5000000"], "--csv, --hgrm and --hlog hold at most 2000000"),
         (&["--service-time", "constant:-1"], "service_time.ms: -1"),
         (&["--straggle", "1.5:1:2"], "straggle.probability: 1.5"),
         (&["--straggle", "0.5:-1:2"], "straggle: -1 to 2 ms"),

@@ -1,9 +1,10 @@
 //! Mistakes in a configuration, each in one line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use parapet_encoder::CodeError;
 use parapet_repository::RepositoryError;
+use parapet_toml_file::Mistake;
 use thiserror::Error;
 
 /// Why a configuration cannot be used.
@@ -18,14 +19,12 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
-    #[error("{}: line {line}: {message}", path.display())]
+    #[error("{}: {source}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// Line of the mistake, from 1.
-        line: usize,
-        /// The mistake, in one line.
-        message: String,
+        /// The mistake.
+        source: Mistake,
     },
     /// A field whose value cannot be.
     #[error("{}: {field}: {problem}; {fix}", path.display())]
@@ -59,14 +58,4 @@ pub enum ConfigError {
         /// What is wrong with the code.
         source: Box<CodeError>,
     },
-}
-
-impl ConfigError {
-    pub(super) fn toml(path: &Path, text: &str, source: toml::de::Error) -> Self {
-        let line = source
-            .span()
-            .map_or(1, |span| text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1));
-        let message = source.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self::Toml { path: path.to_owned(), line, message }
-    }
 }

@@ -39,8 +39,8 @@ impl FrontendConfig {
     /// # Errors
     /// [`ConfigError`]: the first mistake found.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let file: settings::File =
-            toml::from_str(text).map_err(|source| ConfigError::toml(path, text, source))?;
+        let file: settings::File = parapet_toml_file::parse(text)
+            .map_err(|source| ConfigError::Toml { path: path.to_owned(), source })?;
         resolve::resolve(path, file)
     }
 }

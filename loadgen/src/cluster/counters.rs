@@ -1,19 +1,26 @@
 //! What a frontend's metrics say of its redundant work.
 
+use std::collections::BTreeSet;
+
 use crate::compare::Redundancy;
 
-/// The totals in a scrape of `/metrics`.
-pub(super) fn redundancy(scrape: &str) -> Redundancy {
+fn label(name: &str, value: &str) -> String {
+    format!("{name}=\"{value}\"")
+}
+
+/// The totals of `model` in a scrape of `/metrics`.
+pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
+    let of_model = label("model", model);
     let sum = |name: &str, label: &str| -> u64 {
         scrape
             .lines()
-            .filter(|line| line.starts_with(name) && line.contains(label))
+            .filter(|line| line.starts_with(name) && line.contains(label) && line.contains(&of_model))
             .filter(|line| line.as_bytes().get(name.len()).is_some_and(|next| b"{ ".contains(next)))
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .map(|value| value as u64)
             .sum()
     };
-    let fate = |fate: &str| sum("parapet_redundant_requests_total", &format!("fate=\"{fate}\""));
+    let fate = |fate: &str| sum("parapet_redundant_requests_total", &label("fate", fate));
     Redundancy {
         issued: fate("issued"),
         won: fate("won"),
@@ -28,16 +35,36 @@ pub(super) fn redundancy(scrape: &str) -> Redundancy {
 
 /// What was added between two scrapes.
 pub(super) fn difference(before: &Redundancy, after: &Redundancy) -> Redundancy {
+    combine(before, after, |before, after| after.saturating_sub(before))
+}
+
+/// Two counts together.
+pub(super) fn sum(one: &Redundancy, other: &Redundancy) -> Redundancy {
+    combine(one, other, u64::saturating_add)
+}
+
+fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Redundancy {
     Redundancy {
-        issued: after.issued.saturating_sub(before.issued),
-        won: after.won.saturating_sub(before.won),
-        wasted: after.wasted.saturating_sub(before.wasted),
-        shed: after.shed.saturating_sub(before.shed),
-        failed: after.failed.saturating_sub(before.failed),
-        unrecoverable: after.unrecoverable.saturating_sub(before.unrecoverable),
-        groups: after.groups.saturating_sub(before.groups),
-        upstream_requests: after.upstream_requests.saturating_sub(before.upstream_requests),
+        issued: with(a.issued, b.issued),
+        won: with(a.won, b.won),
+        wasted: with(a.wasted, b.wasted),
+        shed: with(a.shed, b.shed),
+        failed: with(a.failed, b.failed),
+        unrecoverable: with(a.unrecoverable, b.unrecoverable),
+        groups: with(a.groups, b.groups),
+        upstream_requests: with(a.upstream_requests, b.upstream_requests),
     }
+}
+
+/// Instances that serve `model` in some way, each once; `None` in a scrape that knows of none.
+pub(super) fn instances(scrape: &str, model: &str) -> Option<usize> {
+    let of_model = label("model", model);
+    let names: BTreeSet<&str> = scrape
+        .lines()
+        .filter(|line| line.starts_with("parapet_instance_up{") && line.contains(&of_model))
+        .filter_map(|line| line.split_once("instance=\"")?.1.split('"').next())
+        .collect();
+    (!names.is_empty()).then_some(names.len())
 }
 
 /// Whether every instance that the frontend knows is up.
@@ -55,13 +82,23 @@ mod tests {
         parapet_redundant_requests_total{model=\"m\",fate=\"won\"} 3\n\
         parapet_coding_groups_total{model=\"m\",fillers=\"false\"} 5\n\
         parapet_coding_groups_total{model=\"m\",fillers=\"true\"} 2\n\
+        parapet_coding_groups_total{model=\"other\",fillers=\"true\"} 9\n\
         parapet_instance_up{model=\"m\",pool=\"deployed\",instance=\"a\"} 1\n";
 
     #[test]
+    fn instances_count_once() {
+        let again = SCRAPE.replace("pool=\"deployed\"", "pool=\"parity\"");
+        let other = SCRAPE.replace("instance=\"a\"", "instance=\"b\"");
+        assert_eq!(instances(&format!("{SCRAPE}{again}{other}"), "m"), Some(2));
+        assert_eq!(instances(SCRAPE, "other"), None);
+    }
+
+    #[test]
     fn totals_are_summed_over_labels() {
-        let redundancy = redundancy(SCRAPE);
+        let redundancy = redundancy(SCRAPE, "m");
         assert_eq!((redundancy.issued, redundancy.won, redundancy.groups), (12, 3, 7));
         assert_eq!(difference(&redundancy, &redundancy), Redundancy::default());
+        assert_eq!(difference(&redundancy, &sum(&redundancy, &redundancy)), redundancy);
         assert!(all_up(SCRAPE) && !all_up(&SCRAPE.replace("\"a\"} 1", "\"a\"} 0")) && !all_up(""));
     }
 }

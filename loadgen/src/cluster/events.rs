@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 
-use super::experiment::{Event, What};
 use super::processes::{Fleet, ProcessError};
 use crate::compare::FaultMark;
+use crate::experiment::{Event, What};
 
 /// A thread that acts out the events of one block.
 pub(super) struct Actor {

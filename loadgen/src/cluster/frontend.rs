@@ -4,8 +4,7 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
-use super::experiment::{Experiment, Strategy};
-use crate::experiment::StrategyKind;
+use crate::experiment::{Experiment, Strategy, StrategyKind};
 
 /// The configuration of the frontend that serves `strategy`, with instances at `addresses`, the deployed ones first.
 pub(super) fn configuration(

@@ -1,33 +1,33 @@
-//! Experiments with real processes on this machine: instances, one frontend for each strategy, load in turns.
+//! Experiments with real frontends, one for each strategy: started on this machine over the same instances, or given.
 //!
-//! Each strategy has a frontend of its own over the same instances, and only one frontend has load at a time: blocks
-//! alternate (A B C A B C ...), so that whatever the machine does meanwhile happens to all. Block `i` of every strategy
-//! has the same planned times and rows.
+//! Only one frontend has load at a time: blocks alternate (A B C A B C ...), so that whatever the machine does meanwhile
+//! happens to all. Block `i` of every strategy has the same planned times and rows.
 
 mod counters;
 mod events;
-mod experiment;
 mod frontend;
+mod lane;
 mod processes;
 
-pub use experiment::{Event, Experiment, ExperimentError, Instances, Strategy, What};
 pub use processes::{Places, ProcessError};
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parapet_open_inference::ModelMetadata;
 use parking_lot::Mutex;
 
 use self::events::Actor;
-use self::processes::{Fleet, Process};
-use crate::compare::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
+use self::lane::Lane;
+use self::processes::Fleet;
+use crate::compare::{Block, Comparison, FaultMark, Settings};
+use crate::experiment::{Event, Experiment, Instances};
 use crate::payload::{Bodies, BodiesError, RequestOptions, Rows};
 use crate::report::LagReport;
 use crate::run::{Plan, Progress, Recording, Stop, ThreadPacer, run};
 use crate::schedule::{Length, Schedule, ScheduleError};
-use crate::target::{HttpTransport, TargetError, TargetUrl};
+use crate::target::TargetError;
 
 /// How long everything may take to be up before a block.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
@@ -51,6 +51,27 @@ pub enum ClusterError {
     /// A frontend does not answer.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A frontend that is said to run already does not answer, or lacks the model.
+    #[error("strategy {strategy}: {source}")]
+    Given {
+        /// The strategy.
+        strategy: String,
+        /// What is wrong.
+        source: Box<TargetError>,
+    },
+    /// Frontends of different models.
+    #[error(
+        "strategy {strategy}: its model takes other inputs than that of {first}; compare frontends of one model"
+    )]
+    Inputs {
+        /// The strategy.
+        strategy: String,
+        /// The first strategy.
+        first: String,
+    },
+    /// Processes are to be started, and nobody says from where.
+    #[error("no model repository for the instances; give it with --repository, or every strategy a url")]
+    NoPlaces,
     /// Instances stay down.
     #[error("strategy {strategy}: not all of its instances came up within {} s; see the logs in {logs}", SETTLE_LIMIT.as_secs())]
     NotReady {
@@ -78,6 +99,13 @@ pub enum Update<'a> {
         /// Its progress.
         progress: Arc<Progress>,
     },
+    /// The generator was late in a block, which is measured again.
+    Repeats {
+        /// The strategy's place in the experiment.
+        strategy: usize,
+        /// The block, from 0.
+        block: usize,
+    },
     /// A block has ended.
     Ended {
         /// The strategy's place in the experiment.
@@ -89,51 +117,51 @@ pub enum Update<'a> {
     },
 }
 
-struct Lane {
-    process: Process,
-    address: SocketAddr,
-    transport: Arc<HttpTransport>,
-    before: Redundancy,
-    measured: Measured,
-}
-
-/// Runs `experiment` with rows of `rows`. When `stop` is asked for, what there is comes back, its last block partial.
+/// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started. When `stop` is asked for,
+/// what there is comes back, its last block partial.
 ///
 /// # Errors
 /// [`ClusterError`]; the processes are ended in any case.
 pub async fn compare(
     experiment: &Experiment,
-    places: &Places,
+    places: Option<&Places>,
     rows: &Rows,
     files: (String, Option<String>),
     stop: &Stop,
     mut observe: impl FnMut(Update<'_>),
 ) -> Result<Comparison, ClusterError> {
     let started = Instant::now();
-    let fleet = Fleet::start(experiment, places, |ready, of| observe(Update::Starting(ready, of)))?;
-    let addresses = fleet.addresses();
-    let mut lanes = Vec::with_capacity(experiment.strategies.len());
-    let mut metadata = None;
+    let fleet = match places {
+        _ if !experiment.starts_processes() => None,
+        Some(places) => {
+            Some(Fleet::start(experiment, places, |ready, of| observe(Update::Starting(ready, of)))?)
+        }
+        None => return Err(ClusterError::NoPlaces),
+    };
+    let mut lanes: Vec<Lane> = Vec::with_capacity(experiment.strategies.len());
+    let mut metadata: Option<ModelMetadata> = None;
     for strategy in &experiment.strategies {
-        let configuration = frontend::configuration(experiment, strategy, &places.repository, &addresses);
-        let process = fleet.frontend(&strategy.name, &configuration)?;
-        let target: TargetUrl = format!("http://{}", process.address).parse()?;
-        let (address, of_model) = target.metadata(&experiment.model, ASK_LIMIT).await?;
-        metadata.get_or_insert(of_model);
-        let transport = Arc::new(HttpTransport::new(&target, address, &experiment.model)?);
-        let measured = Measured {
-            name: strategy.name.clone(),
-            description: strategy.description.clone(),
-            instances: experiment.instances_used(strategy),
-            blocks: Vec::new(),
-            redundancy: Redundancy::default(),
+        let (lane, of_model) = match (&strategy.url, &fleet, places) {
+            (Some(url), ..) => Lane::given(experiment, strategy, url).await?,
+            (None, Some(fleet), Some(places)) => Lane::start(experiment, strategy, fleet, places).await?,
+            (None, ..) => return Err(ClusterError::NoPlaces),
         };
-        lanes.push(Lane { process, address, transport, before: Redundancy::default(), measured });
+        if let Some(metadata) = &metadata
+            && metadata.inputs != of_model.inputs
+        {
+            return Err(ClusterError::Inputs {
+                strategy: strategy.name.clone(),
+                first: experiment.strategies[0].name.clone(),
+            });
+        }
+        metadata.get_or_insert(of_model);
+        lanes.push(lane);
     }
-    let fleet = Arc::new(Mutex::new(fleet));
+    let fleet = fleet.map(|fleet| Arc::new(Mutex::new(fleet)));
+    let settings = settings(experiment, &lanes, files);
     let Some(metadata) = metadata else {
         // No strategies: the experiment's check refuses that.
-        return Ok(Comparison { settings: settings(experiment, files), strategies: vec![], faults: vec![] });
+        return Ok(Comparison { settings, strategies: vec![], faults: vec![] });
     };
     let plan = |requests: usize, number: u64| -> Result<Plan, ClusterError> {
         let seed = experiment.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number);
@@ -148,55 +176,83 @@ pub async fn compare(
     if experiment.warm_up > 0 {
         let plan = plan(experiment.warm_up, WARM_UP_SEED)?;
         for (index, lane) in lanes.iter().enumerate() {
-            settle(lane, places).await?;
+            lane.settle(places).await?;
             let progress = Arc::new(Progress::new(&plan.schedule));
             observe(Update::Begins { strategy: index, block: None, progress: Arc::clone(&progress) });
             run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
         }
     }
     for lane in &mut lanes {
-        lane.before = counters::redundancy(&scrape(lane).await?);
+        lane.begin().await?;
     }
     let mut faults: Vec<FaultMark> = Vec::new();
     'blocks: for (block, requests) in experiment.block_requests().into_iter().enumerate() {
         let plan = plan(requests, block as u64)?;
+        let events: Vec<Event> =
+            experiment.events.iter().filter(|event| event.block == block).copied().collect();
         for (index, lane) in lanes.iter_mut().enumerate() {
+            // What is done to instances is not done twice.
+            let mut repeats = if events.is_empty() { experiment.repeats } else { 0 };
             if stop.sending.is_cancelled() || stop.waiting.is_cancelled() {
                 break 'blocks;
             }
-            settle(lane, places).await?;
-            let progress = Arc::new(Progress::new(&plan.schedule));
-            observe(Update::Begins { strategy: index, block: Some(block), progress: Arc::clone(&progress) });
-            let started_s = started.elapsed().as_secs_f64();
-            let events: Vec<Event> =
-                experiment.events.iter().filter(|event| event.block == block).copied().collect();
-            let actor = Actor::start(Arc::clone(&fleet), events, started_s, lane.measured.name.clone())?;
-            let recording = run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
-            faults.extend(
-                tokio::task::spawn_blocking(|| actor.finish()).await.unwrap_or_else(|_| Ok(Vec::new()))?,
-            );
-            observe(Update::Ended { strategy: index, block, recording: &recording });
-            let valid = LagReport::of(&recording).is_valid();
-            lane.measured.blocks.push(Block { started_s, recording, valid });
+            let ended = loop {
+                lane.settle(places).await?;
+                let counted = lane.counted().await?;
+                let progress = Arc::new(Progress::new(&plan.schedule));
+                let begun = Arc::clone(&progress);
+                observe(Update::Begins { strategy: index, block: Some(block), progress: begun });
+                let started_s = started.elapsed().as_secs_f64();
+                let actor = match &fleet {
+                    Some(fleet) => {
+                        let name = lane.measured.name.clone();
+                        Some(Actor::start(Arc::clone(fleet), events.clone(), started_s, name)?)
+                    }
+                    None => None,
+                };
+                let recording = run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
+                if let Some(actor) = actor {
+                    let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
+                    faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
+                }
+                let valid = LagReport::of(&recording).is_valid();
+                if valid || recording.partial || repeats == 0 {
+                    break Block { started_s, recording, valid };
+                }
+                repeats -= 1;
+                lane.forget_block(counted).await?;
+                observe(Update::Repeats { strategy: index, block });
+            };
+            observe(Update::Ended { strategy: index, block, recording: &ended.recording });
+            lane.measured.blocks.push(ended);
         }
     }
     let mut strategies = Vec::with_capacity(lanes.len());
-    for mut lane in lanes {
-        let after = counters::redundancy(&scrape(&lane).await?);
-        lane.measured.redundancy = counters::difference(&lane.before, &after);
-        strategies.push(lane.measured);
+    for lane in lanes {
+        strategies.push(lane.finish().await?);
     }
-    Ok(Comparison { settings: settings(experiment, files), strategies, faults })
+    Ok(Comparison { settings, strategies, faults })
 }
 
-fn settings(experiment: &Experiment, (images, labels): (String, Option<String>)) -> Settings {
-    let Instances { deployed, redundant, slots } = experiment.instances;
+fn settings(experiment: &Experiment, lanes: &[Lane], (images, labels): (String, Option<String>)) -> Settings {
     let mut notes = BTreeMap::new();
-    notes.insert(
-        "cluster".to_owned(),
-        format!("{deployed} + {redundant} instances on one machine, {slots} requests at a time each"),
-    );
-    notes.insert("faults".to_owned(), faults(experiment));
+    if experiment.starts_processes() {
+        let Instances { deployed, redundant, slots } = experiment.instances;
+        notes.insert(
+            "cluster".to_owned(),
+            format!("{deployed} + {redundant} instances on one machine, {slots} requests at a time each"),
+        );
+        notes.insert("faults".to_owned(), faults(experiment));
+    }
+    let given = experiment.strategies.iter().zip(lanes);
+    let given = given.filter_map(|(strategy, lane)| {
+        let silent = if lane.has_metrics() { "" } else { " (no metrics)" };
+        Some(format!("{} at {}{silent}", strategy.name, strategy.url.as_ref()?))
+    });
+    let given: Vec<String> = given.collect();
+    if !given.is_empty() {
+        notes.insert("frontends that ran already".to_owned(), given.join(", "));
+    }
     Settings {
         model: experiment.model.clone(),
         seed: experiment.seed,
@@ -217,24 +273,4 @@ fn settings(experiment: &Experiment, (images, labels): (String, Option<String>))
 fn faults(experiment: &Experiment) -> String {
     let text = toml::Value::try_from(&experiment.faults).map(|value| value.to_string());
     text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-async fn scrape(lane: &Lane) -> Result<String, TargetError> {
-    let target: TargetUrl = format!("http://{}", lane.process.address).parse()?;
-    target.text(lane.address, "/metrics", ASK_LIMIT).await
-}
-
-/// Waits until the frontend finds all its instances up.
-async fn settle(lane: &Lane, places: &Places) -> Result<(), ClusterError> {
-    let until = Instant::now() + SETTLE_LIMIT;
-    while !counters::all_up(&scrape(lane).await?) {
-        if Instant::now() > until {
-            return Err(ClusterError::NotReady {
-                strategy: lane.measured.name.clone(),
-                logs: places.work.display().to_string(),
-            });
-        }
-        tokio::time::sleep(SETTLE_PERIOD).await;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::experiment::Experiment;
+use crate::experiment::Experiment;
 
 /// How long a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);

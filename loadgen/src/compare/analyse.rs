@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::pool::Pool;
 use super::{
     Block, Bootstrap, CompareReport, Comparison, Confidence, Cost, Estimate, Interval, Measured,
-    OrderInterval, SCHEMA, StrategyReport, distribution, resample, samples_needed, warning,
+    OrderInterval, Redundancy, SCHEMA, StrategyReport, distribution, resample, samples_needed, warning,
 };
 use crate::report::{Summary, accuracy, by_provenance, charged_us, count, errors};
 use crate::run::{Outcome, Record};
@@ -178,6 +178,7 @@ impl<'a> Counted<'a> {
             description: description.clone(),
             instances: *instances,
             invalid_blocks: self.invalid_blocks(),
+            repeated_blocks: self.measured.repeated_blocks,
             counts,
             errors: errors(self.records()),
             latency: self.latency,
@@ -251,11 +252,12 @@ fn cost(measured: &Measured) -> Cost {
     let accepted = records.filter(|record| record.sent_us.is_some() && !refused(record)).count();
     let redundancy = measured.redundancy;
     let share = |part: u64, whole: f64| (whole > 0.0).then(|| part as f64 / whole);
+    let counted = |part: fn(&Redundancy) -> u64, of: f64| share(part(redundancy.as_ref()?), of);
     Cost {
         accepted,
-        extra_work: share(redundancy.issued, accepted as f64),
-        wasted_work: share(redundancy.wasted, accepted as f64),
-        unrecoverable: share(redundancy.unrecoverable, redundancy.groups as f64),
+        extra_work: counted(|counts| counts.issued, accepted as f64),
+        wasted_work: counted(|counts| counts.wasted, accepted as f64),
+        unrecoverable: redundancy.and_then(|counts| share(counts.unrecoverable, counts.groups as f64)),
         redundancy,
     }
 }

@@ -1,12 +1,13 @@
 //! What a comparison measured.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::WireEncoding;
-use crate::run::Recording;
+use crate::run::{Record, Recording};
 use crate::schedule::Arrivals;
 
 /// A finished comparison, or as much of it as there is.
@@ -56,12 +57,40 @@ pub struct Measured {
     pub name: String,
     /// What it does, in a line.
     pub description: String,
-    /// Instances that it ran on, those for redundancy included.
-    pub instances: usize,
+    /// Instances that it ran on, those for redundancy included; `None` if nobody says.
+    pub instances: Option<usize>,
     /// Its blocks, in the order of the schedule.
     pub blocks: Vec<Block>,
-    /// What it spent on redundancy, over all its blocks.
-    pub redundancy: Redundancy,
+    /// Blocks that were measured again because the generator had been late; what was measured first is not in `blocks`.
+    pub repeated_blocks: usize,
+    /// What it spent on redundancy, over all its blocks; `None` if nobody says.
+    pub redundancy: Option<Redundancy>,
+}
+
+impl Measured {
+    /// All blocks as one recording, whose times count from the comparison's start. The lulls between blocks stay.
+    pub fn recording(&self) -> Recording {
+        let from_start = |started_s: f64, time: Duration| Duration::from_secs_f64(started_s.max(0.0)) + time;
+        let mut whole = Recording {
+            records: Vec::with_capacity(self.blocks.iter().map(|block| block.recording.records.len()).sum()),
+            sending_ended: Duration::ZERO,
+            ended: Duration::ZERO,
+            partial: false,
+        };
+        for Block { started_s, recording, .. } in &self.blocks {
+            let shift = (started_s * 1e6) as u64;
+            whole.records.extend(recording.records.iter().map(|record| Record {
+                planned_us: record.planned_us + shift,
+                sent_us: record.sent_us.map(|at| at + shift),
+                done_us: record.done_us.map(|at| at + shift),
+                ..*record
+            }));
+            whole.sending_ended = from_start(*started_s, recording.sending_ended);
+            whole.ended = from_start(*started_s, recording.ended);
+            whole.partial |= recording.partial;
+        }
+        whole
+    }
 }
 
 /// An uninterrupted stretch of load on one strategy.

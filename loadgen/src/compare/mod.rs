@@ -29,5 +29,5 @@ pub use report::{
 pub(crate) use sweep::{Curve, curves};
 pub use sweep::{KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};
 pub use text::CompareText;
-pub(crate) use text::percent;
+pub(crate) use text::{or_dash, percent};
 pub use warning::{Warning, WarningKind};

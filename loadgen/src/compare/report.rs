@@ -60,10 +60,13 @@ pub struct StrategyReport {
     pub name: String,
     /// What it does, in a line.
     pub description: String,
-    /// Instances that it ran on.
-    pub instances: usize,
+    /// Instances that it ran on; absent if its frontend does not say.
+    pub instances: Option<usize>,
     /// Blocks in which the generator did not keep its schedule.
     pub invalid_blocks: usize,
+    /// Blocks that were measured again because the generator had not kept its schedule at first.
+    #[serde(default)]
+    pub repeated_blocks: usize,
     /// What became of the requests.
     pub counts: Counts,
     /// Failed requests by kind.
@@ -129,14 +132,14 @@ pub struct Confidence {
 pub struct Cost {
     /// Requests that were sent and not refused (429, 503, no connection).
     pub accepted: usize,
-    /// Redundant requests issued for each accepted one; absent if none was accepted.
+    /// Redundant requests issued for each accepted one; absent if none was accepted, or the frontend does not say.
     pub extra_work: Option<f64>,
-    /// Redundant requests whose answer was not needed, for each accepted one; absent if none was accepted.
+    /// Redundant requests whose answer was not needed, for each accepted one; absent as `extra_work` is.
     pub wasted_work: Option<f64>,
     /// Share of coding groups with a member that was late and could not be reconstructed; absent without groups.
     pub unrecoverable: Option<f64>,
-    /// The counts.
-    pub redundancy: Redundancy,
+    /// The counts; absent if the frontend does not say.
+    pub redundancy: Option<Redundancy>,
 }
 
 /// A point of a distribution.

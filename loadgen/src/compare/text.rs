@@ -109,9 +109,14 @@ fn answers(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt
         ];
         write!(out, "{:<width$}", strategy.name)?;
         columns.iter().try_for_each(|share| write!(out, "{:>14}", percent(*share)))?;
-        writeln!(out, "{:>14}", strategy.instances)?;
+        writeln!(out, "{:>14}", or_dash(strategy.instances))?;
     }
     Ok(())
+}
+
+/// A count, or a dash.
+pub(crate) fn or_dash(count: Option<impl Display>) -> String {
+    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
 
 /// A share in percent, or a dash.

@@ -23,6 +23,8 @@ pub struct Warning {
 pub enum WarningKind {
     /// The generator was late.
     InvalidGenerator,
+    /// The generator was late, and what was measured then was measured again.
+    Repeated,
     /// The comparison was ended early.
     Partial,
     /// Strategies had different numbers of instances.
@@ -59,7 +61,7 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
         );
         warnings.push(Warning { kind: WarningKind::FewRounds, strategy: None, text });
     }
-    let counts: Vec<usize> = report.strategies.iter().map(|strategy| strategy.instances).collect();
+    let counts: Vec<usize> = report.strategies.iter().filter_map(|strategy| strategy.instances).collect();
     if counts.iter().any(|count| *count != counts[0]) {
         let text =
             format!("the strategies ran on {counts:?} instances, so part of any difference is hardware");
@@ -75,7 +77,7 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
 
 fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(WarningKind, String)> {
     let mut found = Vec::new();
-    let StrategyReport { name, invalid_blocks, counts, .. } = strategy;
+    let StrategyReport { name, invalid_blocks, repeated_blocks, counts, .. } = strategy;
     if *invalid_blocks > 0 {
         let text = format!(
             "{name}: the generator was late in {invalid_blocks} of {} blocks, which measure the generator; lower the rate \
@@ -83,6 +85,12 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
             report.rounds
         );
         found.push((WarningKind::InvalidGenerator, text));
+    }
+    if *repeated_blocks > 0 {
+        let text = format!(
+            "{name}: the generator was late {repeated_blocks} times, and the block was measured again"
+        );
+        found.push((WarningKind::Repeated, text));
     }
     let without = counts.failed + counts.unanswered;
     if without > 0 {

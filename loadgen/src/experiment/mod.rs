@@ -1,14 +1,17 @@
 //! What an experiment is made of, the same for a real run and a simulated one: which strategies on which instances, and
-//! what happens to those. Pure.
+//! what happens to those. Pure, but for [`Experiment::read`].
 //!
 //! Every strategy has as many instances in all: `instances` that one without redundancy would have, and `redundant` more,
 //! which [`Roles`] gives to whatever the strategy needs.
 
+mod check;
 mod faults;
+mod file;
 mod roles;
 mod strategy;
 
 pub use faults::{parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle};
+pub use file::{Event, Experiment, FileError, Instances, Strategy, What, usual_baseline};
 pub use roles::{Role, Roles};
 pub use strategy::{StrategyKind, StrategySettings, StrategySpec};
 

@@ -146,8 +146,9 @@ impl fmt::Display for StrategySpec {
 }
 
 impl StrategySpec {
-    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`); what is not
-    /// there is as in `defaults`.
+    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`), and further
+    /// `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`, `redundant_share`, `hedge_share`, `burst`, `shed_above`;
+    /// what is not there is as in `defaults`.
     ///
     /// # Errors
     /// When there is no such strategy or parameter, or a number cannot be.
@@ -168,6 +169,18 @@ impl StrategySpec {
                 "flush_ms" => settings.flush_after = millis(value).ok_or_else(wrong)?,
                 "hold_back_ms" => {
                     settings.hold_back = HoldBackPolicy::Fixed(millis(value).ok_or_else(wrong)?);
+                }
+                "redundant_share" => settings.redundant_share = value.parse().map_err(|_| wrong())?,
+                "hedge_share" => settings.hedge_share = value.parse().map_err(|_| wrong())?,
+                "burst" => settings.redundant_burst = value.parse().map_err(|_| wrong())?,
+                "shed_above" => settings.shed_above = Some(value.parse().map_err(|_| wrong())?),
+                "hold_back_min_ms" | "hold_back_max_ms" => {
+                    let time = millis(value).ok_or_else(wrong)?;
+                    match &mut settings.hold_back {
+                        HoldBackPolicy::Learned { min, .. } if name == "hold_back_min_ms" => *min = time,
+                        HoldBackPolicy::Learned { max, .. } => *max = time,
+                        HoldBackPolicy::Fixed(_) => return Err(wrong()),
+                    }
                 }
                 "max_over_median" => {
                     let given: f64 = value.parse().map_err(|_| wrong())?;

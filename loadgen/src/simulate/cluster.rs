@@ -8,7 +8,8 @@ use rand_distr::Exp1;
 use super::delay::{nanoseconds, to_nanos};
 use super::instance::{Begun, Instance, Taken};
 use super::queue::{Event, Queue};
-use super::{Crashes, Health, Jobs, Network, Simulation};
+use super::{Crashes, Health, Jobs, Network, Outage, Simulation};
+use crate::experiment::What;
 
 /// Streams of random numbers, apart from each other; the load's own is another generator.
 const NETWORK_STREAM: u64 = 1;
@@ -76,6 +77,20 @@ impl Cluster {
         };
         for number in 0..cluster.instances.len() as u32 {
             cluster.plan_crash(0, number, queue);
+        }
+        for Outage { instance, what, from, until } in &simulation.outages {
+            let (from, until, instance) = (to_nanos(*from), to_nanos(*until), *instance);
+            match what {
+                What::Freeze => {
+                    if let Some(instance) = cluster.instances.get_mut(instance as usize) {
+                        instance.stop(from, until);
+                    }
+                }
+                What::Kill => {
+                    queue.push(from, Event::Killed { instance });
+                    queue.push(until, Event::Revived { instance });
+                }
+            }
         }
         cluster
     }
@@ -156,14 +171,19 @@ impl Cluster {
     }
 
     pub(super) fn crash(&mut self, now: u64, number: u32, queue: &mut Queue) {
-        let Some(instance) = self.instances.get_mut(number as usize) else { return };
-        let lost = instance.crash(now);
         if let Some((crashes, random)) = &mut self.crashes
             && let Some(random) = random.get_mut(number as usize)
         {
             let away = random.random_range(crashes.away.min_ms..=crashes.away.max_ms);
             queue.push(now + nanoseconds(away), Event::Restarted { instance: number });
         }
+        self.kill(now, number, queue);
+    }
+
+    /// A process ends, and what it had is lost.
+    pub(super) fn kill(&mut self, now: u64, number: u32, queue: &mut Queue) {
+        let Some(instance) = self.instances.get_mut(number as usize) else { return };
+        let lost = instance.crash(now);
         for job in lost {
             self.respond(now, job, Some(FailureKind::ConnectionLost), queue);
         }
@@ -172,10 +192,14 @@ impl Cluster {
     }
 
     pub(super) fn restart(&mut self, now: u64, number: u32, queue: &mut Queue) {
+        self.revive(number);
+        self.plan_crash(now, number, queue);
+    }
+
+    pub(super) fn revive(&mut self, number: u32) {
         if let Some(instance) = self.instances.get_mut(number as usize) {
             instance.restart();
         }
-        self.plan_crash(now, number, queue);
     }
 
     // -- checks ----------------------------------------------------------------------------------------------------

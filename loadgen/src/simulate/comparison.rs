@@ -3,21 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::{Setup, Simulated};
-use crate::compare::{Block, Comparison, Measured, Settings};
-use crate::experiment::StrategySpec;
+use crate::compare::{Block, Comparison, FaultMark, Measured, Settings};
+use crate::experiment::{Event, StrategySpec, What};
 use crate::payload::WireEncoding;
 use crate::run::{Record, Recording};
 
 /// Queries of all strategies together whose records may be kept: some 100 bytes each.
 pub const MAX_RECORDS: u64 = 2_000_000;
 
-/// Stretches that a simulation is cut into, for the intervals of a comparison. Queries that wait together are in the same
-/// one, but for those at its ends.
-const BLOCKS: usize = 20;
-
 /// The simulations of one [`Setup`], as a comparison. Those without records are left out.
 pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Comparison {
-    let block_s = setup.queries as f64 / setup.rate / BLOCKS as f64;
+    let block_s = setup.block_s();
     let notes = [
         ("simulated", "virtual time; see the simulation's settings".to_owned()),
         ("instances", setup.instances.to_string()),
@@ -30,7 +26,7 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
         seed: setup.seed,
         arrivals: setup.arrivals,
         rate: setup.rate,
-        blocks: BLOCKS,
+        blocks: setup.blocks,
         block_s,
         timeout_ms: setup.deadline_ms.ceil() as u64,
         encoding: WireEncoding::Binary,
@@ -42,22 +38,45 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
     let measured = |(spec, simulated): &(StrategySpec, Simulated)| {
         Some(Measured {
             name: spec.label.clone(),
-            description: spec.kind.description().to_owned(),
-            instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
-            blocks: blocks(simulated.recording.as_ref()?, block_s),
-            redundancy: simulated.redundancy,
+            description: description(setup, spec),
+            instances: Some(simulated.pools.iter().map(|pool| pool.instances).sum()),
+            blocks: blocks(simulated.recording.as_ref()?, setup.blocks, block_s),
+            repeated_blocks: 0,
+            redundancy: Some(simulated.redundancy),
         })
     };
     let strategies = simulated.iter().filter_map(measured).collect();
-    Comparison { settings, strategies, faults: Vec::new() }
+    Comparison {
+        settings,
+        strategies,
+        faults: setup.events.iter().map(|event| mark(event, block_s)).collect(),
+    }
+}
+
+fn description(setup: &Setup, spec: &StrategySpec) -> String {
+    let own = setup.strategies.iter().find(|strategy| strategy.name == spec.label);
+    let own = own.map(|strategy| strategy.description.as_str()).filter(|text| !text.is_empty());
+    own.unwrap_or(spec.kind.description()).to_owned()
+}
+
+fn mark(event: &Event, block_s: f64) -> FaultMark {
+    let start_s = event.block as f64 * block_s;
+    let at_s = start_s + event.after_s;
+    let until_s = event.for_s.map_or(start_s + block_s, |for_s| (at_s + for_s).min(start_s + block_s));
+    let what = match event.what {
+        What::Freeze => "stopped",
+        What::Kill => "killed",
+    };
+    let instance = format!("instance {}", event.instance);
+    FaultMark { at_s, until_s: Some(until_s), what: what.to_owned(), instance, strategy: None }
 }
 
 /// Cuts a recording by planned time; what comes after the last block's end is part of it.
-fn blocks(recording: &Recording, block_s: f64) -> Vec<Block> {
-    let place = |record: &Record| ((record.planned_us as f64 / 1e6 / block_s) as usize).min(BLOCKS - 1);
+fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
+    let place = |record: &Record| ((record.planned_us as f64 / 1e6 / block_s) as usize).min(count - 1);
     let mut rest = recording.records.as_slice();
     let mut blocks = Vec::new();
-    for number in 0..BLOCKS {
+    for number in 0..count {
         let (own, others) = rest.split_at(rest.partition_point(|record| place(record) <= number));
         rest = others;
         let started_s = number as f64 * block_s;

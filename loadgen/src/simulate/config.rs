@@ -5,10 +5,11 @@ use std::time::Duration;
 use parapet_faults::{FaultProfile, Span};
 use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{LONGEST_MS, Network};
-use crate::experiment::{ExperimentError, Role, Roles, StrategySpec};
+use crate::experiment::{ExperimentError, Role, Roles, StrategySpec, What};
 use crate::schedule::Arrivals;
 
 /// A simulation that makes no sense.
@@ -45,6 +46,8 @@ pub struct Simulation {
     pub network: Network,
     /// Processes that end and are started again.
     pub crashes: Option<Crashes>,
+    /// What happens to single instances at given times.
+    pub outages: Vec<Outage>,
     /// Keep a record of each query, for reports that need them.
     pub keep_records: bool,
 }
@@ -149,13 +152,26 @@ impl Default for InstanceModel {
 }
 
 /// Every instance's process ends now and then, and is there again after a while; what it had is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Crashes {
     /// Mean time from a start to the next end in milliseconds; exponential.
     pub mean_interval_ms: f64,
     /// How long it is away.
     pub away: Span,
+}
+
+/// Something done to one instance, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    /// Its number through all pools, from 0.
+    pub instance: u32,
+    /// What.
+    pub what: What,
+    /// From the start on.
+    pub from: Duration,
+    /// When it runs again.
+    pub until: Duration,
 }
 
 /// Requests that may wait for each slot of a pool, beyond the frontend's defaults for small pools.
@@ -193,6 +209,7 @@ impl Simulation {
             instance: InstanceModel::default(),
             network: Network::default(),
             crashes: None,
+            outages: Vec::new(),
             keep_records: false,
         })
     }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand_distr::Exp1;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A shifted exponential: never less than `constant_ms`, and `exponential_ms` more on average.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
     /// Milliseconds at least.
@@ -55,7 +56,7 @@ pub(super) fn to_nanos(time: Duration) -> u64 {
 }
 
 /// What a request takes beside an instance's own time: sockets, codecs, wake-ups of threads, on each way.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
     /// From the client to the frontend and back, in all. It shifts latencies; it does not change the order of arrivals.

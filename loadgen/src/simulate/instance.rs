@@ -35,6 +35,8 @@ pub(super) struct Instance {
     model: InstanceModel,
     plan: FaultPlan,
     freezes: Freezes,
+    /// From and until when it stands still besides.
+    stops: SmallVec<[(u64, u64); 1]>,
     waiting: VecDeque<JobId>,
     running: SmallVec<[JobId; 2]>,
     fails: bool,
@@ -52,6 +54,7 @@ impl Instance {
             model,
             plan: FaultPlan::new(profile, number, name),
             freezes: Freezes::new(profile, number),
+            stops: SmallVec::new(),
             waiting: VecDeque::new(),
             running: SmallVec::new(),
             fails: false,
@@ -61,6 +64,12 @@ impl Instance {
             busy: 0,
             batches: 0,
         }
+    }
+
+    /// Stands still at that time.
+    pub(super) fn stop(&mut self, from: u64, until: u64) {
+        self.stops.push((from, until));
+        self.stops.sort_unstable();
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -119,7 +128,10 @@ impl Instance {
         let Fault { delay, fails } = self.plan.next(Duration::from_nanos(now));
         let computed = now + to_nanos(delay);
         // A freeze that begins meanwhile holds the answers back.
-        let ends = computed + to_nanos(self.freezes.remaining(Duration::from_nanos(computed)));
+        let mut ends = computed + to_nanos(self.freezes.remaining(Duration::from_nanos(computed)));
+        for (from, until) in &self.stops {
+            ends = if (*from..*until).contains(&ends) { *until } else { ends };
+        }
         (self.fails, self.began) = (fails, now);
         self.batches += 1;
         Some(Begun { ends, life: self.life })

@@ -11,6 +11,7 @@ mod cluster;
 mod comparison;
 mod config;
 mod delay;
+mod experiment;
 mod instance;
 mod outcome;
 mod queue;
@@ -21,13 +22,13 @@ mod tally;
 
 pub use comparison::{MAX_RECORDS, comparison};
 pub use config::{
-    Crashes, Frontend, Health, InstanceModel, Invalid, Load, MAX_INSTANCES, MAX_QUERIES, SimulatedPool,
-    Simulation,
+    Crashes, Frontend, Health, InstanceModel, Invalid, Load, MAX_INSTANCES, MAX_QUERIES, Outage,
+    SimulatedPool, Simulation,
 };
 pub use delay::{CalibrationError, Delay, Network};
 pub use outcome::{Answered, PoolUse, Simulated};
 pub use report::{SCHEMA, SimulationReport, SimulationText, StrategyFigures};
-pub use setup::{Setup, SetupError};
+pub use setup::{Setup, SetupError, SimulatedStrategy, Surroundings};
 pub use simulator::{Progress, Simulator};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

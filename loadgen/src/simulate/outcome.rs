@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Redundancy;
@@ -10,7 +11,7 @@ use crate::run::Recording;
 use crate::target::Provenance;
 
 /// A simulation's figures. Times are milliseconds of virtual time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Simulated {
     /// Whether it was ended before all queries were answered.
     pub partial: bool,
@@ -38,7 +39,7 @@ pub struct Simulated {
 }
 
 /// Answers of one provenance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answered {
     /// How many.
     pub count: u64,
@@ -49,7 +50,7 @@ pub struct Answered {
 }
 
 /// What a pool's instances did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolUse {
     /// What they serve.
     pub role: String,

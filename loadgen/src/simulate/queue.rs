@@ -24,6 +24,10 @@ pub(super) enum Event {
     Crashed { instance: u32 },
     /// An instance's process is there again.
     Restarted { instance: u32 },
+    /// An instance's process ends by an [`Outage`](super::Outage).
+    Killed { instance: u32 },
+    /// That is over.
+    Revived { instance: u32 },
 }
 
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Setup, Simulated};
@@ -12,9 +13,10 @@ use crate::target::Provenance;
 pub const SCHEMA: &str = "parapet-loadgen/simulation/1";
 
 /// The figures of all strategies of a [`Setup`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SimulationReport {
-    /// [`SCHEMA`].
+    /// Name and version of this form.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Whether the simulation was broken off.
     pub partial: bool,
@@ -28,7 +30,7 @@ pub struct SimulationReport {
 }
 
 /// One strategy's figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyFigures {
     /// As it was asked for.
     pub name: String,

@@ -1,41 +1,21 @@
-//! An experiment as people write it: the same cluster under the same load, once for each strategy.
+//! What is simulated, all in one place: the same cluster under the same load, once for each strategy.
 
 use std::time::Duration;
 
 use parapet_faults::FaultProfile;
-use parapet_frontend_core::HoldBackPolicy;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Crashes, InstanceModel, Invalid, Load, Network, Simulation};
-use crate::experiment::{ExperimentError, Roles, StrategySettings, StrategySpec};
+use super::{Crashes, InstanceModel, Invalid, Load, Network, Outage, Simulation};
+use crate::experiment::{Event, ExperimentError, Role, Roles, StrategySettings, StrategySpec};
 use crate::schedule::Arrivals;
 
-/// What to simulate. In TOML every field may be left out but those without which there is no load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What a real cluster has by itself, and a simulation must be told: `[simulation]` of an experiment's file.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Setup {
-    /// Strategies, each on as many instances: `coded`, or `coded:k=3:r=1`.
-    pub strategies: Vec<String>,
-    /// Instances without redundancy.
-    pub instances: usize,
-    /// Instances on top, for redundancy.
-    pub redundant_instances: usize,
-    /// Requests that the frontend gives an instance at a time.
-    pub slots: u32,
-    /// How queries are spread over time.
-    pub arrivals: Arrivals,
-    /// Mean queries/s.
-    pub rate: f64,
-    /// How many queries.
-    pub queries: u64,
-    /// Seed of everything; fault profiles that are given have their own.
-    pub seed: u64,
-    /// Each query must be answered that long after its arrival.
-    pub deadline_ms: f64,
+pub struct Surroundings {
     /// Whether clients take approximate answers.
     pub allow_approximate: bool,
-    /// Service times and faults; `model_service_time` may name `deployed`, `parity` and `backup`.
-    pub faults: Option<FaultProfile>,
     /// Processes that end and come back.
     pub crashes: Option<Crashes>,
     /// Delays beside the instances' own time.
@@ -48,53 +28,99 @@ pub struct Setup {
     pub max_batch_size: usize,
     /// Most requests that wait at an instance.
     pub instance_queue: usize,
-    /// Queries in a coding group, unless the strategy says.
-    pub k: usize,
-    /// Parity rows, unless the strategy says.
-    pub r: usize,
-    /// Requests for each query where several are sent, unless the strategy says.
-    pub copies: u32,
-    /// A query is late once it has waited longer than this quantile of recent ones.
-    pub hold_back_percentile: f64,
-    /// It is never late before.
-    pub hold_back_min_ms: f64,
-    /// It is always late after.
-    pub hold_back_max_ms: f64,
-    /// A query is late after this time, whatever others took.
-    pub hold_back_fixed_ms: Option<f64>,
-    /// Late copies allowed for each query.
-    pub hedge_share: f64,
 }
 
-impl Default for Setup {
+impl Default for Surroundings {
     fn default() -> Self {
-        let (settings, instance) = (StrategySettings::default(), InstanceModel::default());
+        let instance = InstanceModel::default();
         Self {
-            strategies: vec!["coded".to_owned(), "equal_resources".to_owned()],
-            instances: 0,
-            redundant_instances: 0,
-            slots: 1,
-            arrivals: Arrivals::Poisson,
-            rate: 0.0,
-            queries: 100_000,
-            seed: 1,
-            deadline_ms: 1000.0,
             allow_approximate: true,
-            faults: None,
             crashes: None,
             network: Network::default(),
             encode_ms: 0.05,
             decode_ms: 0.05,
             max_batch_size: instance.max_batch_size,
             instance_queue: instance.queue_capacity,
+        }
+    }
+}
+
+/// A strategy to simulate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SimulatedStrategy {
+    /// What it is called in reports.
+    pub name: String,
+    /// What it does, in a line; empty for its kind's own.
+    pub description: String,
+    /// Its kind and settings, as [`StrategySpec::parse`] takes them.
+    pub spec: String,
+}
+
+impl From<&str> for SimulatedStrategy {
+    /// Called as it is written.
+    fn from(spec: &str) -> Self {
+        Self { name: spec.to_owned(), description: String::new(), spec: spec.to_owned() }
+    }
+}
+
+/// What to simulate: the same cluster under the same load, once for each strategy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Setup {
+    /// Strategies, each on as many instances.
+    pub strategies: Vec<SimulatedStrategy>,
+    /// The one that the others are compared with, if anybody said.
+    pub baseline: Option<String>,
+    /// Instances without redundancy.
+    pub instances: usize,
+    /// Instances on top, for redundancy.
+    pub redundant_instances: usize,
+    /// Requests that the frontend gives an instance at a time.
+    pub slots: u32,
+    /// How queries are spread over time.
+    pub arrivals: Arrivals,
+    /// Mean queries/s.
+    pub rate: f64,
+    /// How many queries.
+    pub queries: u64,
+    /// Stretches that they are cut into, for the intervals of a comparison. Queries that wait together are in the same
+    /// one, but for those at its ends.
+    pub blocks: usize,
+    /// Seed of everything; fault profiles that are given have their own.
+    pub seed: u64,
+    /// Each query must be answered that long after its arrival.
+    pub deadline_ms: f64,
+    /// Service times and faults; `model_service_time` may name `deployed`, `parity` and `backup`.
+    pub faults: Option<FaultProfile>,
+    /// What happens to single instances.
+    pub events: Vec<Event>,
+    /// What a real cluster has by itself.
+    pub surroundings: Surroundings,
+    /// Queries in a coding group, unless the strategy says.
+    pub k: usize,
+    /// Parity rows, unless the strategy says.
+    pub r: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let settings = StrategySettings::default();
+        Self {
+            strategies: ["coded", "equal_resources"].map(SimulatedStrategy::from).to_vec(),
+            baseline: None,
+            instances: 0,
+            redundant_instances: 0,
+            slots: 1,
+            arrivals: Arrivals::Poisson,
+            rate: 0.0,
+            queries: 100_000,
+            blocks: 20,
+            seed: 1,
+            deadline_ms: 1000.0,
+            faults: None,
+            events: Vec::new(),
+            surroundings: Surroundings::default(),
             k: settings.k,
             r: settings.r,
-            copies: settings.copies,
-            hold_back_percentile: 0.97,
-            hold_back_min_ms: 1.0,
-            hold_back_max_ms: 200.0,
-            hold_back_fixed_ms: None,
-            hedge_share: settings.hedge_share,
         }
     }
 }
@@ -132,10 +158,11 @@ impl Setup {
         if self.strategies.is_empty() {
             return Err(SetupError::NoStrategy);
         }
-        let defaults = self.strategy_settings()?;
+        let defaults = StrategySettings { k: self.k, r: self.r, ..StrategySettings::default() };
+        defaults.check()?;
         let mut simulations: Vec<(StrategySpec, Simulation)> = Vec::new();
-        for text in &self.strategies {
-            let spec = StrategySpec::parse(text.trim(), &defaults)?;
+        for SimulatedStrategy { name, spec, .. } in &self.strategies {
+            let spec = StrategySpec { label: name.clone(), ..StrategySpec::parse(spec.trim(), &defaults)? };
             if simulations.iter().any(|(other, _)| other.label == spec.label) {
                 return Err(SetupError::Twice(spec.label));
             }
@@ -151,41 +178,79 @@ impl Setup {
             rate: self.rate,
             queries: self.queries,
             seed: self.seed,
-            allow_approximate: self.allow_approximate,
+            allow_approximate: self.surroundings.allow_approximate,
         };
+        let Surroundings { network, crashes, encode_ms, decode_ms, max_batch_size, instance_queue, .. } =
+            self.surroundings;
         let roles = Roles { instances: self.instances, redundant: self.redundant_instances };
         let mut simulation = Simulation::of(spec, roles, self.slots, load)?.with_faults(faults);
-        simulation.network = self.network;
-        simulation.crashes = self.crashes;
-        simulation.instance =
-            InstanceModel { max_batch_size: self.max_batch_size, queue_capacity: self.instance_queue };
+        simulation.network = network;
+        simulation.crashes = crashes;
+        simulation.outages = self.outages(&roles.pools(spec)?);
+        simulation.instance = InstanceModel { max_batch_size, queue_capacity: instance_queue };
         simulation.frontend.deadline = milliseconds("deadline", self.deadline_ms)?;
-        simulation.frontend.encode = milliseconds("encode time", self.encode_ms)?;
-        simulation.frontend.decode = milliseconds("decode time", self.decode_ms)?;
+        simulation.frontend.encode = milliseconds("encode time", encode_ms)?;
+        simulation.frontend.decode = milliseconds("decode time", decode_ms)?;
         simulation.check()?;
         Ok(simulation)
     }
 
-    fn strategy_settings(&self) -> Result<StrategySettings, SetupError> {
-        let hold_back = match self.hold_back_fixed_ms {
-            Some(fixed) => HoldBackPolicy::Fixed(milliseconds("fixed hold-back", fixed)?),
-            None => HoldBackPolicy::Learned {
-                percentile: self.hold_back_percentile,
-                min: milliseconds("least hold-back", self.hold_back_min_ms)?,
-                max: milliseconds("longest hold-back", self.hold_back_max_ms)?,
-                max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
-            },
-        };
-        let settings = StrategySettings {
-            k: self.k,
-            r: self.r,
-            copies: self.copies,
-            hold_back,
-            hedge_share: self.hedge_share,
-            ..StrategySettings::default()
-        };
-        settings.check()?;
-        Ok(settings)
+    /// Seconds of load in each block.
+    pub fn block_s(&self) -> f64 {
+        self.queries as f64 / self.rate / self.blocks as f64
+    }
+
+    /// Gives coding groups this size, those of an experiment's file, too.
+    pub fn set_k(&mut self, k: usize) {
+        self.k = k;
+        self.strategies.iter_mut().for_each(|strategy| strategy.forget("k="));
+    }
+
+    /// Gives coding groups so many parity rows, those of an experiment's file, too.
+    pub fn set_r(&mut self, r: usize) {
+        self.r = r;
+        self.strategies.iter_mut().for_each(|strategy| strategy.forget("r="));
+    }
+
+    /// The events that hit an instance of these pools; as in a real comparison, none lasts longer than its block.
+    fn outages(&self, pools: &[(Role, usize)]) -> Vec<Outage> {
+        let block_ms = self.block_s() * 1e3;
+        let mut outages = Vec::new();
+        for Event { block, after_s, what, instance, for_s } in &self.events {
+            let (after_ms, start_ms) = (after_s * 1e3, *block as f64 * block_ms);
+            let until_ms = for_s.map_or(block_ms, |for_s| (after_ms + for_s * 1e3).min(block_ms));
+            if let Some(instance) = self.number(*instance, pools)
+                && after_ms < until_ms
+            {
+                let time = |ms: f64| Duration::try_from_secs_f64((start_ms + ms) / 1e3).unwrap_or_default();
+                outages.push(Outage { instance, what: *what, from: time(after_ms), until: time(until_ms) });
+            }
+        }
+        outages
+    }
+
+    /// An event's instance by its number through all pools. Parity rows take the redundant instances in turns, as in real
+    /// comparisons; `None` if the strategy does not use it.
+    fn number(&self, instance: usize, pools: &[(Role, usize)]) -> Option<u32> {
+        let (_, deployed) = pools.first()?;
+        if instance < *deployed {
+            return u32::try_from(instance).ok();
+        }
+        let (redundant, rows) = (instance.checked_sub(self.instances)?, pools.len() - 1);
+        let (place, row) = (redundant.checked_div(rows)?, redundant.checked_rem(rows)?);
+        let before: usize = pools.iter().take(row + 1).map(|(_, count)| count).sum();
+        let (_, count) = pools.get(row + 1)?;
+        (place < *count).then(|| u32::try_from(before + place).ok()).flatten()
+    }
+}
+
+impl SimulatedStrategy {
+    /// Leaves the parameter out that begins so, but not of one that is called as it is written.
+    fn forget(&mut self, parameter: &str) {
+        if self.name != self.spec {
+            let kept: Vec<&str> = self.spec.split(':').filter(|part| !part.starts_with(parameter)).collect();
+            self.spec = kept.join(":");
+        }
     }
 }
 

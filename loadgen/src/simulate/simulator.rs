@@ -200,6 +200,8 @@ impl Simulator {
             Event::BatchEnded { instance, life } => self.cluster.end_batch(now, instance, life, queue),
             Event::Crashed { instance } => self.cluster.crash(now, instance, queue),
             Event::Restarted { instance } => self.cluster.restart(now, instance, queue),
+            Event::Killed { instance } => self.cluster.kill(now, instance, queue),
+            Event::Revived { instance } => self.cluster.revive(instance),
             Event::Responded { job, failure } => {
                 if !self.cluster.is_withdrawn(job) {
                     let outcome = failure.map_or(Ok(()), |kind| Err(Failure::new(kind, "simulated")));

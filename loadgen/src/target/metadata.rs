@@ -114,12 +114,8 @@ impl TargetUrl {
         model: &str,
         limit: Duration,
     ) -> Result<(SocketAddr, ModelMetadata), TargetError> {
-        let resolve = |reason: String| TargetError::Resolve { target: self.to_string(), reason };
-        let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
-            .await
-            .map_err(|error| resolve(error.to_string()))?;
-        let mut refused = resolve("it has no address".to_owned());
-        for address in addresses {
+        let mut refused = self.unresolved("it has no address".to_owned());
+        for address in self.addresses().await? {
             let asked = tokio::time::timeout(limit, self.ask(address, model)).await;
             match asked.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}")))) {
                 Ok(metadata) => return Ok((address, metadata)),
@@ -128,6 +124,24 @@ impl TargetUrl {
             }
         }
         Err(refused)
+    }
+
+    /// The first address of the host.
+    ///
+    /// # Errors
+    /// [`TargetError::Resolve`].
+    pub async fn address(&self) -> Result<SocketAddr, TargetError> {
+        let first = self.addresses().await?.next();
+        first.ok_or_else(|| self.unresolved("it has no address".to_owned()))
+    }
+
+    async fn addresses(&self) -> Result<impl Iterator<Item = SocketAddr>, TargetError> {
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
+        found.map_err(|error| self.unresolved(error.to_string()))
+    }
+
+    fn unresolved(&self, reason: String) -> TargetError {
+        TargetError::Resolve { target: self.to_string(), reason }
     }
 
     fn unreachable(&self, reason: String) -> TargetError {

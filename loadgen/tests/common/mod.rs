@@ -47,15 +47,38 @@ struct App {
 /// Serves model `digits` until the runtime ends; counts the requests that it gets.
 pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
-    let app = App { behaviour, requests: Arc::clone(&requests) };
-    let router = Router::new()
+    (serve_app(app(behaviour, &requests)).await, requests)
+}
+
+/// The same with metrics as the frontend's: two instances, and a redundant request for every second one.
+pub(crate) async fn start_with_metrics(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let metrics = async move || {
+        let issued = counted.load(Ordering::SeqCst) / 2;
+        format!(
+            "parapet_instance_up{{model=\"digits\",pool=\"deployed\",instance=\"a\"}} 1\n\
+             parapet_instance_up{{model=\"digits\",pool=\"parity\",instance=\"b\"}} 0\n\
+             parapet_redundant_requests_total{{model=\"digits\",fate=\"issued\"}} {issued}\n\
+             parapet_redundant_requests_total{{model=\"others\",fate=\"issued\"}} 99{issued}\n"
+        )
+    };
+    (serve_app(app(behaviour, &requests).route("/metrics", get(metrics))).await, requests)
+}
+
+fn app(behaviour: Behaviour, requests: &Arc<AtomicUsize>) -> Router {
+    let app = App { behaviour, requests: Arc::clone(requests) };
+    Router::new()
         .route("/v2/models/digits", get(metadata))
         .route("/v2/models/digits/infer", post(infer))
-        .with_state(app);
+        .with_state(app)
+}
+
+async fn serve_app(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { serve(ListenerNoDelay(listener), router).await });
-    (address, requests)
+    address
 }
 
 pub(crate) fn model_metadata() -> ModelMetadata {

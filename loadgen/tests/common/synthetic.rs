@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parapet_loadgen::compare::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
 use parapet_loadgen::payload::WireEncoding;
+use parapet_loadgen::report::{self, RunReport};
 use parapet_loadgen::run::{Outcome, Record, Recording};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
 use parapet_loadgen::target::{Answer, Failure, Provenance};
@@ -111,6 +112,27 @@ pub(crate) fn comparison(kinds: &[Kind], size: Size) -> Comparison {
     }
 }
 
+/// A block of the second strategy as a run of its own.
+pub(crate) fn run_of(measured: &Comparison) -> (RunReport, &Recording) {
+    let made = &measured.settings;
+    let settings = report::Settings {
+        target: "http://127.0.0.1:8000".to_owned(),
+        model: made.model.clone(),
+        seed: made.seed,
+        arrivals: Some(made.arrivals),
+        trace: None,
+        rate: made.rate,
+        timeout_ms: made.timeout_ms,
+        encoding: made.encoding,
+        allow_approximate: None,
+        deadline_ms: None,
+        images: made.images.clone(),
+        labels: made.labels.clone(),
+    };
+    let recording = &measured.strategies[1].blocks[2].recording;
+    (report::summarise(settings, recording), recording)
+}
+
 fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measured {
     let block = |round: usize| {
         let started_s = (round * strategies + place) as f64 * size.block_s;
@@ -148,9 +170,10 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
     Measured {
         name: kind.name.to_owned(),
         description: kind.description.to_owned(),
-        instances: 6,
+        instances: Some(6),
         blocks,
-        redundancy,
+        repeated_blocks: 0,
+        redundancy: Some(redundancy),
     }
 }
 

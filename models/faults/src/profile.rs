@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The contents of a fault profile; everything but the seed is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FaultProfile {
     /// Seed of all randomness.
@@ -32,6 +33,7 @@ pub struct FaultProfile {
 
 /// A distribution of times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "distribution", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ServiceTime {
     /// Always the same.
@@ -62,6 +64,7 @@ pub enum ServiceTime {
 
 /// Milliseconds, uniformly distributed between two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Span {
     /// At least.
@@ -72,6 +75,7 @@ pub struct Span {
 
 /// With a probability, a batch takes a further U(min, max) milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Straggling {
     /// Probability for each batch.
@@ -85,6 +89,7 @@ pub struct Straggling {
 /// Slow periods begin at random (exponential times between the end of one and the start of the next); every batch of an
 /// instance that is hit takes longer for as long as one lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slowdown {
     /// Share of the instances that are hit: in each period others if `correlated`, else always the same ones.
@@ -103,6 +108,7 @@ pub struct Slowdown {
 /// So many transfers go on between pairs of instances, one after the other, each with other partners; what takes part is
 /// slower to answer (ParM, section 5.2: the background traffic of its evaluation).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {
     /// Instances in the cluster; partners are drawn from them.
@@ -120,6 +126,7 @@ pub struct Transfers {
 /// Freezes begin at random (exponential times between the end of one and the start of the next) and last U(min, max)
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Freezing {
     /// Mean time between two freezes in milliseconds.
@@ -148,8 +155,7 @@ impl FaultProfile {
     pub fn read(path: &Path) -> Result<Self, ProfileError> {
         let failed = |problem: String| ProfileError { path: path.to_owned(), problem };
         let text = fs::read_to_string(path).map_err(|error| failed(format!("cannot read: {error}")))?;
-        let profile: Self = toml::from_str(&text)
-            .map_err(|error| failed(error.message().split_whitespace().collect::<Vec<_>>().join(" ")))?;
+        let profile: Self = parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
         profile.validate().map_err(failed)?;
         Ok(profile)
     }

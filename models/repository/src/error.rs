@@ -50,14 +50,12 @@ pub enum RepositoryError {
         source: io::Error,
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
-    #[error("{}: line {line}: {}", path.display(), one_line(source.message()))]
+    #[error("{}: {source}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// Line of the mistake, from 1.
-        line: usize,
         /// The mistake.
-        source: Box<toml::de::Error>,
+        source: parapet_toml_file::Mistake,
     },
     /// The metadata cannot be written as TOML.
     #[error("{}: cannot be written as TOML: {source}", path.display())]
@@ -101,8 +99,4 @@ fn listing<T: ToString>(items: &[T]) -> String {
         [] => "none".to_owned(),
         items => items.iter().map(T::to_string).collect::<Vec<_>>().join(", "),
     }
-}
-
-fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }

@@ -128,11 +128,8 @@ impl ModelToml {
     /// Reads and validates the `model.toml` at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, RepositoryError> {
         let text = fs::read_to_string(path).map_err(RepositoryError::io("read", path))?;
-        let model: Self = toml::from_str(&text).map_err(|source| {
-            let start = source.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
-            RepositoryError::Toml { path: path.to_owned(), line, source: Box::new(source) }
-        })?;
+        let model: Self = parapet_toml_file::parse(&text)
+            .map_err(|source| RepositoryError::Toml { path: path.to_owned(), source })?;
         model.validate(path)?;
         Ok(model)
     }

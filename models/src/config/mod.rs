@@ -12,7 +12,6 @@ use parapet_http_serve::Limits;
 use serde::Deserialize;
 
 use crate::batching::BatchPolicy;
-use crate::engine::one_line;
 pub use settings::Settings;
 
 /// Where the instance runs.
@@ -129,11 +128,8 @@ impl Config {
         let Some(path) = flags.config.clone() else { return Self::new(flags) };
         let failed = |problem: String| ConfigError::File { path: path.clone(), problem };
         let text = std::fs::read_to_string(&path).map_err(|error| failed(format!("cannot read: {error}")))?;
-        let file: Settings = toml::from_str(&text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
-            failed(format!("line {line}: {}", one_line(&error.message())))
-        })?;
+        let file: Settings =
+            parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
         Self::new(flags.or(file))
     }
 

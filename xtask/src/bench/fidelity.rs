@@ -32,13 +32,8 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// Names in the experiment, and the same strategies as the simulator's arguments say them.
-const STRATEGIES: [(&str, &str); 4] = [
-    ("none", "none"),
-    ("equal_resources", "equal_resources"),
-    ("hedge", "hedge:hold_back=0.95"),
-    ("coded", "coded:k=2:r=1:flush_ms=6"),
-];
+/// Names in the experiment.
+const STRATEGIES: [&str; 4] = ["none", "equal_resources", "hedge", "coded"];
 
 /// How far apart the two may be, as a share.
 const BOUND: f64 = 0.10;
@@ -52,13 +47,12 @@ const SERVICE_MS: f64 = 18.0;
 /// If a step fails, or a percentile is further off than the bound.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.reuse {
-        let only: Vec<&str> = STRATEGIES.iter().map(|(name, _)| *name).collect();
-        tail::run(&tail::Args::only("p2", args.requests, args.seed, &only))?;
+        tail::run(&tail::Args::only("p2", args.requests, args.seed, &STRATEGIES))?;
     }
     let folder = tail::folder();
     let real = report(&folder.join("p2.json"))?;
     let setup = folder.join("fidelity.toml");
-    fs::write(&setup, simulation(&real, args)?)
+    fs::write(&setup, simulation(&folder.join("p2.toml"), &real)?)
         .with_context(|| format!("cannot write {}", setup.display()))?;
     let simulated = folder.join("fidelity.json");
     step("simulating the same");
@@ -66,6 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .arg("simulate")
         .arg("--experiment")
         .arg(&setup)
+        .args(["--strategy", &STRATEGIES.join(",")])
+        .args(["--queries", &args.queries.to_string(), "--seed", &args.seed.to_string()])
         .arg("--compare-json")
         .arg(&simulated)
         .stdout(std::process::Stdio::null())
@@ -75,10 +71,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let simulated = report(&simulated)?;
     println!("{:<18} {:>8} {:>10} {:>10} {:>8}", "strategy", "", "real, ms", "sim., ms", "ratio");
     let mut worst: f64 = 0.0;
-    for (name, label) in STRATEGIES {
+    for name in STRATEGIES {
         for percentile in ["p50", "p99", "p99_9"] {
-            let (real, simulated) =
-                (figure(&real, name, percentile)?, figure(&simulated, label, percentile)?);
+            let (real, simulated) = (figure(&real, name, percentile)?, figure(&simulated, name, percentile)?);
             let ratio = simulated / real;
             worst = worst.max((ratio - 1.0).abs());
             println!("{name:<18} {percentile:>8} {real:>10.2} {simulated:>10.2} {ratio:>8.3}");
@@ -107,9 +102,9 @@ fn figure(report: &Value, name: &str, percentile: &str) -> Result<f64> {
     strategy(report, name)?["latency"][percentile].as_f64().context("a report without percentiles")
 }
 
-/// The setup of the same cluster. What a latency has beyond the service time is taken for a shifted exponential, whose
+/// The same experiment with the delays of the real run. What a latency has beyond the service time is taken for a shifted exponential, whose
 /// `-ln(1 - q)` is linear in the latency: two quantiles of the lower half give it.
-fn simulation(real: &Value, args: &Args) -> Result<String> {
+fn simulation(experiment: &Path, real: &Value) -> Result<String> {
     let points = strategy(real, "none")?["spectrum"].as_array().context("a report without a spectrum")?;
     let point = |above: f64| -> Option<(f64, f64)> {
         points.iter().find_map(|point| {
@@ -122,24 +117,15 @@ fn simulation(real: &Value, args: &Args) -> Result<String> {
     let mean = ((high_ms - low_ms) / (high - low)).max(0.0);
     let shift = (low_ms - low * mean).max(0.0);
     ensure!(shift > 0.0, "the median is below the emulated service time");
-    let strategies: Vec<String> = STRATEGIES.iter().map(|(_, label)| format!("{label:?}")).collect();
+    let text = fs::read_to_string(experiment)
+        .with_context(|| format!("{}: cannot read it; run without --reuse", experiment.display()))?;
     Ok(format!(
-        "# As loadgen/experiments/tail.toml with 2 % stragglers; delays from the real run without redundancy.\n\
-         strategies = [{}]\n\
-         instances = 12\nredundant_instances = 6\nrate = 270.0\nqueries = {}\nseed = {}\ndeadline_ms = 2000.0\n\
-         hold_back_percentile = 0.97\nhold_back_min_ms = 18.5\nhold_back_max_ms = 100.0\nhedge_share = 0.05\n\
-         network.client = {{ constant_ms = {:.4} }}\n\
-         network.to_instance = {{ constant_ms = {:.4} }}\n\
-         network.to_frontend = {{ constant_ms = {:.4}, exponential_ms = {mean:.4} }}\n\
-         [faults]\nseed = {}\n\
-         service_time = {{ distribution = \"constant\", ms = {SERVICE_MS:.1} }}\n\
-         straggle = {{ probability = 0.02, min_ms = 15.0, max_ms = 45.0 }}\n",
-        strategies.join(", "),
-        args.queries,
-        args.seed,
+        "{text}\n[simulation.network]\n\
+         client = {{ constant_ms = {:.4} }}\n\
+         to_instance = {{ constant_ms = {:.4} }}\n\
+         to_frontend = {{ constant_ms = {:.4}, exponential_ms = {mean:.4} }}\n",
         shift / 2.0,
         shift / 4.0,
         shift / 4.0,
-        args.seed,
     ))
 }

@@ -4,6 +4,10 @@
 //! hardly sleep: what the code costs. In an open loop requests come on a schedule whatever the answers do, and a mostly idle
 //! machine wakes sleeping cores for each: what a lightly loaded deployment sees.
 //!
+//! With coding, a parity instance works while the next request is served. Where both share this machine's cores, as in the
+//! demo, that slows an instance down whoever sends it the requests; a third table has the parity instance at work beside the
+//! instance in both rounds, so that what remains is the frontend's.
+//!
 //! Rounds to an instance directly and through the frontend take turns, so that a machine whose speed drifts drifts for
 //! both. Needs the models of `cargo xtask demo`.
 
@@ -18,6 +22,9 @@ use serde_json::Value;
 
 use crate::demo::{self, Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
+
+/// Queries in a coding group of the demo's configuration.
+const GROUP: usize = 2;
 
 /// Arguments of `cargo xtask bench-serving`.
 #[derive(Debug, clap::Args)]
@@ -67,11 +74,12 @@ fn latency(args: &Args, mode: Mode) -> Result<()> {
     let cluster = Cluster::start(mode, ports)?;
     let [direct, through] = [cluster.instance_url(0), cluster.url()];
     let body = demo::binary_query()?;
-    let client = |url: &str| {
+    let client = |url: &str, model: &str| {
         let authority = url.trim_start_matches("http://");
-        closed_loop::Client::connect(authority, "/v2/models/fashion/infer", &body.bytes, body.header_length)
+        let path = format!("/v2/models/{model}/infer");
+        closed_loop::Client::connect(authority, &path, &body.bytes, body.header_length)
     };
-    let (mut to_instance, mut to_frontend) = (client(&direct)?, client(&through)?);
+    let (mut to_instance, mut to_frontend) = (client(&direct, "fashion")?, client(&through, "fashion")?);
     let span = Duration::from_secs(u64::from(args.seconds));
     let strategy = mode.name();
     report(
@@ -79,6 +87,17 @@ fn latency(args: &Args, mode: Mode) -> Result<()> {
         args.rounds,
         || Ok((closed_loop::p50_us(to_instance.run(span)?), closed_loop::p50_us(to_frontend.run(span)?))),
     )?;
+    if mode == Mode::Coded {
+        let mut to_parity = client(&cluster.parity_url(), "fashion-parity")?;
+        report(
+            "the same, with a parity instance at work beside the instance as beside the frontend",
+            args.rounds,
+            || {
+                let beside = to_instance.run_beside(&mut to_parity, GROUP, span)?;
+                Ok((closed_loop::p50_us(beside), closed_loop::p50_us(to_frontend.run(span)?)))
+            },
+        )?;
+    }
     drop((to_instance, to_frontend));
     load(&through, args.rate, 1)?;
     report(&format!("the same, open loop at {} requests/s", args.rate), args.rounds, || {

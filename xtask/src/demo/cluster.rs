@@ -121,6 +121,11 @@ impl Cluster {
         format!("http://127.0.0.1:{}", self.ports.instance(instance))
     }
 
+    /// The first parity instance's own address.
+    pub(crate) fn parity_url(&self) -> String {
+        self.instance_url(REPLICAS)
+    }
+
     /// The frontend's process id.
     pub(crate) fn frontend_pid(&self) -> u32 {
         self.processes.last().map_or(0, Child::id)

@@ -4,45 +4,74 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
-use parapet_loadgen::cluster::{self, ClusterError, Experiment, Places, Update};
+use parapet_loadgen::cluster::{self, ClusterError, Places, Update};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison, analyse};
-use parapet_loadgen::payload::Rows;
+use parapet_loadgen::experiment::{Experiment, Strategy};
+use parapet_loadgen::payload::{Rows, WireEncoding};
 use parapet_loadgen::report::{Slo, SloFigures, check, compare_page, latency_histogram};
 use parapet_loadgen::run::Stop;
+use parapet_loadgen::schedule::Arrivals;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display::{CompareState, Live, compare_height, compare_lines};
+use crate::files::{Recordings, check_writable, write_file, write_json};
 use crate::payload::Payload;
-use crate::run::{
-    BAD_INPUT, Error, FAILED, INTERRUPTED, allow_many_connections, check_writable, failed, write_file,
-};
+use crate::run::{BAD_INPUT, Error, FAILED, INTERRUPTED, allow_many_connections, failed};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The experiment: cluster, faults, load and strategies; see loadgen/experiments
     #[arg(long)]
-    experiment: PathBuf,
-    /// The model repository that the instances serve from
+    experiment: Option<PathBuf>,
+    /// A frontend that runs already, NAME=http://host:port, in place of --experiment (repeatable)
     #[arg(long)]
-    repository: PathBuf,
+    target: Vec<String>,
+    /// The model repository that the instances serve from; only for strategies that are started here
+    #[arg(long)]
+    repository: Option<PathBuf>,
     #[command(flatten)]
     payload: Payload,
     /// Only these strategies of the experiment
     #[arg(long, value_delimiter = ',')]
     strategies: Option<Vec<String>>,
+    /// Model to ask, instead of the experiment's
+    #[arg(long)]
+    model: Option<String>,
     /// Mean requests/s, instead of the experiment's
     #[arg(long, allow_negative_numbers = true)]
     rate: Option<f64>,
+    /// How they are spread over time, as for run, instead of the experiment's [default with --target: poisson]
+    #[arg(long)]
+    arrivals: Option<Arrivals>,
     /// Requests to each strategy, instead of the experiment's
     #[arg(long)]
     requests: Option<usize>,
-    /// Seed, instead of the experiment's
+    /// Blocks into which they are cut, instead of the experiment's [default with --target: 10]
+    #[arg(long)]
+    blocks: Option<usize>,
+    /// Requests to each strategy that count for nothing, instead of the experiment's [default with --target: 300]
+    #[arg(long)]
+    warm_up: Option<usize>,
+    /// How often a block in which the generator was late is measured again, instead of the experiment's [default: 2]
+    #[arg(long)]
+    repeats: Option<usize>,
+    /// Milliseconds after which a request is given up, instead of the experiment's [default with --target: 2000]
+    #[arg(long)]
+    timeout_ms: Option<u64>,
+    /// Form of the tensors, binary or json, instead of the experiment's [default with --target: binary]
+    #[arg(long)]
+    encoding: Option<WireEncoding>,
+    /// Seed, instead of the experiment's [default with --target: 1]
     #[arg(long)]
     seed: Option<u64>,
+    /// Strategy that the others are compared with, instead of the experiment's [default with --target: equal_resources,
+    /// or the first]
+    #[arg(long)]
+    baseline: Option<String>,
     /// Folder of parapet-instance and parapet-frontend [default: this program's]
     #[arg(long)]
     bin_dir: Option<PathBuf>,
@@ -55,6 +84,8 @@ pub(crate) struct Args {
     /// Write the report as a page with plots
     #[arg(long)]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    recordings: Recordings,
     /// Objective that a strategy has to meet, for exit code 0: coded:p99.9=30ms, hedge:failed=0.1% (repeatable)
     #[arg(long)]
     slo: Vec<String>,
@@ -93,14 +124,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (experiment, rows) = prepare(args).map_err(bad)?;
     let objectives = objectives(args, &experiment).map_err(bad)?;
     let temporary = tempfile::tempdir().context("cannot make a temporary folder").map_err(failed)?;
-    let work = args.work_dir.clone().unwrap_or_else(|| temporary.path().to_owned());
-    std::fs::create_dir_all(&work)
-        .with_context(|| format!("{}: cannot make the folder", work.display()))
-        .map_err(bad)?;
-    let places = Places {
-        programs: programs(args).map_err(bad)?,
-        repository: std::path::absolute(&args.repository).unwrap_or_else(|_| args.repository.clone()),
-        work,
+    let places = match &args.repository {
+        Some(repository) => Some(places(args, repository, temporary.path()).map_err(bad)?),
+        None => None,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -109,12 +135,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .context("cannot start the runtime")
         .map_err(failed)?;
     allow_many_connections();
-    let comparison = runtime.block_on(drive(&experiment, &places, &rows))?;
+    let started = SystemTime::now();
+    let comparison = runtime.block_on(drive(&experiment, places.as_ref(), &rows))?;
     let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
+    let recorded = write_recordings(args, &comparison, started);
     let report = analyse(&comparison, &experiment.baseline, bootstrap)
         .context("cannot analyse the comparison")
         .map_err(failed)?;
-    let written = write_files(args, &report);
+    let written = recorded.and(write_files(args, &report));
     let shown = write!(std::io::stdout(), "{}", CompareText(&report));
     written.map_err(failed)?;
     shown.context("cannot write the summary to standard output").map_err(failed)?;
@@ -130,34 +158,87 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
     for path in [&args.json, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let mut experiment = Experiment::read(&args.experiment)?;
-    if let Some(names) = &args.strategies {
-        for name in names {
+    let (mut experiment, file) = match &args.experiment {
+        Some(path) => {
             ensure!(
-                experiment.strategies.iter().any(|strategy| strategy.name == *name),
-                "unknown strategy {name:?}; {} has {}",
-                args.experiment.display(),
-                experiment.strategies.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ")
+                args.target.is_empty(),
+                "--experiment and --target both say what to compare; give one of them"
             );
+            (Experiment::read(path)?, path.as_path())
         }
-        experiment.strategies.retain(|strategy| names.contains(&strategy.name));
-        if !names.contains(&experiment.baseline)
-            && let Some(first) = experiment.strategies.first()
-        {
-            experiment.baseline = first.name.clone();
-        }
+        None => (of_targets(args)?, Path::new("command line")),
+    };
+    select(args, &mut experiment, file)?;
+    macro_rules! take {
+        ($($field:ident),*) => {$(
+            if let Some(value) = &args.$field {
+                experiment.$field = value.clone();
+            }
+        )*};
     }
-    experiment.rate = args.rate.unwrap_or(experiment.rate);
-    experiment.requests = args.requests.unwrap_or(experiment.requests);
-    experiment.seed = args.seed.unwrap_or(experiment.seed);
-    experiment.check(&args.experiment)?;
-    ensure!(
-        args.repository.is_dir(),
-        "{}: not a folder; give the model repository with --repository",
-        args.repository.display()
-    );
+    take!(model, rate, arrivals, requests, blocks, warm_up, repeats, timeout_ms, encoding, seed, baseline);
+    experiment.check(file)?;
+    args.recordings.check(experiment.strategies.iter().map(|strategy| strategy.name.as_str()))?;
+    if experiment.starts_processes() {
+        let repository = args
+            .repository
+            .as_ref()
+            .context("no model repository for the instances; give it with --repository")?;
+        ensure!(
+            repository.is_dir(),
+            "{}: not a folder; give the model repository with --repository",
+            repository.display()
+        );
+    }
     let rows = args.payload.load()?;
     Ok((experiment, rows))
+}
+
+/// The comparison of frontends that run already.
+fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
+    ensure!(
+        !args.target.is_empty(),
+        "nothing to compare; give --experiment, or --target NAME=http://host:port for each strategy"
+    );
+    let strategy = |text: &String| {
+        let (name, url) = text.split_once('=').with_context(|| {
+            format!("--target {text:?}: give NAME=http://host:port, as coded=http://127.0.0.1:8000")
+        })?;
+        Ok(Strategy { name: name.to_owned(), url: Some(url.to_owned()), ..Strategy::default() })
+    };
+    let strategies: Vec<Strategy> = args.target.iter().map(strategy).collect::<anyhow::Result<_>>()?;
+    let model = args.model.clone().context("no model; give --model with --target")?;
+    let rate = args.rate.context("no rate; give --rate in requests/s with --target")?;
+    let requests =
+        args.requests.context("no number of requests to each strategy; give --requests with --target")?;
+    Ok(Experiment::of_targets(model, rate, requests, strategies))
+}
+
+/// Leaves those strategies that were asked for.
+fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Result<()> {
+    let Some(names) = &args.strategies else { return Ok(()) };
+    for name in names {
+        ensure!(
+            experiment.strategies.iter().any(|strategy| strategy.name == *name),
+            "unknown strategy {name:?}; {} has {}",
+            file.display(),
+            experiment.strategies.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    experiment.strategies.retain(|strategy| names.contains(&strategy.name));
+    if !names.contains(&experiment.baseline)
+        && let Some(first) = experiment.strategies.first()
+    {
+        experiment.baseline = first.name.clone();
+    }
+    Ok(())
+}
+
+fn places(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result<Places> {
+    let work = args.work_dir.clone().unwrap_or_else(|| temporary.to_owned());
+    std::fs::create_dir_all(&work).with_context(|| format!("{}: cannot make the folder", work.display()))?;
+    let repository = std::path::absolute(repository).unwrap_or_else(|_| repository.to_owned());
+    Ok(Places { programs: programs(args)?, repository, work })
 }
 
 fn programs(args: &Args) -> anyhow::Result<PathBuf> {
@@ -170,7 +251,7 @@ fn programs(args: &Args) -> anyhow::Result<PathBuf> {
 
 const ENDING: &str = "ending: the report is partial; Ctrl-C again waits no longer";
 
-async fn drive(experiment: &Experiment, places: &Places, rows: &Rows) -> Result<Comparison, Error> {
+async fn drive(experiment: &Experiment, places: Option<&Places>, rows: &Rows) -> Result<Comparison, Error> {
     let stop = Stop::default();
     let interrupted = stop.clone();
     let names = experiment.strategies.iter().map(|strategy| strategy.name.clone());
@@ -204,7 +285,12 @@ async fn drive(experiment: &Experiment, places: &Places, rows: &Rows) -> Result<
     watch.abort();
     comparison.map_err(|error| {
         let code = match error {
-            ClusterError::Process(_) | ClusterError::Bodies(_) | ClusterError::Schedule(_) => BAD_INPUT,
+            ClusterError::Process(_)
+            | ClusterError::Bodies(_)
+            | ClusterError::Schedule(_)
+            | ClusterError::Given { .. }
+            | ClusterError::Inputs { .. }
+            | ClusterError::NoPlaces => BAD_INPUT,
             _ => crate::run::FAILED,
         };
         Error { code, cause: error.into() }
@@ -220,6 +306,13 @@ fn show(experiment: &Experiment, update: &Update<'_>) {
         Update::Starting(..) => Ok(()),
         Update::Begins { block: None, strategy, .. } => writeln!(err, "warm-up  {}", name(*strategy)),
         Update::Begins { .. } => Ok(()),
+        Update::Repeats { strategy, block } => writeln!(
+            err,
+            "block {:>2}/{}  {:<24} the generator was late; once more",
+            block + 1,
+            experiment.blocks,
+            name(*strategy)
+        ),
         Update::Ended { strategy, block, recording } => {
             let latency = latency_histogram(&recording.records);
             let ms =
@@ -239,12 +332,17 @@ fn show(experiment: &Experiment, update: &Update<'_>) {
     };
 }
 
+fn write_recordings(args: &Args, comparison: &Comparison, started: SystemTime) -> anyhow::Result<()> {
+    if args.recordings.is_empty() {
+        return Ok(());
+    }
+    let mut strategies = comparison.strategies.iter();
+    strategies.try_for_each(|measured| args.recordings.write(&measured.name, &measured.recording(), started))
+}
+
 fn write_files(args: &Args, report: &CompareReport) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
-        write_file(path, |out| {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)
-        })?;
+        write_json(path, report)?;
     }
     if let Some(path) = &args.html {
         write_file(path, |out| out.write_all(compare_page(report).as_bytes()))?;

@@ -6,6 +6,7 @@
 mod compare;
 mod diff;
 mod display;
+mod files;
 mod payload;
 mod run;
 mod simulate;
@@ -13,6 +14,7 @@ mod sweep;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// Measures a prediction server under an open-loop load.
@@ -37,8 +39,19 @@ enum Command {
     Diff(diff::Args),
 }
 
+const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && error.kind() != NO_COMMAND => {
+            eprintln!("parapet-loadgen: {}", complaint(&error));
+            return ExitCode::from(run::BAD_INPUT);
+        }
+        // Help, asked for or not, and the version.
+        Err(error) => error.exit(),
+    };
+    let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Simulate(args) => simulate::run(&args),
@@ -54,6 +67,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// What the parser complains of, in one line and without the usage.
+fn complaint(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    format!("{}; see --help", said.join(" ").trim_start_matches("error: "))
+}
+
 /// An error and its causes, but for those that it tells itself.
 fn one_line(error: &anyhow::Error) -> String {
     let mut said = error.to_string();
@@ -63,4 +84,38 @@ fn one_line(error: &anyhow::Error) -> String {
         }
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn the_parser_complains_in_one_line() {
+        let usual = "parapet-loadgen run --target t --model m --images i";
+        for (arguments, said) in [
+            (
+                "--trace a --rate 5",
+                "the argument '--trace <TRACE>' cannot be used with '--rate <RATE>'; see --help",
+            ),
+            (
+                "--trace a --rate 5 --arrivals poisson",
+                "the argument '--trace <TRACE>' cannot be used with: --rate <RATE> --arrivals <ARRIVALS>; see --help",
+            ),
+            ("", "the following required arguments were not provided: --rate <RATE>; see --help"),
+            ("--rate x", "invalid value 'x' for '--rate <RATE>': invalid float literal; see --help"),
+            (
+                "--rat 5",
+                "unexpected argument '--rat' found tip: a similar argument exists: '--rate'; see --help",
+            ),
+        ] {
+            let words = usual.split_whitespace().chain(arguments.split_whitespace());
+            assert_eq!(complaint(&Cli::try_parse_from(words).unwrap_err()), said);
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! `parapet-loadgen run`.
 
 use std::convert::Infallible;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display::{self, Live, RUN_HEIGHT, RunView, run_lines};
+use crate::files::{check_writable, write_file, write_json};
 use crate::payload::Payload;
 
 /// How long the check of the target before the run may take.
@@ -197,13 +198,6 @@ fn length(args: &Args) -> anyhow::Result<Option<Length>> {
     })
 }
 
-pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(folder.is_dir(), "{}: its folder does not exist; make it first", path.display());
-    ensure!(!path.is_dir(), "{}: is a folder; give the path of a file", path.display());
-    Ok(())
-}
-
 const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
 
 fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Option<Live> {
@@ -269,10 +263,7 @@ fn write_files(
     started: SystemTime,
 ) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
-        write_file(path, |out| {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)
-        })?;
+        write_json(path, report)?;
     }
     if let Some(path) = &args.csv {
         write_file(path, |out| report::write_csv(out, &recording.records))?;
@@ -287,23 +278,6 @@ fn write_files(
         write_file(path, |out| out.write_all(report::run_page(report, recording).as_bytes()))?;
     }
     Ok(())
-}
-
-/// Writes under another name first: a file of that name is whole.
-pub(crate) fn write_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    let whole = || {
-        let mut out = BufWriter::new(std::fs::File::create(&part)?);
-        write(&mut out)?;
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-        std::fs::rename(&part, path)
-    };
-    whole().with_context(|| format!("{}: cannot write it", path.display()))
 }
 
 /// Every request in flight has a connection; the system's default limit of 1024 open files is soon met.

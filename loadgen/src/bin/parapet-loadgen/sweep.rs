@@ -11,8 +11,9 @@ use parapet_loadgen::experiment::StrategySpec;
 use parapet_loadgen::report::sweep_page;
 use parapet_loadgen::simulate::{MAX_RECORDS, Setup, Simulated, Simulator, comparison};
 
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, check_writable, failed, write_file};
-use crate::simulate::{self, USUAL_BASELINE, Watch};
+use crate::files::{check_writable, write_file, write_json};
+use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
+use crate::simulate::{self, Watch};
 
 // Named apart from the arguments that it includes, which clap would otherwise take for the same group.
 #[derive(Debug, clap::Args)]
@@ -42,19 +43,20 @@ struct Point {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let points = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
-    let mut watch = Watch::new().map_err(failed)?;
+    let strategies = points.first().map_or(0, |point| point.setup.strategies.len());
+    let mut watch = Watch::new(strategies).map_err(failed)?;
     let total = points.len();
     let mut done = Vec::with_capacity(total);
-    let mut baseline = USUAL_BASELINE.to_owned();
+    let mut baseline = String::new();
     for (number, point) in points.into_iter().enumerate() {
         if watch.is_stopped() {
             break;
         }
-        let (swept, of) = simulate_point(args, &point, number, total, &mut watch)?;
+        let (swept, of) = simulate_point(&point, number, total, &mut watch)?;
         baseline = of;
         done.extend(swept);
     }
-    watch.end();
+    drop(watch);
     let partial = done.len() < total || done.iter().any(|point: &SweepPoint| point.partial);
     let report = SweepReport::new(baseline, done, partial);
     let written = write_files(args, &report);
@@ -70,18 +72,22 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         args.simulate.compare_json.is_none(),
         "--compare-json holds one comparison, and a sweep makes many; give --json"
     );
+    ensure!(
+        args.simulate.recordings.is_empty(),
+        "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; give --json"
+    );
     for path in [&args.simulate.json, &args.simulate.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let base = args.simulate.setup()?;
+    let (base, ignored) = args.simulate.setup()?;
     let mut points = vec![Point { axes: BTreeMap::new(), setup: base.clone() }];
     // The last axis varies fastest: rates, so that a knee's points follow each other.
     cross(&mut points, "k", &args.ks, |setup, &k| {
-        setup.k = k;
+        setup.set_k(k);
         k as f64
     });
     cross(&mut points, "r", &args.rs, |setup, &r| {
-        setup.r = r;
+        setup.set_r(r);
         r as f64
     });
     cross(&mut points, "straggler_probability", &args.straggle_probabilities, |setup, &probability| {
@@ -115,6 +121,7 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
             "a point of a sweep has at most {MAX_RECORDS} queries of all strategies together, not {all}; lower --queries"
         );
     }
+    simulate::tell_ignored(&ignored);
     Ok(points)
 }
 
@@ -135,22 +142,20 @@ fn cross<T>(points: &mut Vec<Point>, axis: &str, values: &[T], set: impl Fn(&mut
 }
 
 fn simulate_point(
-    args: &Args,
     point: &Point,
     number: usize,
     total: usize,
     watch: &mut Watch,
 ) -> Result<(Option<SweepPoint>, String), Error> {
     let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
+    watch.restart(format!("point {} of {total}", number + 1), &point.setup);
     for (spec, mut simulation) in point.setup.simulations().map_err(|error| failed(error.into()))? {
         simulation.keep_records = true;
         let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
-        watch.begin(&format!("{}/{total} {}", number + 1, spec.label), point.setup.queries);
+        watch.begin();
         done.push((spec, simulator.run(|progress| watch.look(&progress))));
     }
-    let names = || done.iter().map(|(spec, _)| spec.label.as_str());
-    let usual = names().find(|name| *name == USUAL_BASELINE).or(names().next());
-    let baseline = args.simulate.baseline.as_deref().or(usual).unwrap_or_default().to_owned();
+    let baseline = point.setup.baseline.clone().unwrap_or_default();
     let report = analyse(&comparison(&point.setup, &done), &baseline, Bootstrap::default());
     match report {
         Ok(report) => Ok((Some(SweepPoint::new(point.axes.clone(), &report)), baseline)),
@@ -196,10 +201,7 @@ fn verdict(point: &SweepPoint) -> String {
 
 fn write_files(args: &Args, report: &SweepReport) -> anyhow::Result<()> {
     if let Some(path) = &args.simulate.json {
-        write_file(path, |out| {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)
-        })?;
+        write_json(path, report)?;
     }
     if let Some(path) = &args.simulate.html {
         write_file(path, |out| out.write_all(sweep_page(report).as_bytes()))?;

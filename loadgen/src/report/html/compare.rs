@@ -4,7 +4,7 @@ use super::page::{self, SERIES, banner, document, escape, facts, figure, ms, swa
 use super::parts::{Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_axes, spectrum, time_series};
 use super::plot::{Layer, Mark, Plot};
 use super::scale::Axis;
-use crate::compare::{CompareReport, Estimate, Interval, StrategyReport, WarningKind};
+use crate::compare::{CompareReport, Estimate, Interval, StrategyReport, WarningKind, or_dash};
 use crate::target::Provenance;
 
 /// Most strategies with a plot over time of their own.
@@ -104,7 +104,7 @@ fn answers(report: &CompareReport) -> String {
         let without = (counts.failed + counts.unanswered) as f64 / counts.sent.max(1) as f64;
         vec![
             swatch(place, &strategy.name),
-            strategy.instances.to_string(),
+            or_dash(strategy.instances),
             percent(Some(without)),
             percent(strategy.accuracy.map(|accuracy| accuracy.accuracy)),
             percent(right(Provenance::Exact)),
@@ -112,7 +112,7 @@ fn answers(report: &CompareReport) -> String {
             percent(Some(of(Provenance::Reconstructed).map_or(0.0, |answers| answers.share))),
             percent(strategy.cost.extra_work),
             percent(strategy.cost.wasted_work),
-            strategy.cost.redundancy.unrecoverable.to_string(),
+            or_dash(strategy.cost.redundancy.map(|counts| counts.unrecoverable)),
         ]
     };
     let rows: Vec<Vec<String>> = report.strategies.iter().enumerate().map(row).collect();

@@ -41,8 +41,42 @@ impl Client {
         Ok(times)
     }
 
+    /// The same while `other`, a parity instance, works as it does behind a coding frontend: each `k`-th of its requests
+    /// goes out together with one of ours and is answered meanwhile, by itself.
+    pub(super) fn run_beside(&mut self, other: &mut Self, k: usize, span: Duration) -> Result<Vec<Duration>> {
+        let started = Instant::now();
+        let mut times = Vec::new();
+        let mut awaited = false;
+        while started.elapsed() < span {
+            let completes_a_group = (times.len() + 1).is_multiple_of(k);
+            if completes_a_group && std::mem::take(&mut awaited) {
+                other.receive()?;
+            }
+            let sent = Instant::now();
+            self.send()?;
+            if completes_a_group {
+                other.send()?;
+                awaited = true;
+            }
+            self.receive()?;
+            times.push(sent.elapsed());
+        }
+        if awaited {
+            other.receive()?;
+        }
+        Ok(times)
+    }
+
     fn exchange(&mut self) -> Result<()> {
-        self.stream.get_mut().write_all(&self.request)?;
+        self.send()?;
+        self.receive()
+    }
+
+    fn send(&mut self) -> Result<()> {
+        Ok(self.stream.get_mut().write_all(&self.request)?)
+    }
+
+    fn receive(&mut self) -> Result<()> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         ensure!(line.starts_with("HTTP/1.1 200"), "the server answered {line:?}");

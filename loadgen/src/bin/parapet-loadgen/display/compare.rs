@@ -10,11 +10,10 @@ use parapet_loadgen::run::{Progress, Snapshot};
 use parapet_loadgen::target::Provenance;
 use ratatui::text::{Line, Span};
 
-use super::{alarm, emphasis, milliseconds};
+use super::{LONGEST_NAME, alarm, emphasis, fitted, milliseconds};
 
 /// Columns beside the name.
 const FIGURES: usize = 47;
-const LONGEST_NAME: usize = 32;
 
 /// State of a comparison.
 pub(crate) struct CompareState {
@@ -22,6 +21,8 @@ pub(crate) struct CompareState {
     rows: Vec<Row>,
     running: Option<(usize, Option<usize>, Arc<Progress>)>,
     starting: Option<(usize, usize)>,
+    /// Blocks measured again because the generator had been late.
+    repeated: usize,
     /// What else is to be known.
     pub(crate) note: &'static str,
 }
@@ -43,7 +44,7 @@ impl CompareState {
     pub(crate) fn new(blocks: usize, names: impl Iterator<Item = String>) -> Self {
         let latency = latency_histogram(&[]);
         let row = |name| Row { name, blocks: 0, latency: latency.clone(), reconstructed: 0, failed: 0 };
-        Self { blocks, rows: names.map(row).collect(), running: None, starting: None, note: "" }
+        Self { blocks, rows: names.map(row).collect(), running: None, starting: None, repeated: 0, note: "" }
     }
 
     pub(crate) fn observe(&mut self, update: &Update<'_>) {
@@ -52,6 +53,10 @@ impl CompareState {
             Update::Begins { strategy, block, progress } => {
                 self.starting = None;
                 self.running = Some((*strategy, *block, Arc::clone(progress)));
+            }
+            Update::Repeats { .. } => {
+                self.running = None;
+                self.repeated += 1;
             }
             Update::Ended { strategy, recording, .. } => {
                 self.running = None;
@@ -77,14 +82,8 @@ pub(crate) fn compare_lines(state: &CompareState, width: u16, colours: bool) -> 
     let room = usize::from(width).saturating_sub(FIGURES).min(LONGEST_NAME);
     let cells = |name: &str, figures: [String; 7]| {
         let [blocks, requests, p50, p99, p99_9, reconstructed, failed] = figures;
-        let name = if name.chars().count() > room {
-            name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
-        } else {
-            name.to_owned()
-        };
-        format!(
-            "{name:<room$}{blocks:>6}{requests:>9}{p50:>6}{p99:>6}{p99_9:>7}{reconstructed:>6}{failed:>7}"
-        )
+        let name = fitted(name, room);
+        format!("{name}{blocks:>6}{requests:>9}{p50:>6}{p99:>6}{p99_9:>7}{reconstructed:>6}{failed:>7}")
     };
     let header = ["block", "requests", "p50", "p99", "p99.9", "rec %", "failed"].map(str::to_owned);
     let mut lines = vec![Line::from(cells("latency in ms", header))];
@@ -118,7 +117,11 @@ pub(crate) fn compare_lines(state: &CompareState, width: u16, colours: bool) -> 
         (Some((_, None, _)), _) => Span::raw("warm-up"),
         (Some((_, Some(_), progress)), _) => {
             let Snapshot { sent, planned, .. } = progress.snapshot();
-            Span::raw(format!("running: {sent}/{planned} requests of the block sent"))
+            let again = match state.repeated {
+                0 => String::new(),
+                repeated => format!("; {repeated} blocks measured again"),
+            };
+            Span::raw(format!("running: {sent}/{planned} requests of the block sent{again}"))
         }
         (None, Some((ready, of))) => Span::raw(format!("{ready} of {of} instances run")),
         (None, None) => Span::raw("between blocks"),

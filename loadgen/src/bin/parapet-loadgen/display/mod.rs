@@ -3,10 +3,13 @@
 mod compare;
 mod live;
 mod run;
+mod simulate;
 
 pub(crate) use compare::{CompareState, compare_height, compare_lines};
 pub(crate) use live::Live;
 pub(crate) use run::{RUN_HEIGHT, RunView, run_lines};
+
+pub(crate) use simulate::{SimulateState, simulate_height, simulate_lines};
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -46,6 +49,16 @@ fn milliseconds(time: Duration) -> String {
         ms if ms < 1000.0 => format!("{ms:.1}"),
         ms => format!("{ms:.0}"),
     }
+}
+
+const LONGEST_NAME: usize = 32;
+
+/// A name that takes exactly `room` columns.
+fn fitted(name: &str, room: usize) -> String {
+    if name.chars().count() > room {
+        return name.chars().take(room.saturating_sub(1)).chain(['…']).collect();
+    }
+    format!("{name:<room$}")
 }
 
 /// How what matters most is set off; without colours, by weight alone.

@@ -1,19 +1,21 @@
 //! The arguments of `parapet-loadgen simulate`, and the setup that follows from them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::ArgAction;
 use parapet_faults::FaultProfile;
 use parapet_loadgen::experiment::{
-    parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle,
+    Experiment, parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle, usual_baseline,
 };
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Delay, Setup};
 
+use crate::files::Recordings;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// TOML file with the experiment; flags win over it
+    /// The experiment, a TOML file as compare takes it; flags win over it
     #[arg(long)]
     experiment: Option<PathBuf>,
     /// Strategies, separated by commas: none, equal_resources, replicate, hedge, approximate_backup, coded, coded_hedged;
@@ -86,7 +88,9 @@ pub(crate) struct Args {
     /// Write the comparison of the strategies with plots as one HTML file
     #[arg(long)]
     pub(crate) html: Option<PathBuf>,
-    /// Strategy that the others are compared with [default: equal_resources, or the first]
+    #[command(flatten)]
+    pub(crate) recordings: Recordings,
+    /// Strategy that the others are compared with [default: the experiment's, equal_resources, or the first]
     #[arg(long)]
     pub(crate) baseline: Option<String>,
 }
@@ -110,11 +114,17 @@ fn parse_delay(text: &str) -> anyhow::Result<Delay> {
 }
 
 impl Args {
-    /// The experiment of the file, with what flags say in place of what it says.
-    pub(crate) fn setup(&self) -> anyhow::Result<Setup> {
-        let mut setup = self.experiment.as_deref().map_or_else(|| Ok(Setup::default()), read)?;
+    /// The experiment of the file, with what flags say in place of what it says; and which of its fields are not
+    /// simulated.
+    pub(crate) fn setup(&self) -> anyhow::Result<(Setup, Vec<String>)> {
+        let (mut setup, ignored) = match &self.experiment {
+            Some(path) => Setup::of_experiment(&Experiment::read(path)?, path)?,
+            None => (Setup::default(), Vec::new()),
+        };
         if !self.strategy.is_empty() {
-            setup.strategies.clone_from(&self.strategy);
+            let of_file = |name: &String| setup.strategies.iter().find(|strategy| strategy.name == *name);
+            let asked = |name: &String| of_file(name).cloned().unwrap_or_else(|| name.trim().into());
+            setup.strategies = self.strategy.iter().map(asked).collect();
         }
         macro_rules! take {
             ($($flag:ident => $field:ident),* $(,)?) => {$(
@@ -126,14 +136,32 @@ impl Args {
         take!(
             instances => instances, redundant_instances => redundant_instances, slots => slots, rate => rate,
             arrivals => arrivals, queries => queries, seed => seed, deadline_ms => deadline_ms,
-            allow_approximate => allow_approximate, k => k, r => r,
         );
-        setup.crashes = optional(&self.crash, parse_crashes)?.or(setup.crashes);
+        self.k.into_iter().for_each(|k| setup.set_k(k));
+        self.r.into_iter().for_each(|r| setup.set_r(r));
+        let around = &mut setup.surroundings;
+        around.allow_approximate = self.allow_approximate.unwrap_or(around.allow_approximate);
+        around.crashes = optional(&self.crash, parse_crashes)?.or(around.crashes);
         if let Some(delay) = optional(&self.network, parse_delay)? {
-            (setup.network.to_instance, setup.network.to_frontend) = (delay, delay);
+            (around.network.to_instance, around.network.to_frontend) = (delay, delay);
         }
         setup.faults = Some(self.fault_profile(&setup)?);
-        Ok(setup)
+        self.set_baseline(&mut setup)?;
+        Ok((setup, ignored))
+    }
+
+    /// The one that was asked for, or the file's, or the usual one.
+    fn set_baseline(&self, setup: &mut Setup) -> anyhow::Result<()> {
+        let names = || setup.strategies.iter().map(|strategy| strategy.name.as_str());
+        if let Some(asked) = &self.baseline
+            && !names().any(|name| name == asked)
+        {
+            return Err(anyhow!("baseline {asked:?} is not among the strategies; name one of them"));
+        }
+        let of_file = setup.baseline.clone().filter(|baseline| names().any(|name| name == baseline));
+        let usual = || usual_baseline(names()).to_owned();
+        setup.baseline = Some(self.baseline.clone().or(of_file).unwrap_or_else(usual));
+        Ok(())
     }
 
     fn fault_profile(&self, setup: &Setup) -> anyhow::Result<FaultProfile> {
@@ -156,15 +184,4 @@ impl Args {
 /// Read here and not by clap, whose complaints take several lines.
 fn optional<T, E>(text: &Option<String>, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, E> {
     text.as_deref().map(parse).transpose()
-}
-
-fn read(path: &Path) -> anyhow::Result<Setup> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("{}: cannot read it", path.display()))?;
-    toml::from_str(&text).map_err(|error| {
-        let message: Vec<&str> = error.message().split_whitespace().collect();
-        let before = error.span().map_or(0, |span| span.start);
-        let line = 1 + text.bytes().take(before).filter(|byte| *byte == b'\n').count();
-        anyhow!("{}, line {line}: {}; correct it", path.display(), message.join(" "))
-    })
 }

@@ -4,10 +4,10 @@ mod args;
 mod watch;
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
 use parapet_loadgen::experiment::StrategySpec;
 use parapet_loadgen::report::compare_page;
@@ -15,30 +15,29 @@ use parapet_loadgen::simulate::{
     MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, SimulationText, Simulator,
     StrategyFigures, comparison,
 };
-use serde::Serialize;
 
 pub(crate) use self::args::Args;
 pub(crate) use self::watch::Watch;
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, check_writable, failed, write_file};
-
-/// What of a baseline is preferred: the same machines without redundancy.
-pub(crate) const USUAL_BASELINE: &str = "equal_resources";
+use crate::files::{check_writable, write_file, write_json};
+use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (setup, simulations) = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
-    let mut watch = Watch::new().map_err(failed)?;
+    let mut watch = Watch::new(simulations.len()).map_err(failed)?;
+    watch.restart(String::new(), &setup);
     let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
     for (spec, simulation) in simulations {
         if watch.is_stopped() {
             break;
         }
         let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
-        watch.begin(&spec.label, setup.queries);
+        watch.begin();
         done.push((spec, simulator.run(|progress| watch.look(&progress))));
     }
-    watch.end();
-    let report = report(args, &setup, done);
-    let written = write_files(args, &report);
+    drop(watch);
+    let recorded = write_recordings(args, &done);
+    let report = report(&setup, done);
+    let written = recorded.and(write_files(args, &report));
     let shown = write!(std::io::stdout(), "{}", SimulationText(&report));
     written.map_err(failed)?;
     shown.context("cannot write the figures to standard output").map_err(failed)?;
@@ -50,27 +49,36 @@ fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)
     for path in [&args.json, &args.compare_json, &args.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    let setup = args.setup()?;
+    let (setup, ignored) = args.setup()?;
     let mut simulations = setup.simulations()?;
     let all = setup.queries.saturating_mul(simulations.len() as u64);
-    let keep_records = all <= MAX_RECORDS && simulations.len() > 1;
+    let keep_records = all <= MAX_RECORDS && (simulations.len() > 1 || !args.recordings.is_empty());
+    args.recordings.check(simulations.iter().map(|(spec, _)| spec.label.as_str()))?;
     ensure!(
-        (args.html.is_none() && args.compare_json.is_none()) || keep_records,
+        args.recordings.is_empty() || keep_records,
+        "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, not {all}; leave them \
+         out, or lower --queries"
+    );
+    ensure!(
+        (args.html.is_none() && args.compare_json.is_none()) || (keep_records && simulations.len() > 1),
         "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
          for; leave them out, or change --strategy or --queries",
         simulations.len()
     );
-    if let Some(baseline) = &args.baseline
-        && !simulations.iter().any(|(spec, _)| spec.label == *baseline)
-    {
-        return Err(anyhow!("baseline {baseline:?} is not among the strategies; name one of them"));
-    }
     simulations.iter_mut().for_each(|(_, simulation)| simulation.keep_records = keep_records);
+    tell_ignored(&ignored);
     Ok((setup, simulations))
 }
 
-fn report(args: &Args, setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationReport {
-    let comparison = compare(args, setup, &done);
+/// Says which fields of an experiment have no part in a simulation.
+pub(crate) fn tell_ignored(ignored: &[String]) {
+    if !ignored.is_empty() {
+        eprintln!("parapet-loadgen: not simulated: {}", ignored.join(", "));
+    }
+}
+
+fn report(setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationReport {
+    let comparison = compare(setup, &done);
     let figures = |(spec, simulated): (StrategySpec, Simulated)| StrategyFigures {
         name: spec.label,
         instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
@@ -87,18 +95,25 @@ fn report(args: &Args, setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> S
     }
 }
 
-fn compare(args: &Args, setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareReport> {
+fn compare(setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareReport> {
     let recorded = done.len() > 1 && done.iter().all(|(_, simulated)| simulated.recording.is_some());
     if !recorded {
         return None;
     }
-    let names = || done.iter().map(|(spec, _)| spec.label.as_str());
-    let usual = names().find(|name| *name == USUAL_BASELINE).or(names().next());
-    let baseline = args.baseline.as_deref().or(usual).unwrap_or_default().to_owned();
+    let baseline = setup.baseline.as_deref().unwrap_or_default();
     let comparison = comparison(setup, done);
-    analyse(&comparison, &baseline, Bootstrap::default())
+    analyse(&comparison, baseline, Bootstrap::default())
         .inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"))
         .ok()
+}
+
+/// Virtual time has no date: it begins with 1970.
+fn write_recordings(args: &Args, done: &[(StrategySpec, Simulated)]) -> anyhow::Result<()> {
+    let mut recorded =
+        done.iter().filter_map(|(spec, simulated)| Some((spec, simulated.recording.as_ref()?)));
+    recorded.try_for_each(|(spec, recording)| {
+        args.recordings.write(&spec.label, recording, SystemTime::UNIX_EPOCH)
+    })
 }
 
 fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
@@ -112,11 +127,4 @@ fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
         write_file(path, |out| out.write_all(compare_page(comparison).as_bytes()))?;
     }
     Ok(())
-}
-
-fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
-    write_file(path, |out| {
-        serde_json::to_writer_pretty(&mut *out, report)?;
-        writeln!(out)
-    })
 }

@@ -7,25 +7,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
-use parapet_loadgen::simulate::Progress;
+use parapet_loadgen::simulate::{Progress, Setup};
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
-const PERIOD: Duration = Duration::from_secs(1);
-const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}";
+use crate::display::{Live, SimulateState, simulate_height, simulate_lines};
 
-/// Shows progress each second: a bar on a terminal, a line elsewhere.
+const PERIOD: Duration = Duration::from_secs(1);
+const ENDING: &str = "ending: the report is partial";
+
+/// Shows progress: rows on a terminal, a line each second elsewhere.
 pub(crate) struct Watch {
     stopped: Arc<AtomicBool>,
-    bar: ProgressBar,
+    state: Arc<Mutex<SimulateState>>,
+    live: Option<Live>,
     shown: Instant,
 }
 
 impl Watch {
-    /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program.
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program, and begins to show `strategies` rows.
+    pub(crate) fn new(strategies: usize) -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&stopped);
+        let state = Arc::new(Mutex::new(SimulateState::default()));
+        let (stop, noted) = (Arc::clone(&stopped), Arc::clone(&state));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -39,44 +43,47 @@ impl Watch {
             runtime.block_on(async {
                 tokio::select! { _ = interrupts.recv() => {}, _ = terminations.recv() => {} }
             });
+            noted.lock().note = ENDING;
             stop.store(true, Ordering::Relaxed);
         };
         let thread = std::thread::Builder::new().name("signals".to_owned());
         thread.spawn(wait).context("cannot start the thread that listens for Ctrl-C")?;
-        Ok(Self { stopped, bar: ProgressBar::hidden(), shown: Instant::now() })
+        let drawn = Arc::clone(&state);
+        let render = move |width, colours| simulate_lines(&drawn.lock(), width, colours);
+        let live = Live::start(simulate_height(strategies), Box::new(render));
+        Ok(Self { stopped, state, live, shown: Instant::now() })
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// The simulation of a strategy begins.
-    pub(crate) fn begin(&mut self, strategy: &str, queries: u64) {
-        self.end();
-        self.bar = ProgressBar::new(queries).with_prefix(strategy.to_owned());
-        let style = ProgressStyle::with_template(TEMPLATE);
-        self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    /// The simulation of a setup's strategies begins; `title` tells it from others.
+    pub(crate) fn restart(&self, title: String, setup: &Setup) {
+        self.state.lock().restart(title, setup.strategies.iter().map(|strategy| strategy.name.clone()));
+    }
+
+    /// The simulation of the next strategy begins.
+    pub(crate) fn begin(&self) {
+        self.state.lock().begin();
     }
 
     /// Shows how far it is, and says whether to go on.
     pub(crate) fn look(&mut self, progress: &Progress) -> ControlFlow<()> {
-        if self.shown.elapsed() >= PERIOD {
+        let mut state = self.state.lock();
+        state.observe(*progress);
+        if self.live.is_none() && self.shown.elapsed() >= PERIOD {
             self.shown = Instant::now();
             let Progress { planned, sent, elapsed_s, p99_ms } = *progress;
-            let message = format!("{elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms");
-            if self.bar.is_hidden() {
-                let strategy = self.bar.prefix();
-                // Nobody may be reading; the simulation goes on.
-                let _ = writeln!(std::io::stderr(), "{strategy}: simulated {sent}/{planned}  {message}");
-            } else {
-                self.bar.set_position(sent);
-                self.bar.set_message(message);
-            }
+            let title = if state.title.is_empty() { String::new() } else { format!("{}: ", state.title) };
+            let name = state.name();
+            // Nobody may be reading; the simulation goes on.
+            let _ = writeln!(
+                std::io::stderr(),
+                "{title}{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms"
+            );
         }
+        drop(state);
         if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    pub(crate) fn end(&self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -1,16 +1,21 @@
 //! An experiment's file: the cluster, its faults, the load, and the strategies to compare on them.
+//!
+//! A strategy is either made here, from its settings and the instances, or served already by a frontend at its `url`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use parapet_faults::FaultProfile;
-use serde::Deserialize;
+use parapet_toml_file::Mistake;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::experiment::StrategyKind;
+use super::StrategyKind;
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
+use crate::simulate::Surroundings;
 
-/// What `parapet-loadgen compare` runs.
+/// What `parapet-loadgen compare` runs and `parapet-loadgen simulate` simulates.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -32,6 +37,10 @@ pub struct Experiment {
     /// Requests to each strategy before its first block, which count for nothing: they fill connections and percentiles.
     #[serde(default = "warm_up")]
     pub warm_up: usize,
+    /// How often a block in which the generator was late is measured again, at once and for the strategy alone. Whether it
+    /// is depends on nothing but the generator's lag. Blocks with events are not.
+    #[serde(default = "repeats")]
+    pub repeats: usize,
     /// Milliseconds after which a request is given up.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
@@ -40,7 +49,8 @@ pub struct Experiment {
     pub encoding: WireEncoding,
     /// The strategy that the others are compared with.
     pub baseline: String,
-    /// The cluster.
+    /// The cluster; not needed where every strategy has a frontend that runs already.
+    #[serde(default)]
     pub instances: Instances,
     /// What happens to every instance.
     #[serde(default)]
@@ -50,6 +60,12 @@ pub struct Experiment {
     pub events: Vec<Event>,
     /// What is compared.
     pub strategies: Vec<Strategy>,
+    /// What a real cluster has by itself, and a simulation must be told.
+    #[serde(default)]
+    pub simulation: Surroundings,
+    /// Names of the fields that the file has.
+    #[serde(skip)]
+    pub written: BTreeSet<String>,
 }
 
 /// The cluster's size. Every strategy has the same number of instances; it differs what they do.
@@ -65,8 +81,14 @@ pub struct Instances {
     pub slots: u32,
 }
 
+impl Default for Instances {
+    fn default() -> Self {
+        Self { deployed: 0, redundant: 0, slots: 1 }
+    }
+}
+
 /// Something done to one instance, once in the block of each strategy.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
     /// The block, from 0.
@@ -82,7 +104,7 @@ pub struct Event {
 }
 
 /// What can be done to an instance's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     /// SIGSTOP, and SIGCONT later.
@@ -92,7 +114,7 @@ pub enum What {
 }
 
 /// A strategy under test.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Strategy {
     /// Short name, unlike the others'.
@@ -101,17 +123,23 @@ pub struct Strategy {
     #[serde(default)]
     pub description: String,
     /// `[models.strategy]` of the frontend's configuration, but for instances and models, which the roles give.
+    #[serde(default)]
     pub settings: toml::Table,
     /// For coded strategies, the parity model of each row.
     #[serde(default)]
     pub parity_models: Vec<String>,
     /// For the approximate backup, its model.
     pub backup_model: Option<String>,
+    /// A frontend that runs already and serves the model under this strategy, in place of all but name and description:
+    /// `http://host:port`.
+    pub url: Option<String>,
+    /// Where that frontend's `/metrics` are, if not at `url`.
+    pub metrics_url: Option<String>,
 }
 
 /// An experiment that cannot be run; one line.
 #[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
+pub enum FileError {
     /// The file cannot be read.
     #[error("{}: cannot read the experiment: {source}", path.display())]
     Read {
@@ -121,14 +149,12 @@ pub enum ExperimentError {
         source: std::io::Error,
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
-    #[error("{}: line {line}: {message}", path.display())]
+    #[error("{}: {source}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// Line of the mistake, from 1.
-        line: usize,
-        /// The mistake, in one line.
-        message: String,
+        /// The mistake.
+        source: Mistake,
     },
     /// A value that cannot be.
     #[error("{}: {field}: {problem}; {fix}", path.display())]
@@ -150,152 +176,64 @@ impl Strategy {
         self.settings.get("kind").and_then(toml::Value::as_str).unwrap_or_default()
     }
 
-    pub(super) fn known_kind(&self) -> Option<StrategyKind> {
+    /// Its kind, if there is one of that name.
+    pub fn known_kind(&self) -> Option<StrategyKind> {
         StrategyKind::ALL.into_iter().find(|kind| kind.name() == self.kind())
     }
 
-    fn number(&self, key: &str) -> Option<usize> {
+    pub(super) fn number(&self, key: &str) -> Option<usize> {
         usize::try_from(self.settings.get(key)?.as_integer()?).ok()
     }
 }
 
 impl Experiment {
+    /// A comparison of frontends that run already, one for each strategy; all else has its default.
+    pub fn of_targets(model: String, rate: f64, requests: usize, strategies: Vec<Strategy>) -> Self {
+        Self {
+            model,
+            seed: one(),
+            rate,
+            arrivals: poisson(),
+            requests,
+            blocks: ten(),
+            warm_up: warm_up(),
+            repeats: repeats(),
+            timeout_ms: timeout_ms(),
+            encoding: binary(),
+            baseline: usual_baseline(strategies.iter().map(|strategy| strategy.name.as_str())).to_owned(),
+            instances: Instances::default(),
+            faults: FaultProfile::default(),
+            events: Vec::new(),
+            strategies,
+            simulation: Surroundings::default(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Whether any strategy needs instances and a frontend started for it.
+    pub fn starts_processes(&self) -> bool {
+        self.strategies.iter().any(|strategy| strategy.url.is_none())
+    }
+
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
-    /// [`ExperimentError`].
-    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+    /// [`FileError`].
+    pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ExperimentError::Read { path: path.to_owned(), source })?;
-        let experiment: Self = toml::from_str(&text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            let line = text.get(..start).map_or(1, |before| before.matches('\n').count() + 1);
-            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-            ExperimentError::Toml { path: path.to_owned(), line, message }
-        })?;
+            .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        let mut experiment: Self = parapet_toml_file::parse(&text)
+            .map_err(|source| FileError::Toml { path: path.to_owned(), source })?;
+        let fields: toml::Table = toml::from_str(&text).unwrap_or_default();
+        experiment.written = fields.keys().cloned().collect();
         experiment.check(path)?;
         Ok(experiment)
-    }
-
-    /// Checks everything that needs no file but this; again after anything was changed.
-    ///
-    /// # Errors
-    /// [`ExperimentError::Field`].
-    pub fn check(&self, path: &Path) -> Result<(), ExperimentError> {
-        let field = |field: &str, problem: String, fix: &str| ExperimentError::Field {
-            path: path.to_owned(),
-            field: field.to_owned(),
-            problem,
-            fix: fix.to_owned(),
-        };
-        if !(self.rate.is_finite() && self.rate > 0.0) {
-            return Err(field("rate", self.rate.to_string(), "give requests/s above 0"));
-        }
-        for (name, value) in [
-            ("instances.deployed", self.instances.deployed),
-            ("instances.slots", self.instances.slots as usize),
-            ("blocks", self.blocks),
-        ] {
-            if value == 0 {
-                return Err(field(name, "0".to_owned(), "give at least 1"));
-            }
-        }
-        if self.requests < self.blocks {
-            let problem = format!("{} requests for {} blocks", self.requests, self.blocks);
-            return Err(field("requests", problem, "give at least one request to each block"));
-        }
-        if self.timeout_ms == 0 {
-            return Err(field("timeout_ms", "0".to_owned(), "give milliseconds above 0"));
-        }
-        self.faults.validate().map_err(|problem| field("faults", problem, "see parapet-instance"))?;
-        if self.strategies.is_empty() {
-            return Err(field("strategies", "none".to_owned(), "add a [[strategies]] table"));
-        }
-        let mut names = BTreeSet::new();
-        for (index, strategy) in self.strategies.iter().enumerate() {
-            let name = |part: &str| format!("strategies[{index}].{part}");
-            if strategy.name.is_empty() || !names.insert(strategy.name.as_str()) {
-                let problem = format!("{:?} is empty or there twice", strategy.name);
-                return Err(field(&name("name"), problem, "name each strategy once"));
-            }
-            self.check_strategy(strategy)
-                .map_err(|(part, problem, fix)| field(&name(part), problem, &fix))?;
-        }
-        if !names.contains(self.baseline.as_str()) {
-            let problem = format!("no strategy is named {:?}", self.baseline);
-            return Err(field("baseline", problem, "name one of [[strategies]]"));
-        }
-        let total = self.instances.deployed + self.instances.redundant;
-        for (index, event) in self.events.iter().enumerate() {
-            let name = |part: &str| format!("events[{index}].{part}");
-            if event.instance >= total {
-                let problem = format!("instance {} of {total}", event.instance);
-                return Err(field(&name("instance"), problem, "count from 0, the redundant ones last"));
-            }
-            if event.block >= self.blocks {
-                let problem = format!("block {} of {}", event.block, self.blocks);
-                return Err(field(&name("block"), problem, "count from 0"));
-            }
-            let span = |seconds: f64| (0.0..=86_400.0).contains(&seconds);
-            if !span(event.after_s) || !event.for_s.is_none_or(span) {
-                return Err(field(
-                    &name("after_s"),
-                    "no time".to_owned(),
-                    "give after_s and for_s in seconds from 0",
-                ));
-            }
-            if event.what == What::Freeze && event.for_s.is_none() {
-                let fix = "give the seconds after which the instance goes on";
-                return Err(field(&name("for_s"), "a freeze without an end".to_owned(), fix));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_strategy(&self, strategy: &Strategy) -> Result<(), (&'static str, String, String)> {
-        let Instances { deployed, redundant, .. } = self.instances;
-        let kind = strategy.known_kind().ok_or_else(|| {
-            let kinds = StrategyKind::ALL.map(StrategyKind::name).join(", ");
-            (
-                "settings.kind",
-                format!("unknown strategy {:?}", strategy.kind()),
-                format!("use one of {kinds}"),
-            )
-        })?;
-        if matches!(kind, StrategyKind::EqualResources | StrategyKind::ApproximateBackup) && redundant == 0 {
-            let problem = format!("{} without redundant instances", kind.name());
-            return Err(("settings.kind", problem, "raise instances.redundant".to_owned()));
-        }
-        match kind {
-            StrategyKind::ApproximateBackup if strategy.backup_model.is_none() => {
-                Err(("backup_model", "none".to_owned(), "name the cheaper model".to_owned()))
-            }
-            StrategyKind::Coded | StrategyKind::CodedHedged => {
-                let (k, r) = (strategy.number("k").unwrap_or(0), strategy.number("r").unwrap_or(1));
-                if k > deployed {
-                    let problem = format!("k = {k} with {deployed} deployed instances");
-                    let fix =
-                        "a group's members go to different instances: lower k or raise instances.deployed";
-                    return Err(("settings.k", problem, fix.to_owned()));
-                }
-                if strategy.parity_models.len() != r {
-                    let problem = format!("{} models for r = {r}", strategy.parity_models.len());
-                    return Err(("parity_models", problem, "name one for each parity row".to_owned()));
-                }
-                if redundant < r {
-                    let problem = format!("r = {r} with {redundant} redundant instances");
-                    return Err(("settings.r", problem, "raise instances.redundant".to_owned()));
-                }
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 
     /// All models that the cluster serves, each once.
     pub fn models(&self) -> Vec<String> {
         let mut models = vec![self.model.clone()];
-        for strategy in &self.strategies {
+        for strategy in self.strategies.iter().filter(|strategy| strategy.url.is_none()) {
             for model in strategy.parity_models.iter().chain(&strategy.backup_model) {
                 if !models.contains(model) {
                     models.push(model.clone());
@@ -305,7 +243,7 @@ impl Experiment {
         models
     }
 
-    /// Instances that `strategy` uses.
+    /// Instances that `strategy` uses, where it is made here.
     pub fn instances_used(&self, strategy: &Strategy) -> usize {
         let redundant = match strategy.known_kind() {
             None | Some(StrategyKind::None) => 0,
@@ -321,6 +259,12 @@ impl Experiment {
     }
 }
 
+/// The strategy that others are compared with, if nobody says: the same machines without redundancy, or the first.
+pub fn usual_baseline<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
+    let usual = names.clone().find(|name| *name == StrategyKind::EqualResources.name());
+    usual.or_else(|| names.next()).unwrap_or_default()
+}
+
 fn one() -> u64 {
     1
 }
@@ -332,6 +276,9 @@ fn ten() -> usize {
 }
 fn warm_up() -> usize {
     300
+}
+fn repeats() -> usize {
+    2
 }
 fn timeout_ms() -> u64 {
     2_000
@@ -385,6 +332,51 @@ parity_models = ["parity"]
         assert_eq!(experiment.models(), ["fashion", "parity"]);
         assert_eq!(experiment.block_requests(), [3, 3, 3, 3, 3, 2, 2, 2, 2, 2]);
         assert_eq!(experiment.instances_used(&experiment.strategies[1]), 6);
+    }
+
+    const GIVEN: &str = r#"
+model = "fashion"
+rate = 270
+requests = 25
+baseline = "none"
+[[strategies]]
+name = "none"
+url = "http://127.0.0.1:8000"
+[[strategies]]
+name = "coded"
+url = "http://127.0.0.1:8001"
+metrics_url = "http://127.0.0.1:9001"
+"#;
+
+    #[test]
+    fn frontends_that_run_need_no_instances() {
+        let experiment = read(GIVEN).unwrap();
+        assert!(!experiment.starts_processes() && experiment.models() == ["fashion"]);
+        assert!(read(GOOD).unwrap().starts_processes());
+        let event = "[[events]]\nblock = 0\nafter_s = 0\nwhat = \"kill\"\ninstance = 0\n";
+        for (mistake, named) in [
+            (GIVEN.replace("127.0.0.1:8001", ""), "strategies[1].url: \"http://\" is no address"),
+            (GIVEN.replace("9001\"", "9001/metrics\""), "strategies[1].metrics_url"),
+            (GIVEN.replace("url = \"http://127.0.0.1:8000\"", ""), "instances.deployed: 0"),
+            (
+                format!("{GIVEN}settings = {{ kind = \"coded\", k = 2 }}"),
+                "strategies[1].url: beside settings",
+            ),
+            (format!("{GIVEN}backup_model = \"b\""), "strategies[1].url: beside settings"),
+            (format!("{GIVEN}{event}"), "events: strategy \"none\" has a url"),
+            (
+                format!("{GIVEN}[instances]\ndeployed = 2\nredundant = 0"),
+                "instances: every strategy has a url",
+            ),
+            (format!("{GIVEN}[faults]\nseed = 3"), "faults: every strategy has a url"),
+            (
+                GOOD.replace("settings = { kind = \"equal_resources\" }", "metrics_url = \"http://a\""),
+                "metrics_url: without url",
+            ),
+        ] {
+            let error = read(&mistake).unwrap_err();
+            assert!(error.contains(named) && !error.contains('\n'), "{error}, not {named}");
+        }
     }
 
     #[test]

@@ -1,0 +1,157 @@
+//! Files that are written: whole, or not at all.
+
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, ensure};
+use parapet_loadgen::report;
+use parapet_loadgen::run::Recording;
+use serde::Serialize;
+
+/// Whether a file can be written there, as far as can be told before.
+pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
+    ensure!(folder_of(path).is_dir(), "{}: its folder does not exist; make it first", path.display());
+    ensure!(!path.is_dir(), "{}: is a folder; give the path of a file", path.display());
+    Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes under another name first: a file of that name is whole.
+pub(crate) fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let whole = || {
+        let mut out = BufWriter::new(std::fs::File::create(&part)?);
+        write(&mut out)?;
+        out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        std::fs::rename(&part, path)
+    };
+    whole()
+        .inspect_err(|_| drop(std::fs::remove_file(&part)))
+        .with_context(|| format!("{}: cannot write it", path.display()))
+}
+
+/// Writes a report as JSON.
+pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
+    write_file(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, report)?;
+        writeln!(out)
+    })
+}
+
+/// What `run` writes of its requests, for each of several strategies.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recordings {
+    /// Folder for a CSV file of each strategy, with a line for each request
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+    /// Folder for each strategy's latency distribution in HdrHistogram's text form
+    #[arg(long, value_name = "DIR")]
+    hgrm: Option<PathBuf>,
+    /// Folder for an HdrHistogram interval log of each strategy
+    #[arg(long, value_name = "DIR")]
+    hlog: Option<PathBuf>,
+}
+
+impl Recordings {
+    fn folders(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.csv, &self.hgrm, &self.hlog].into_iter().flatten()
+    }
+
+    /// Whether none was asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.folders().next().is_none()
+    }
+
+    /// Whether all of them can be written, as far as can be told before. The folders themselves are made in the end.
+    pub(crate) fn check<'a>(&self, strategies: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        for folder in self.folders() {
+            ensure!(
+                folder.is_dir() || (!folder.exists() && folder_of(folder).is_dir()),
+                "{}: cannot be a folder; give one, or a name in one that exists",
+                folder.display()
+            );
+        }
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut names: BTreeMap<String, &str> = BTreeMap::new();
+        for strategy in strategies {
+            let name = file_name(strategy);
+            if let Some(other) = names.insert(name.clone(), strategy) {
+                anyhow::bail!(
+                    "strategies {other:?} and {strategy:?} would both be written to {name}; rename one"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a strategy's files.
+    pub(crate) fn write(
+        &self,
+        strategy: &str,
+        recording: &Recording,
+        started: SystemTime,
+    ) -> anyhow::Result<()> {
+        let write = |folder: &Option<PathBuf>,
+                     extension: &str,
+                     write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>| {
+            let Some(folder) = folder else { return Ok(()) };
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+            write_file(&folder.join(format!("{}.{extension}", file_name(strategy))), |out| write(out))
+        };
+        write(&self.csv, "csv", &|out| report::write_csv(out, &recording.records))?;
+        write(&self.hgrm, "hgrm", &|out| {
+            report::write_hgrm(out, &report::latency_histogram(&recording.records))
+        })?;
+        write(&self.hlog, "hlog", &|out| report::write_hlog(out, recording, started))
+    }
+}
+
+/// A strategy's name with only such characters as are plain in names of files everywhere.
+fn file_name(strategy: &str) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.' | '=');
+    strategy.chars().map(|char| if plain(char) { char } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_plain_and_differ() {
+        assert_eq!(file_name("coded:k=3:r=1"), "coded_k=3_r=1");
+        assert_eq!(file_name("../größe"), ".._gr__e");
+        let folder = tempfile::tempdir().unwrap();
+        let recordings = Recordings { csv: Some(folder.path().join("new")), hgrm: None, hlog: None };
+        assert!(recordings.check(["a:b", "a_c"].into_iter()).is_ok());
+        let error = recordings.check(["a:b", "a_b"].into_iter()).unwrap_err().to_string();
+        assert!(error.contains("\"a:b\" and \"a_b\" would both"), "{error}");
+        let recordings = Recordings { csv: Some(folder.path().join("missing/new")), hgrm: None, hlog: None };
+        assert!(recordings.check([].into_iter()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_fails_half_way_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report");
+        let half = write_file(&path, |out| {
+            out.write_all(b"half")?;
+            Err(std::io::Error::other("no more"))
+        });
+        assert!(half.is_err() && std::fs::read_dir(folder.path()).unwrap().next().is_none());
+        write_file(&path, |out| out.write_all(b"whole")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+    }
+}
