@@ -1,0 +1,179 @@
+//! A head's pushes on their way into the log: duplicates and gaps are found, and the pushes of one clock added up.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, RangedClocks, Refusal, Shared, Values, WorkerId,
+};
+
+/// A part of a push that is not in the log yet.
+#[derive(Debug, Clone)]
+struct Pending {
+    worker: WorkerId,
+    clock: Clock,
+    range: KeyRange,
+    keys: Keys,
+    values: Values,
+}
+
+/// Pushes that have been received and wait to be sequenced.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    width: usize,
+    /// What has been received: in the log, or pending.
+    received: RangedClocks,
+    pending: Vec<Pending>,
+}
+
+impl Intake {
+    /// Nothing pending; `applied` is what the log contains.
+    pub const fn new(width: usize, applied: RangedClocks) -> Self {
+        Self { width, received: applied, pending: Vec::new() }
+    }
+
+    /// The list of workers as it is from here on.
+    pub fn set_members(&mut self, workers: &[(WorkerId, Clock)]) {
+        set_members(&mut self.received, workers);
+    }
+
+    /// Whether the worker is a member.
+    pub fn knows(&self, worker: WorkerId) -> bool {
+        self.received.contains(worker)
+    }
+
+    /// How many parts of the worker's pushes are pending.
+    pub fn pending_of(&self, worker: WorkerId) -> usize {
+        self.pending.iter().filter(|push| push.worker == worker).count()
+    }
+
+    /// Takes over the parts of a push that are new. Whether there was one.
+    ///
+    /// For each key, the clock must be at most one above the worker's last: a later one would make the missing one look
+    /// like a duplicate when it comes (PS-2). `keys` and `values` must fit `range`.
+    pub fn take(
+        &mut self,
+        worker: WorkerId,
+        clock: Clock,
+        range: KeyRange,
+        keys: &Keys,
+        values: &Values,
+    ) -> Result<bool, Refusal> {
+        let lowest = self.received.lowest_of(worker, range).ok_or(Refusal::UnknownWorker)?;
+        if clock > lowest.next() {
+            return Err(Refusal::Gap { expected: lowest.next() });
+        }
+        let new: Vec<KeyRange> = self
+            .received
+            .parts(worker, range)
+            .filter(|&(_, last)| last < clock)
+            .map(|(part, _)| part)
+            .collect();
+        for &part in &new {
+            let (keys, places) = keys.cut(range, part);
+            let values =
+                values.slice(places.start.saturating_mul(self.width)..places.end.saturating_mul(self.width));
+            self.pending.push(Pending { worker, clock, range: part, keys, values });
+        }
+        self.received.advance(worker, range, clock);
+        Ok(!new.is_empty())
+    }
+
+    /// The next update to sequence, if one is due. `None` once there is none.
+    ///
+    /// Under a model that adds up, that is all pending pushes of the lowest clock on keys where every worker has sent
+    /// that clock. A push that comes after its clock was applied (its worker joined late) goes alone.
+    pub fn next_update(&mut self, policy: &dyn ConsistencyPolicy) -> Option<Operation> {
+        if !policy.adds_up_clocks() {
+            if self.pending.is_empty() {
+                return None;
+            }
+            let push = self.pending.remove(0);
+            let (range, clocks) = (push.range, vec![(push.worker, push.clock)]);
+            return Some(Operation::Update { range, clocks, keys: push.keys, values: push.values });
+        }
+        let mut clocks: Vec<Clock> = self.pending.iter().map(|push| push.clock).collect();
+        clocks.sort_unstable();
+        clocks.dedup();
+        clocks.into_iter().find_map(|clock| {
+            let finished = self.received.parts_finished(self.received.range(), clock);
+            let with_push = |part: &KeyRange| {
+                self.pending.iter().any(|push| push.clock == clock && part.intersect(push.range).is_some())
+            };
+            let part = finished.into_iter().find(with_push)?;
+            Some(self.add_up(clock, part))
+        })
+    }
+
+    /// The sum of the pending pushes of `clock` on `part`, which are then no longer pending.
+    fn add_up(&mut self, clock: Clock, part: KeyRange) -> Operation {
+        let mut chosen = Vec::new();
+        let mut rest = Vec::new();
+        for push in self.pending.drain(..) {
+            let Some(both) = part.intersect(push.range).filter(|_| push.clock == clock) else {
+                rest.push(push);
+                continue;
+            };
+            let pieces =
+                [KeyRange::new(push.range.start, both.start), both, KeyRange::new(both.end, push.range.end)];
+            for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+                let (keys, places) = push.keys.cut(push.range, piece);
+                let values =
+                    push.values.slice(places.start * self.width..places.end.saturating_mul(self.width));
+                let push = Pending { range: piece, keys, values, ..push };
+                if piece == both { chosen.push(push) } else { rest.push(push) }
+            }
+        }
+        self.pending = rest;
+        // In the workers' order, so that the sum does not depend on who came first.
+        chosen.sort_by_key(|push| (push.worker, push.range));
+        let range = chosen.iter().map(|push| push.range).reduce(hull).unwrap_or(part);
+        let mut clocks: Vec<(WorkerId, Clock)> = chosen.iter().map(|push| (push.worker, clock)).collect();
+        clocks.dedup();
+        let (keys, values) = sum(range, &chosen, self.width);
+        Operation::Update { range, clocks, keys, values }
+    }
+}
+
+/// Makes `clocks` those of `workers`, keeping the clocks of the workers that stay.
+pub(crate) fn set_members(clocks: &mut RangedClocks, workers: &[(WorkerId, Clock)]) {
+    let left: Vec<WorkerId> =
+        clocks.workers().filter(|worker| workers.iter().all(|(w, _)| w != worker)).collect();
+    for worker in left {
+        clocks.leave(worker);
+    }
+    for &(worker, clock) in workers {
+        clocks.join(worker, clock);
+    }
+}
+
+fn hull(a: KeyRange, b: KeyRange) -> KeyRange {
+    KeyRange::new(a.start.min(b.start), a.end.max(b.end))
+}
+
+/// The rows of all pushes, added up; each range lies in `range`.
+fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
+    if let [only] = pushes
+        && only.range == range
+    {
+        return (only.keys.clone(), only.values.clone());
+    }
+    if let Some((first, rest)) = pushes.split_first()
+        && pushes.iter().all(|push| push.keys == Keys::All && push.range == range)
+    {
+        let mut total = first.values.to_f32().to_vec();
+        for push in rest {
+            total.iter_mut().zip(push.values.to_f32().iter()).for_each(|(t, v)| *t += v);
+        }
+        return (Keys::All, Values::from(total));
+    }
+    let mut rows: BTreeMap<Key, Vec<f32>> = BTreeMap::new();
+    for push in pushes {
+        let values = push.values.to_f32();
+        for (key, row) in push.keys.iter(push.range).zip(values.chunks_exact(width)) {
+            let total = rows.entry(key).or_insert_with(|| vec![0.0; width]);
+            total.iter_mut().zip(row).for_each(|(t, v)| *t += v);
+        }
+    }
+    let keys = Shared::from(rows.keys().copied().collect::<Vec<_>>());
+    (Keys::List(keys), Values::from(rows.into_values().flatten().collect::<Vec<_>>()))
+}

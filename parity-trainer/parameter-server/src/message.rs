@@ -1,0 +1,266 @@
+//! The messages between workers and servers (Li et al., OSDI 2014, sections 4.2 to 4.4).
+//!
+//! All are values with no connection or address in them, so that a transport only encodes, carries and decodes them.
+//! Messages may be lost, repeated and reordered: every exchange is resent until it is answered.
+
+use crate::{
+    ArrayId, Clock, Epoch, KeyRange, Keys, Refusal, RequestId, Routing, Seq, TransferId, Values, WorkerId,
+};
+
+/// A range of an array, as the sender's routing table knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardRef {
+    /// The array.
+    pub array: ArrayId,
+    /// The keys: a shard, or a part of one.
+    pub range: KeyRange,
+    /// The shard's epoch.
+    pub epoch: Epoch,
+}
+
+/// Adds a worker's update to a range; from a worker to the head.
+///
+/// It also says that the worker has nothing more to add to any key of the range at this clock. Dedupe is by
+/// (epoch, worker, clock) for each key: a clock at or below the worker's is acknowledged and not applied again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Push {
+    /// The range; all of it in one shard.
+    pub at: ShardRef,
+    /// The sender.
+    pub worker: WorkerId,
+    /// The worker's iteration, one above that of its last push to the same keys.
+    pub clock: Clock,
+    /// The rows, in the range; none to only advance the clock.
+    pub keys: Keys,
+    /// `keys x width` gradients, or whatever the array's update rule takes.
+    pub values: Values,
+}
+
+/// The push is in every replica of the chain; from the head to the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PushAck {
+    /// As in the push.
+    pub at: ShardRef,
+    /// As in the push.
+    pub worker: WorkerId,
+    /// As in the push.
+    pub clock: Clock,
+}
+
+/// Asks for rows; from a worker to the tail, which holds only what is acknowledged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pull {
+    /// The range; all of it in one shard.
+    pub at: ShardRef,
+    /// The sender.
+    pub worker: WorkerId,
+    /// To find the answer's place.
+    pub request: RequestId,
+    /// The iteration the values are for: the worker has pushed those before it. At 0, anybody may read whatever there
+    /// is; above, only a member.
+    pub clock: Clock,
+    /// The rows.
+    pub keys: Keys,
+}
+
+/// Rows; from the tail to a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PullReply {
+    /// As in the pull.
+    pub at: ShardRef,
+    /// As in the pull. `None` for rows that the server sends of its own accord (eager SSP).
+    pub request: Option<RequestId>,
+    /// Every live worker's updates up to this clock are contained.
+    pub clock: Clock,
+    /// The receiver's own updates up to this clock are contained.
+    pub own: Clock,
+    /// The rows' keys.
+    pub keys: Keys,
+    /// `keys x width` parameters.
+    pub values: Values,
+}
+
+/// A worker's clock on some keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerClock {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The keys.
+    pub range: KeyRange,
+    /// The last clock whose updates are contained.
+    pub clock: Clock,
+}
+
+/// One entry of a chain's log. Applying it is deterministic, so that replicas stay equal bit by bit (PS-5).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operation {
+    /// The update rule is applied once to these rows; pushes of several workers are added up first.
+    Update {
+        /// The part of the shard that the pushes were about.
+        range: KeyRange,
+        /// Whose pushes these are: their clocks on `range`.
+        clocks: Vec<(WorkerId, Clock)>,
+        /// The rows.
+        keys: Keys,
+        /// `keys x width` gradients.
+        values: Values,
+    },
+    /// Who takes part from here on. A worker that is new counts as having finished the clock beside it; nobody waits
+    /// any longer for a worker that is not named.
+    Members {
+        /// The registry's version of the list: a later head does not go back to an earlier one.
+        version: u64,
+        /// All workers, with the clocks they joined at.
+        workers: Vec<(WorkerId, Clock)>,
+    },
+}
+
+/// An entry of the log; from each server of a chain to the next (van Renesse & Schneider, OSDI 2004).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replicate {
+    /// The whole shard.
+    pub at: ShardRef,
+    /// The entry's place.
+    pub seq: Seq,
+    /// The entry.
+    pub operation: Operation,
+}
+
+/// Every server from the sender to the tail has the log up to `seq`; from each server of a chain to the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicateAck {
+    /// The whole shard.
+    pub at: ShardRef,
+    /// The last entry that the tail has.
+    pub seq: Seq,
+}
+
+/// Whether a range is still in use while it is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotPhase {
+    /// Updates go on; rows that change are sent again.
+    PreCopy,
+    /// The range stands still; these are the last changes.
+    Delta,
+}
+
+/// Rows with everything that belongs to them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rows {
+    /// The keys that the message is about. In a sparse array, those of them that are not named have no row.
+    pub range: KeyRange,
+    /// The rows.
+    pub keys: Keys,
+    /// `keys x width` parameters.
+    pub values: Values,
+    /// `slots x keys x width` numbers of the optimiser: one slot of all rows after the other.
+    pub state: Values,
+    /// How often each row was updated; empty if the rule does not count.
+    pub steps: Vec<u32>,
+}
+
+/// A piece of a range's state; from the tail to a server that joins the chain (OSDI 2014, section 4.4).
+///
+/// Pieces are sent in order, each after the one before was acknowledged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// The whole shard, under the epoch before the join.
+    pub at: ShardRef,
+    /// Which attempt.
+    pub transfer: TransferId,
+    /// From 0.
+    pub part: u32,
+    /// Whether the range is in use.
+    pub phase: SnapshotPhase,
+    /// The rows of one part of the range; they replace what the receiver has of that part.
+    pub rows: Rows,
+    /// With the last piece.
+    pub end: Option<SnapshotEnd>,
+}
+
+/// What belongs to a range beside its rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotEnd {
+    /// The last log entry that the rows contain.
+    pub seq: Seq,
+    /// The version of the list of workers.
+    pub members: u64,
+    /// The clocks of all workers.
+    pub clocks: Vec<WorkerClock>,
+}
+
+/// The piece was taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotAck {
+    /// As in the piece.
+    pub at: ShardRef,
+    /// As in the piece.
+    pub transfer: TransferId,
+    /// As in the piece.
+    pub part: u32,
+}
+
+/// What a refusal is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// A push.
+    Push {
+        /// Whose.
+        worker: WorkerId,
+        /// Of which clock.
+        clock: Clock,
+    },
+    /// A pull.
+    Pull {
+        /// Which.
+        request: RequestId,
+    },
+    /// A log entry.
+    Replicate {
+        /// Which.
+        seq: Seq,
+    },
+    /// A piece of a range's state.
+    Snapshot {
+        /// Of which attempt.
+        transfer: TransferId,
+        /// Which.
+        part: u32,
+    },
+}
+
+/// A request was not carried out, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// As in the request.
+    pub at: ShardRef,
+    /// The request.
+    pub request: Request,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// Everything that workers and servers say to one another.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// Worker to head.
+    Push(Push),
+    /// Head to worker.
+    PushAck(PushAck),
+    /// Worker to tail.
+    Pull(Pull),
+    /// Tail to worker.
+    PullReply(PullReply),
+    /// Down the chain.
+    Replicate(Replicate),
+    /// Up the chain.
+    ReplicateAck(ReplicateAck),
+    /// Tail to a server that joins.
+    Snapshot(Snapshot),
+    /// And back.
+    SnapshotAck(SnapshotAck),
+    /// Registry to everyone.
+    Routing(Routing),
+    /// Back to whoever asked.
+    Refused(Refused),
+}

@@ -1,0 +1,56 @@
+//! Why a server refuses a request.
+
+use crate::{Clock, Epoch, ValuesError};
+
+/// Why a server refuses a request. A resend of what is already applied is no reason: it is acknowledged again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The sender's routing table is older or newer than the server's.
+    #[error("the range is at {current} here: fetch the routing table and send again")]
+    WrongEpoch {
+        /// The server's epoch of the range.
+        current: Epoch,
+    },
+    /// The server holds no shard that covers the range.
+    #[error("this server does not hold the range: fetch the routing table and send again")]
+    UnknownRange,
+    /// A push to a server that is not the head of the chain.
+    #[error("this server is not the head of the range's chain: push to the head")]
+    NotHead,
+    /// A pull from a server that is not the tail of the chain.
+    #[error("this server is not the tail of the range's chain: pull from the tail")]
+    NotTail,
+    /// The worker has not joined, or has left.
+    #[error("this worker is not a member here, or not yet: join, and send again")]
+    UnknownWorker,
+    /// An earlier push of this worker has not arrived.
+    #[error("{expected} is next for this worker and range: send it first")]
+    Gap {
+        /// The clock that is due.
+        expected: Clock,
+    },
+    /// Keys out of order, or out of the range.
+    #[error("the keys are not ascending within the message's range: sort them and remove duplicates")]
+    BadKeys,
+    /// Too few or too many values, or values that are not finite.
+    #[error("{0}")]
+    BadValues(#[from] ValuesError),
+    /// The range stands still while its last changes are copied to a server that joins.
+    #[error("the range is being handed over: send again shortly")]
+    Stopped,
+    /// A log or queue is full.
+    #[error("the server has too much unacknowledged work for this range: send again shortly")]
+    Busy,
+}
+
+impl Refusal {
+    /// Whether the same request can succeed later.
+    pub const fn is_retryable(self) -> bool {
+        !matches!(self, Self::BadKeys | Self::BadValues(_))
+    }
+
+    /// Whether the sender needs a newer routing table first.
+    pub const fn wants_routing(self) -> bool {
+        matches!(self, Self::WrongEpoch { .. } | Self::UnknownRange | Self::NotHead | Self::NotTail)
+    }
+}

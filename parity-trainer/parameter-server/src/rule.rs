@@ -1,0 +1,29 @@
+//! Update rules: what a push does to the parameters, on the server.
+
+mod adagrad;
+mod adam;
+mod ftrl;
+mod sgd;
+
+pub use adagrad::AdaGrad;
+pub use adam::{Adam, Decay};
+pub use ftrl::Ftrl;
+pub use sgd::{Add, Momentum, Sgd};
+
+/// How a gradient changes parameters.
+///
+/// Replicas apply the same operations each for itself, so a rule must be deterministic to the last bit (PS-5): no
+/// clock, no random number, no interior state, no library function whose result differs between platforms.
+pub trait UpdateRule: std::fmt::Debug + Send + Sync {
+    /// How many numbers of state it keeps for each parameter. All start at 0.
+    fn slots(&self) -> usize;
+
+    /// Whether it needs to know how often a row was updated.
+    fn counts_steps(&self) -> bool {
+        false
+    }
+
+    /// Updates some parameters: `gradient`, `values` and each of the `slots` slices of `state` are of one length. They
+    /// are one or more rows with the same `step`, 1 for their first update (0 if steps are not counted).
+    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]);
+}

@@ -1,0 +1,76 @@
+//! Adam and AdamW.
+
+use super::UpdateRule;
+
+/// How Adam shrinks weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Decay {
+    /// `g += decay w`: Adam with an L2 penalty.
+    Penalty(f32),
+    /// `w -= rate decay w`, apart from the moments: AdamW (Loshchilov & Hutter, ICLR 2019, algorithm 2).
+    Decoupled(f32),
+}
+
+/// Adam (Kingma & Ba, ICLR 2015, algorithm 1): `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+/// `w -= rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)`.
+///
+/// `t` counts the row's own updates: a sparse row that is seldom updated is corrected as if it had been there alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adam {
+    /// The learning rate.
+    pub rate: f32,
+    /// How much of the first moment stays.
+    pub beta1: f32,
+    /// How much of the second moment stays.
+    pub beta2: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+    /// Weight decay.
+    pub decay: Decay,
+}
+
+impl Default for Adam {
+    fn default() -> Self {
+        Self { rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay: Decay::Penalty(0.0) }
+    }
+}
+
+/// `base^exponent` by squaring. The standard library's `powi` may round differently on another platform.
+fn power(base: f32, mut exponent: u32) -> f64 {
+    let (mut base, mut result) = (f64::from(base), 1.0);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent >>= 1;
+    }
+    result
+}
+
+impl UpdateRule for Adam {
+    fn slots(&self) -> usize {
+        2
+    }
+
+    fn counts_steps(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        let [first, second] = state else { return };
+        let (penalty, decoupled) = match self.decay {
+            Decay::Penalty(decay) => (decay, 0.0),
+            Decay::Decoupled(decay) => (0.0, self.rate * decay),
+        };
+        let step_size = (f64::from(self.rate) / (1.0 - power(self.beta1, step))) as f32;
+        let correction = (1.0 / (1.0 - power(self.beta2, step)).sqrt()) as f32;
+        let moments = first.iter_mut().zip(second.iter_mut());
+        for ((w, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
+            let g = g + penalty * *w;
+            *m = self.beta1 * *m + (1.0 - self.beta1) * g;
+            *v = self.beta2 * *v + (1.0 - self.beta2) * g * g;
+            *w -= decoupled * *w + step_size * *m / (v.sqrt() * correction + self.epsilon);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Stochastic gradient descent, with and without momentum.
+
+use super::UpdateRule;
+
+/// `w += u`: the worker computes the update itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Add;
+
+impl UpdateRule for Add {
+    fn slots(&self) -> usize {
+        0
+    }
+
+    fn apply(&self, _step: u32, gradient: &[f32], values: &mut [f32], _state: &mut [&mut [f32]]) {
+        for (w, u) in values.iter_mut().zip(gradient) {
+            *w += u;
+        }
+    }
+}
+
+/// `w -= rate (g + decay w)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sgd {
+    /// The learning rate.
+    pub rate: f32,
+    /// The weight of the L2 penalty.
+    pub decay: f32,
+}
+
+impl UpdateRule for Sgd {
+    fn slots(&self) -> usize {
+        0
+    }
+
+    fn apply(&self, _step: u32, gradient: &[f32], values: &mut [f32], _state: &mut [&mut [f32]]) {
+        for (w, g) in values.iter_mut().zip(gradient) {
+            *w -= self.rate * (g + self.decay * *w);
+        }
+    }
+}
+
+/// `v = momentum v + g + decay w`; `w -= rate v`, or `rate (g + decay w + momentum v)` after Nesterov, as PyTorch has it
+/// (Sutskever et al., ICML 2013, with the rate outside of the velocity).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Momentum {
+    /// The learning rate.
+    pub rate: f32,
+    /// How much of the velocity stays, 0 to 1.
+    pub momentum: f32,
+    /// Look ahead.
+    pub nesterov: bool,
+    /// The weight of the L2 penalty.
+    pub decay: f32,
+}
+
+impl UpdateRule for Momentum {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn apply(&self, _step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        let [velocity] = state else { return };
+        for ((w, v), g) in values.iter_mut().zip(velocity.iter_mut()).zip(gradient) {
+            let g = g + self.decay * *w;
+            *v = self.momentum * *v + g;
+            *w -= self.rate * if self.nesterov { g + self.momentum * *v } else { *v };
+        }
+    }
+}

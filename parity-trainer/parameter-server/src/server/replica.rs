@@ -1,0 +1,372 @@
+//! One server's part of one shard.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::lookup::ShardView;
+use super::transfer::Outgoing;
+use super::{Action, ServerConfig};
+use crate::intake::set_members;
+use crate::{
+    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull,
+    PullReply, Push, PushAck, RangedClocks, Refusal, Replicate, ReplicateAck, Route, Seq, ShardRef, Store,
+    Values, WorkerId,
+};
+
+/// What a shard is handed with each event.
+pub(super) struct Context<'a> {
+    pub(super) now: Duration,
+    pub(super) node: NodeId,
+    pub(super) config: &'a ServerConfig,
+    pub(super) policy: &'a dyn ConsistencyPolicy,
+    pub(super) actions: &'a mut Vec<Action>,
+}
+
+impl Context<'_> {
+    pub(super) fn send(&mut self, to: Peer, message: Message) {
+        self.actions.push(Action::Send { to, message });
+    }
+}
+
+/// Rows, clocks and log; and what the head or the tail keeps besides.
+pub(super) struct Replica {
+    pub(super) route: Route,
+    pub(super) store: Store,
+    /// What the rows contain.
+    pub(super) clocks: RangedClocks,
+    /// The part of it that is in the whole chain.
+    pub(super) committed: RangedClocks,
+    /// The version of the list of workers.
+    pub(super) members: u64,
+    pub(super) applied: Seq,
+    pub(super) acked: Seq,
+    /// The operations after `acked` up to `applied`.
+    pub(super) log: VecDeque<Operation>,
+    /// At the head.
+    pub(super) intake: Intake,
+    /// At the head: pushes whose acknowledgement waits for the chain.
+    pub(super) unacknowledged: BTreeSet<(WorkerId, Clock, KeyRange)>,
+    /// At the tail: pulls that wait for updates.
+    pub(super) waiting: Vec<(Peer, Pull)>,
+    /// At the tail: who is sent fresh rows, of which keys.
+    pub(super) readers: BTreeMap<(WorkerId, KeyRange), Keys>,
+    /// At the tail: the copy to a server that joins.
+    pub(super) outgoing: Option<Outgoing>,
+    /// A successor knows a later epoch: this server may no longer act for the shard.
+    pub(super) fenced: Option<Epoch>,
+    pub(super) sent_at: Duration,
+}
+
+impl Replica {
+    /// A shard with this content, all of it committed.
+    pub(super) fn new(route: Route, store: Store, clocks: RangedClocks, members: u64, applied: Seq) -> Self {
+        Self {
+            intake: Intake::new(store.layout().width, clocks.clone()),
+            committed: clocks.clone(),
+            route,
+            store,
+            clocks,
+            members,
+            applied,
+            acked: applied,
+            log: VecDeque::new(),
+            unacknowledged: BTreeSet::new(),
+            waiting: Vec::new(),
+            readers: BTreeMap::new(),
+            outgoing: None,
+            fenced: None,
+            sent_at: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn view(&self) -> ShardView<'_> {
+        let accepts_pushes = self.fenced.is_none() && !self.stands_still();
+        let Self { store, clocks, applied, acked, .. } = self;
+        ShardView { at: self.at(), store, clocks, applied: *applied, committed: *acked, accepts_pushes }
+    }
+
+    pub(super) const fn array(&self) -> ArrayId {
+        self.route.array
+    }
+
+    pub(super) const fn range(&self) -> KeyRange {
+        self.route.range
+    }
+
+    pub(super) const fn epoch(&self) -> Epoch {
+        self.route.epoch
+    }
+
+    pub(super) const fn at(&self) -> ShardRef {
+        ShardRef { array: self.route.array, range: self.route.range, epoch: self.route.epoch }
+    }
+
+    fn neighbour(&self, node: NodeId, step: isize) -> Option<NodeId> {
+        let own = self.route.chain.iter().position(|&other| other == node)?;
+        self.route.chain.get(own.checked_add_signed(step)?).copied()
+    }
+
+    pub(super) fn successor(&self, node: NodeId) -> Option<NodeId> {
+        self.neighbour(node, 1)
+    }
+
+    fn predecessor(&self, node: NodeId) -> Option<NodeId> {
+        self.neighbour(node, -1)
+    }
+
+    fn stands_still(&self) -> bool {
+        self.outgoing.as_ref().is_some_and(Outgoing::stands_still)
+    }
+
+    /// Takes over a push. Whether it is in the whole chain already, so that it is to be acknowledged at once.
+    pub(super) fn push(&mut self, push: Push, context: &mut Context<'_>) -> Result<bool, Refusal> {
+        let Push { at, worker, clock, keys, values } = push;
+        if let Some(current) = self.fenced {
+            return Err(Refusal::WrongEpoch { current });
+        }
+        if self.route.head() != Some(context.node) {
+            return Err(Refusal::NotHead);
+        }
+        if !self.intake.knows(worker) {
+            return Err(Refusal::UnknownWorker);
+        }
+        if !keys.are_valid(at.range) || at.range.is_empty() {
+            return Err(Refusal::BadKeys);
+        }
+        values.check(keys.len(at.range), self.store.layout().width)?;
+        if self.committed.lowest_of(worker, at.range).is_some_and(|finished| finished >= clock) {
+            return Ok(true);
+        }
+        if self.stands_still() {
+            return Err(Refusal::Stopped);
+        }
+        let full = self.log.len() >= context.config.max_log
+            || self.intake.pending_of(worker) >= context.config.max_pending
+            || self.unacknowledged.len() >= context.config.max_log.saturating_mul(4);
+        // A resend of what is on its way needs no room.
+        if full && !self.unacknowledged.contains(&(worker, clock, at.range)) {
+            return Err(Refusal::Busy);
+        }
+        self.intake.take(worker, clock, at.range, &keys, &values)?;
+        self.unacknowledged.insert((worker, clock, at.range));
+        self.sequence_updates(context);
+        Ok(false)
+    }
+
+    /// Gives places in the log to the updates that are due, as far as there is room.
+    fn sequence_updates(&mut self, context: &mut Context<'_>) {
+        let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
+        while head && self.log.len() < context.config.max_log {
+            let Some(update) = self.intake.next_update(context.policy) else { return };
+            self.append(update, context);
+        }
+    }
+
+    /// At the head: makes the list of workers known to the chain.
+    pub(super) fn set_members(&mut self, members: &(u64, Vec<(WorkerId, Clock)>), context: &mut Context<'_>) {
+        let (version, workers) = members;
+        // A new head may know less than the log does.
+        if self.route.head() == Some(context.node)
+            && self.members < *version
+            && !self.stands_still()
+            && self.fenced.is_none()
+        {
+            self.intake.set_members(workers);
+            self.append(Operation::Members { version: *version, workers: workers.clone() }, context);
+            self.sequence_updates(context);
+        }
+    }
+
+    /// Applies an operation at the next place in the log, and sends it on.
+    fn append(&mut self, operation: Operation, context: &mut Context<'_>) {
+        self.applied = self.applied.next();
+        match &operation {
+            Operation::Update { range, keys, values, .. } => {
+                self.store.update(*range, keys, &values.to_f32());
+                if let Some(outgoing) = &mut self.outgoing {
+                    outgoing.changed(*range, keys);
+                }
+            }
+            Operation::Members { version, .. } => self.members = *version,
+        }
+        take_note(&mut self.clocks, &operation);
+        if let Some(next) = self.successor(context.node) {
+            if self.log.is_empty() {
+                self.sent_at = context.now;
+            }
+            let entry = Replicate { at: self.at(), seq: self.applied, operation: operation.clone() };
+            context.send(Peer::Server(next), Message::Replicate(entry));
+        }
+        self.log.push_back(operation);
+        if self.successor(context.node).is_none() {
+            self.commit(self.applied, context);
+        }
+    }
+
+    /// Takes over a log entry from the server before this one.
+    pub(super) fn replicate(
+        &mut self,
+        from: Peer,
+        entry: Replicate,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
+        if let Some(current) = self.fenced {
+            return Err(Refusal::WrongEpoch { current });
+        }
+        if self.predecessor(context.node).map(Peer::Server) != Some(from) || self.stands_still() {
+            return Ok(());
+        }
+        if entry.seq <= self.acked {
+            self.acknowledge_chain(context);
+        } else if entry.seq == self.applied.next() && self.log.len() < context.config.max_log {
+            self.append(entry.operation, context);
+        }
+        // One that comes too early is sent again after the one before it.
+        Ok(())
+    }
+
+    /// The tail has the log up to `seq`.
+    pub(super) fn acknowledged(&mut self, from: Peer, seq: Seq, context: &mut Context<'_>) {
+        if self.fenced.is_none() && self.successor(context.node).map(Peer::Server) == Some(from) {
+            self.commit(seq, context);
+            self.sequence_updates(context);
+        }
+    }
+
+    /// Forgets the log up to `seq`, and tells whoever waits for it.
+    pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
+        let before = self.committed.finished(self.range());
+        let seq = seq.min(self.applied);
+        if seq > self.acked {
+            self.sent_at = context.now;
+        }
+        while self.acked < seq
+            && let Some(operation) = self.log.pop_front()
+        {
+            self.acked = self.acked.next();
+            take_note(&mut self.committed, &operation);
+        }
+        self.acknowledge_chain(context);
+        if self.route.head() == Some(context.node) {
+            self.acknowledge_pushes(context);
+        }
+        if self.route.tail() == Some(context.node) {
+            self.answer_waiting(context);
+            if context.policy.sends_fresh_rows() && self.committed.finished(self.range()) > before {
+                self.send_fresh_rows(context);
+            }
+        }
+    }
+
+    fn acknowledge_chain(&self, context: &mut Context<'_>) {
+        if let Some(previous) = self.predecessor(context.node) {
+            let ack = ReplicateAck { at: self.at(), seq: self.acked };
+            context.send(Peer::Server(previous), Message::ReplicateAck(ack));
+        }
+    }
+
+    fn acknowledge_pushes(&mut self, context: &mut Context<'_>) {
+        let (committed, mut at) = (&self.committed, self.at());
+        self.unacknowledged.retain(|&(worker, clock, range)| {
+            let Some(finished) = committed.lowest_of(worker, range) else { return false };
+            if finished >= clock {
+                at.range = range;
+                context.send(Peer::Worker(worker), Message::PushAck(PushAck { at, worker, clock }));
+            }
+            finished < clock
+        });
+    }
+
+    /// Answers a pull now, or once it may be.
+    pub(super) fn pull(&mut self, from: Peer, pull: Pull, context: &mut Context<'_>) -> Result<(), Refusal> {
+        if self.route.tail() != Some(context.node) {
+            return Err(Refusal::NotTail);
+        }
+        if !pull.keys.are_valid(pull.at.range) {
+            return Err(Refusal::BadKeys);
+        }
+        // A tail that was replaced before it heard of the workers would find nobody to wait for.
+        if pull.clock > Clock::default() && !self.clocks.contains(pull.worker) {
+            return Err(Refusal::UnknownWorker);
+        }
+        let known = self.readers.contains_key(&(pull.worker, pull.at.range));
+        if context.policy.sends_fresh_rows() && (known || self.readers.len() < context.config.max_waiting) {
+            self.readers.insert((pull.worker, pull.at.range), pull.keys.clone());
+        }
+        if context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock) {
+            self.answer(from, &pull, context);
+            return Ok(());
+        }
+        if self
+            .waiting
+            .iter()
+            .any(|(peer, other)| *peer == from && other.request == pull.request && other.at == pull.at)
+        {
+            return Ok(());
+        }
+        if self.waiting.len() >= context.config.max_waiting {
+            return Err(Refusal::Busy);
+        }
+        self.waiting.push((from, pull));
+        Ok(())
+    }
+
+    fn answer_waiting(&mut self, context: &mut Context<'_>) {
+        let may_read =
+            |pull: &Pull| context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock);
+        let (ready, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, pull)| may_read(pull));
+        self.waiting = waiting;
+        let ready: Vec<(Peer, Pull)> = ready;
+        for (from, pull) in ready {
+            self.answer(from, &pull, context);
+        }
+    }
+
+    fn reply(&self, worker: WorkerId, range: KeyRange, keys: &Keys) -> PullReply {
+        let mut values = Vec::with_capacity(keys.len(range).saturating_mul(self.store.layout().width));
+        self.store.read(range, keys, &mut values);
+        PullReply {
+            at: ShardRef { range, ..self.at() },
+            request: None,
+            clock: self.clocks.finished(range).unwrap_or_default(),
+            own: self.clocks.lowest_of(worker, range).unwrap_or_default(),
+            keys: keys.clone(),
+            values: Values::from(values),
+        }
+    }
+
+    fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
+        let reply = self.reply(pull.worker, pull.at.range, &pull.keys);
+        context.send(from, Message::PullReply(PullReply { request: Some(pull.request), ..reply }));
+    }
+
+    /// Eager SSP: the rows that each reader read last, as soon as a clock is finished.
+    fn send_fresh_rows(&mut self, context: &mut Context<'_>) {
+        self.readers.retain(|(worker, _), _| self.clocks.contains(*worker));
+        for (&(worker, range), keys) in &self.readers {
+            context.send(Peer::Worker(worker), Message::PullReply(self.reply(worker, range, keys)));
+        }
+    }
+
+    /// A successor knows a later epoch.
+    pub(super) fn fence(&mut self, from: Peer, current: Epoch) {
+        let in_chain = self.route.chain.iter().any(|&node| Peer::Server(node) == from);
+        if in_chain && current > self.route.epoch {
+            self.fenced = Some(current);
+            self.unacknowledged.clear();
+        }
+    }
+}
+
+/// What an operation says of the workers' clocks.
+fn take_note(clocks: &mut RangedClocks, operation: &Operation) {
+    match operation {
+        Operation::Update { range, clocks: advanced, .. } => {
+            for &(worker, clock) in advanced {
+                clocks.advance(worker, *range, clock);
+            }
+        }
+        Operation::Members { workers, .. } => set_members(clocks, workers),
+    }
+}

@@ -1,0 +1,224 @@
+//! What messages carry: keys and values in shared buffers.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use crate::{Key, KeyRange};
+
+/// A window of a shared, immutable vector.
+///
+/// A message is sent again, forwarded along a chain and cut at range borders without copying its numbers: every one of
+/// those shares the vector. A transport writes [`Shared::as_bytes`] as one element of a vectored write, straight from
+/// the vector; it reads by allocating a `Vec<T>`, reading into `bytemuck::cast_slice_mut` of it (so that the numbers
+/// are aligned), and wrapping it. The bytes are in this machine's order: little-endian on every target we build for.
+#[derive(Clone)]
+pub struct Shared<T> {
+    buffer: Arc<Vec<T>>,
+    window: Range<usize>,
+}
+
+impl<T> Shared<T> {
+    /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the window.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let end = range.end.min(self.window.len());
+        let start = range.start.min(end);
+        Self { buffer: Arc::clone(&self.buffer), window: self.window.start + start..self.window.start + end }
+    }
+}
+
+impl<T: bytemuck::NoUninit> Shared<T> {
+    /// The window's bytes, as they lie in memory.
+    pub fn as_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+impl<T> From<Vec<T>> for Shared<T> {
+    fn from(elements: Vec<T>) -> Self {
+        let window = 0..elements.len();
+        Self { buffer: Arc::new(elements), window }
+    }
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.buffer.get(self.window.clone()).unwrap_or_default()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.deref().fmt(f)
+    }
+}
+
+impl<T: PartialEq> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+/// The rows that a message names.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Keys {
+    /// Every key of the message's range, in order.
+    All,
+    /// These keys, ascending, each once, all in the message's range.
+    List(Shared<Key>),
+}
+
+impl Keys {
+    /// No key: a push of none only advances the clock.
+    pub fn none() -> Self {
+        Self::List(Shared::default())
+    }
+
+    /// How many keys, for a message about `range`.
+    pub fn len(&self, range: KeyRange) -> usize {
+        match self {
+            Self::All => usize::try_from(range.len()).unwrap_or(usize::MAX),
+            Self::List(keys) => keys.len(),
+        }
+    }
+
+    /// Whether the keys are ascending, each once, and in `range`.
+    pub fn are_valid(&self, range: KeyRange) -> bool {
+        match self {
+            Self::All => true,
+            Self::List(keys) => {
+                keys.is_sorted_by(|a, b| a < b)
+                    && [keys.first(), keys.last()].into_iter().flatten().all(|&k| range.contains(k))
+            }
+        }
+    }
+
+    /// The keys that are also in `part`, a part of `range`, and their places among all.
+    pub fn cut(&self, range: KeyRange, part: KeyRange) -> (Self, Range<usize>) {
+        match self {
+            Self::All => {
+                let place = |key: Key| usize::try_from(key.saturating_sub(range.start)).unwrap_or(usize::MAX);
+                (Self::All, place(part.start)..place(part.end))
+            }
+            Self::List(keys) => {
+                let places =
+                    keys.partition_point(|&k| k < part.start)..keys.partition_point(|&k| k < part.end);
+                (Self::List(keys.slice(places.clone())), places)
+            }
+        }
+    }
+
+    /// The keys, for a message about `range`.
+    pub fn iter(&self, range: KeyRange) -> impl Iterator<Item = Key> + '_ {
+        let (all, list) = match self {
+            Self::All => (range.start..range.end, &[][..]),
+            Self::List(keys) => (0..0, &keys[..]),
+        };
+        all.chain(list.iter().copied())
+    }
+}
+
+/// The rows' values, one row after another.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// 32-bit floats. What servers store and answer.
+    F32(Shared<f32>),
+    /// 16-bit floats with the exponent of a 32-bit one: its upper half, as bits.
+    Bf16(Shared<u16>),
+}
+
+impl Values {
+    /// No values.
+    pub fn none() -> Self {
+        Self::F32(Shared::default())
+    }
+
+    /// How many numbers.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes to send, with no copy; see [`Shared`].
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::F32(values) => values.as_bytes(),
+            Self::Bf16(values) => values.as_bytes(),
+        }
+    }
+
+    /// The numbers in `range`, sharing the buffer.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(values) => Self::F32(values.slice(range)),
+            Self::Bf16(values) => Self::Bf16(values.slice(range)),
+        }
+    }
+
+    /// The numbers as 32-bit floats: shared if they are, widened if not.
+    pub fn to_f32(&self) -> Shared<f32> {
+        match self {
+            Self::F32(values) => values.clone(),
+            Self::Bf16(values) => {
+                values.iter().map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect::<Vec<_>>().into()
+            }
+        }
+    }
+
+    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7).
+    pub fn check(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
+        let expected = rows.saturating_mul(width);
+        if self.len() != expected {
+            return Err(ValuesError::Length { expected, found: self.len() });
+        }
+        let bad = match self {
+            Self::F32(values) => values.iter().position(|v| !v.is_finite()),
+            Self::Bf16(values) => values.iter().position(|&bits| bits & 0x7f80 == 0x7f80),
+        };
+        bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }))
+    }
+}
+
+impl From<Vec<f32>> for Values {
+    fn from(values: Vec<f32>) -> Self {
+        Self::F32(values.into())
+    }
+}
+
+/// What can be wrong with a message's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ValuesError {
+    /// Not as many numbers as its keys ask for.
+    #[error(
+        "{found} numbers where the keys and the array's width make {expected}: send one row for each key"
+    )]
+    Length {
+        /// Keys times width.
+        expected: usize,
+        /// What the message carries.
+        found: usize,
+    },
+    /// A NaN or an infinity.
+    #[error("number {at} is not finite: skip the step whose gradient overflowed")]
+    NotFinite {
+        /// Its place.
+        at: usize,
+    },
+}

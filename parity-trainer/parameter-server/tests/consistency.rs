@@ -1,0 +1,280 @@
+//! Every consistency model over random interleavings of workers, with a checker that counts updates by worker and key;
+//! a model that is off by one is caught.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use parapet_parameter_server::{
+    Add, Clock, Consistency, ConsistencyPolicy, Intake, Key, KeyRange, Keys, Layout, Operation, RangedClocks,
+    Refusal, Store, Values, WorkerId,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{TestCaseError, TestRunner};
+
+const WORKERS: u64 = 3;
+const KEYS: Key = 8;
+const RANGE: KeyRange = KeyRange { start: 0, end: KEYS };
+
+/// Whether the pull may miss one clock more than it should, or one less.
+#[derive(Debug)]
+struct OffByOne(Consistency);
+
+impl ConsistencyPolicy for OffByOne {
+    fn may_read(&self, applied: &RangedClocks, worker: WorkerId, range: KeyRange, clock: Clock) -> bool {
+        self.0.may_read(applied, worker, range, clock.minus(1))
+    }
+
+    fn adds_up_clocks(&self) -> bool {
+        self.0.adds_up_clocks()
+    }
+
+    fn sends_fresh_rows(&self) -> bool {
+        self.0.sends_fresh_rows()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// The worker pushes part of its clock, or pulls when it has pushed all of it.
+    Work {
+        worker: usize,
+        cut: Key,
+    },
+    /// A push is sent again.
+    Resend {
+        worker: usize,
+        cut: Key,
+    },
+    Join,
+    Leave {
+        worker: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let worker = || 0usize..6;
+    prop_oneof![
+        20 => (worker(), 1..=KEYS).prop_map(|(worker, cut)| Step::Work { worker, cut }),
+        3 => (worker(), 0..KEYS).prop_map(|(worker, cut)| Step::Resend { worker, cut }),
+        1 => Just(Step::Join),
+        1 => worker().prop_map(|worker| Step::Leave { worker }),
+    ]
+}
+
+struct Worker {
+    id: WorkerId,
+    /// It counts as having pushed everything up to this.
+    joined: Clock,
+    /// The iteration it is in.
+    clock: Clock,
+    /// Keys below are pushed.
+    pushed: Key,
+}
+
+/// One digit for each worker: worker w adds 16^w to each key at each clock, exactly in f32 for few workers and clocks.
+fn gradient(worker: WorkerId) -> f32 {
+    16f32.powi(i32::try_from(worker.0).unwrap())
+}
+
+fn count(value: f32, worker: WorkerId) -> u64 {
+    (value as u64 >> (4 * worker.0)) & 15
+}
+
+/// How often pulls were answered, or what was wrong.
+fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Result<usize, TestCaseError> {
+    let mut store = Store::new(Layout::dense(1, Add), RANGE);
+    let mut applied = RangedClocks::new(RANGE);
+    let mut workers: Vec<Worker> = (0..WORKERS)
+        .map(|id| Worker { id: WorkerId(id), joined: Clock(0), clock: Clock(1), pushed: 0 })
+        .collect();
+    for worker in &workers {
+        applied.join(worker.id, Clock(0));
+    }
+    let mut intake = Intake::new(1, applied.clone());
+    let mut next_id = WORKERS;
+    let mut gone: BTreeMap<WorkerId, Worker> = BTreeMap::new();
+    let mut answered = 0;
+    for step in steps {
+        match *step {
+            Step::Work { worker, cut } => {
+                let at = worker % workers.len();
+                let worker = &mut workers[at];
+                let range = KeyRange::new(worker.pushed, (worker.pushed + cut).min(KEYS));
+                let values = Values::from(vec![gradient(worker.id); usize::try_from(range.len()).unwrap()]);
+                if worker.clock.0 - worker.joined.0 < 14 {
+                    // Pulls first: iteration c reads before it pushes clock c.
+                    if worker.pushed == 0 {
+                        if !policy.may_read(&applied, worker.id, RANGE, worker.clock) {
+                            continue;
+                        }
+                        let (me, clock) = (worker.id, worker.clock);
+                        let mut found = Vec::new();
+                        store.read(RANGE, &Keys::All, &mut found);
+                        answered += 1;
+                        for other in &workers {
+                            let needed = model.needed(clock).0.saturating_sub(other.joined.0);
+                            let own = clock.0 - 1 - other.joined.0.min(clock.0 - 1);
+                            for &value in &found {
+                                let seen = count(value, other.id);
+                                prop_assert!(
+                                    seen >= needed,
+                                    "{:?} at {clock} saw {seen} of {}",
+                                    model,
+                                    other.id
+                                );
+                                if model == Consistency::Bsp
+                                    && clock > other.joined
+                                    && gone.is_empty()
+                                    && next_id == WORKERS
+                                {
+                                    prop_assert_eq!(seen, clock.0 - 1, "BSP sees exactly what is before");
+                                }
+                                if other.id == me
+                                    && matches!(model, Consistency::Ssp(_) | Consistency::EagerSsp(_))
+                                {
+                                    prop_assert_eq!(seen, own, "a worker sees itself");
+                                }
+                            }
+                        }
+                    }
+                    let worker = &mut workers[at];
+                    prop_assert_eq!(
+                        intake.take(worker.id, worker.clock, range, &Keys::All, &values),
+                        Ok(true)
+                    );
+                    worker.pushed = range.end;
+                    if worker.pushed == KEYS {
+                        (worker.clock, worker.pushed) = (worker.clock.next(), 0);
+                    }
+                }
+            }
+            Step::Resend { worker, cut } => {
+                let worker = &workers[worker % workers.len()];
+                let last = worker.clock.minus(1);
+                if last > worker.joined {
+                    let range = KeyRange::new(cut, KEYS);
+                    let values =
+                        Values::from(vec![gradient(worker.id); usize::try_from(range.len()).unwrap()]);
+                    prop_assert_eq!(intake.take(worker.id, last, range, &Keys::All, &values), Ok(false));
+                }
+                let skipped =
+                    intake.take(worker.id, worker.clock.next(), RANGE, &Keys::none(), &Values::none());
+                prop_assert_eq!(skipped, Err(Refusal::Gap { expected: worker.clock }));
+            }
+            Step::Join if next_id < 5 => {
+                let joined = workers.iter().map(|w| w.clock).max().unwrap();
+                workers.push(Worker { id: WorkerId(next_id), joined, clock: joined.next(), pushed: 0 });
+                next_id += 1;
+            }
+            Step::Leave { worker } if workers.len() > 1 => {
+                let worker = workers.remove(worker % workers.len());
+                gone.insert(worker.id, worker);
+            }
+            Step::Join | Step::Leave { .. } => {}
+        }
+        let members: Vec<(WorkerId, Clock)> = workers.iter().map(|w| (w.id, w.joined)).collect();
+        intake.set_members(&members);
+        for &(worker, clock) in &members {
+            applied.join(worker, clock);
+        }
+        gone.keys().for_each(|&worker| {
+            applied.leave(worker);
+        });
+        while let Some(Operation::Update { range, clocks, keys, values }) = intake.next_update(policy) {
+            if model == Consistency::Bsp {
+                prop_assert!(clocks.windows(2).all(|c| c[0].1 == c[1].1));
+            }
+            clocks.iter().for_each(|&(worker, clock)| applied.advance(worker, range, clock));
+            store.update(range, &keys, &values.to_f32());
+        }
+    }
+    // Everybody finishes the clock of the most advanced: everything received is applied, exactly once.
+    let last = workers.iter().map(|w| w.clock).max().unwrap();
+    for worker in &workers {
+        let mut from = worker.pushed;
+        for clock in (worker.clock.0..=last.0).map(Clock) {
+            let keys = Keys::none();
+            prop_assert_eq!(
+                intake.take(worker.id, clock, KeyRange::new(from, KEYS), &keys, &Values::none()),
+                Ok(true)
+            );
+            from = 0;
+        }
+    }
+    while let Some(Operation::Update { range, keys, values, .. }) = intake.next_update(policy) {
+        store.update(range, &keys, &values.to_f32());
+    }
+    let mut found = Vec::new();
+    store.read(RANGE, &Keys::All, &mut found);
+    for worker in workers.iter().chain(gone.values()) {
+        for (key, &value) in (0..).zip(&found) {
+            let sent = worker.clock.0 - 1 - worker.joined.0 + u64::from(key < worker.pushed);
+            prop_assert_eq!(count(value, worker.id), sent, "{:?} of {}, key {}", model, worker.id, key);
+        }
+    }
+    Ok(answered)
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..160)
+}
+
+const MODELS: [Consistency; 8] = [
+    Consistency::Bsp,
+    Consistency::BoundedDelay(0),
+    Consistency::BoundedDelay(2),
+    Consistency::Ssp(0),
+    Consistency::Ssp(1),
+    Consistency::Ssp(3),
+    Consistency::EagerSsp(1),
+    Consistency::Eventual,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn pulls_miss_nothing_they_must_see(steps in steps(), model in prop::sample::select(&MODELS[..])) {
+        run(model, &model, &steps)?;
+    }
+}
+
+/// A run in turns never waits: the models do not merely block.
+#[test]
+fn workers_in_step_are_never_blocked() {
+    let rounds: Vec<Step> = (0..30).map(|i| Step::Work { worker: i % 3, cut: KEYS }).collect();
+    for model in MODELS {
+        assert_eq!(run(model, &model, &rounds).unwrap(), 30, "{model:?}");
+    }
+}
+
+/// A fast worker gets exactly as far ahead as its slack lets it.
+#[test]
+fn slack_is_used_to_the_full() {
+    let alone = vec![Step::Work { worker: 0, cut: KEYS }; 10];
+    let expected = [
+        (Consistency::Bsp, 1),
+        (Consistency::BoundedDelay(2), 3),
+        (Consistency::Ssp(3), 4),
+        (Consistency::Eventual, 10),
+    ];
+    for (model, answered) in expected {
+        assert_eq!(run(model, &model, &alone).unwrap(), answered, "{model:?}");
+    }
+}
+
+#[test]
+fn a_model_that_is_off_by_one_is_caught() {
+    for model in
+        [Consistency::Bsp, Consistency::BoundedDelay(2), Consistency::Ssp(1), Consistency::EagerSsp(1)]
+    {
+        let mut runner = TestRunner::deterministic();
+        let found = (0..300).any(|_| {
+            let steps = steps().new_tree(&mut runner).unwrap().current();
+            run(model, &OffByOne(model), &steps).is_err()
+        });
+        assert!(found, "{model:?}");
+    }
+}

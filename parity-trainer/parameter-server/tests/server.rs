@@ -1,0 +1,168 @@
+//! A server, message by message: what the simulation leaves to chance.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parapet_parameter_server::{
+    Action, Add, ArrayConfig, ArrayId, Clock, Consistency, Epoch, Event, KeyRange, Keys, Layout, Message,
+    NodeId, Operation, Peer, Pull, Push, PushAck, Refusal, Refused, Replicate, ReplicateAck, Request,
+    RequestId, Route, Routing, Seq, Server, ServerConfig, ShardRef, Values, WorkerId,
+};
+
+const ARRAY: ArrayId = ArrayId(0);
+const RANGE: KeyRange = KeyRange { start: 0, end: 2 };
+const REGISTRY: Peer = Peer::Server(NodeId(99));
+
+fn at(epoch: u64) -> ShardRef {
+    ShardRef { array: ARRAY, range: RANGE, epoch: Epoch(epoch) }
+}
+
+fn push(epoch: u64, worker: u64, clock: u64) -> Message {
+    Message::Push(Push {
+        at: at(epoch),
+        worker: WorkerId(worker),
+        clock: Clock(clock),
+        keys: Keys::All,
+        values: Values::from(vec![1.0, 2.0]),
+    })
+}
+
+struct Node(Server);
+
+impl Node {
+    /// A server that knows two workers and this chain.
+    fn new(node: u64, model: Consistency, epoch: u64, chain: &[u64]) -> Self {
+        let array = ArrayConfig { layout: Layout::dense(1, Add), policy: Arc::new(model) };
+        let mut server = Self(Server::new(NodeId(node), ServerConfig::default(), [(ARRAY, array)]));
+        let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
+        server.tell(Event::Members { version: 1, workers });
+        server.route(epoch, chain);
+        server
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.0.handle(Duration::ZERO, event, &mut actions);
+        actions
+    }
+
+    fn hear(&mut self, from: Peer, message: Message) -> Vec<(Peer, Message)> {
+        let sent = |action| match action {
+            Action::Send { to, message } => Some((to, message)),
+            _ => None,
+        };
+        self.tell(Event::Received { from, message }).into_iter().filter_map(sent).collect()
+    }
+
+    fn route(&mut self, epoch: u64, chain: &[u64]) -> Vec<(Peer, Message)> {
+        let chain = chain.iter().copied().map(NodeId).collect();
+        let route = Route { array: ARRAY, range: RANGE, epoch: Epoch(epoch), chain };
+        self.hear(REGISTRY, Message::Routing(Routing::new(epoch, vec![route]).unwrap()))
+    }
+
+    fn values(&self) -> Vec<f32> {
+        let mut values = Vec::new();
+        self.0.shards().next().unwrap().store.read(RANGE, &Keys::All, &mut values);
+        values
+    }
+}
+
+fn worker(id: u64) -> Peer {
+    Peer::Worker(WorkerId(id))
+}
+
+fn server(id: u64) -> Peer {
+    Peer::Server(NodeId(id))
+}
+
+fn ack(epoch: u64, id: u64, clock: u64) -> (Peer, Message) {
+    (worker(id), Message::PushAck(PushAck { at: at(epoch), worker: WorkerId(id), clock: Clock(clock) }))
+}
+
+#[test]
+fn an_acknowledgement_waits_for_the_chain() {
+    let mut head = Node::new(0, Consistency::Eventual, 1, &[0, 1]);
+    let sent = head.hear(worker(0), push(1, 0, 1));
+    // Place 1 is the list of workers.
+    assert!(
+        matches!(&sent[..], [(to, Message::Replicate(Replicate { seq: Seq(2), .. }))] if *to == server(1)),
+        "{sent:?}"
+    );
+    assert_eq!(head.hear(worker(0), push(1, 0, 1)), [], "a resend is neither applied nor acknowledged");
+    let told = head.hear(server(1), Message::ReplicateAck(ReplicateAck { at: at(1), seq: Seq(2) }));
+    assert_eq!(told, [ack(1, 0, 1)]);
+    assert_eq!(
+        head.hear(worker(0), push(1, 0, 1)),
+        [ack(1, 0, 1)],
+        "a resend of what is safe is acknowledged"
+    );
+    assert_eq!(head.values(), [1.0, 2.0]);
+}
+
+#[test]
+fn an_old_head_is_refused_by_its_successor_and_stops() {
+    let mut old = Node::new(0, Consistency::Eventual, 1, &[0, 1]);
+    let mut new = Node::new(1, Consistency::Eventual, 1, &[0, 1]);
+    new.route(2, &[1]);
+    let (_, entry) = old.hear(worker(0), push(1, 0, 1)).remove(0);
+    let (to, refusal) = new.hear(server(0), entry).remove(0);
+    let Message::Refused(Refused { reason, .. }) = &refusal else { panic!("{refusal:?}") };
+    assert_eq!((to, *reason), (server(0), Refusal::WrongEpoch { current: Epoch(2) }));
+    old.hear(server(1), refusal);
+    let (_, answer) = old.hear(worker(0), push(1, 0, 2)).remove(0);
+    let Message::Refused(Refused { reason, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!(reason, Refusal::WrongEpoch { current: Epoch(2) });
+}
+
+#[test]
+fn a_promoted_head_knows_what_it_has_applied() {
+    let mut second = Node::new(1, Consistency::Eventual, 1, &[0, 1]);
+    let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
+    let operations = [
+        Operation::Members { version: 1, workers },
+        Operation::Update {
+            range: RANGE,
+            clocks: vec![(WorkerId(0), Clock(1))],
+            keys: Keys::All,
+            values: Values::from(vec![1.0, 2.0]),
+        },
+    ];
+    for (seq, operation) in (1..).map(Seq).zip(operations) {
+        second.hear(server(0), Message::Replicate(Replicate { at: at(1), seq, operation }));
+    }
+    second.route(2, &[1]);
+    assert_eq!(second.hear(worker(0), push(2, 0, 1)), [ack(2, 0, 1)]);
+    assert_eq!(second.values(), [1.0, 2.0], "applied once");
+}
+
+#[test]
+fn bsp_adds_up_before_it_replicates() {
+    let mut head = Node::new(0, Consistency::Bsp, 1, &[0, 1]);
+    assert_eq!(head.hear(worker(0), push(1, 0, 1)), []);
+    let sent = head.hear(worker(1), push(1, 1, 1));
+    let [(_, Message::Replicate(Replicate { operation: Operation::Update { clocks, values, .. }, .. }))] =
+        &sent[..]
+    else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(clocks, &[(WorkerId(0), Clock(1)), (WorkerId(1), Clock(1))]);
+    assert_eq!(values, &Values::from(vec![2.0, 4.0]));
+    let acked = head.hear(server(1), Message::ReplicateAck(ReplicateAck { at: at(1), seq: Seq(2) }));
+    assert_eq!(acked, [ack(1, 0, 1), ack(1, 1, 1)]);
+}
+
+/// Seed 226 of the simulation: a tail that was replaced before it heard of the workers waited for nobody.
+#[test]
+fn a_tail_that_does_not_know_the_reader_does_not_answer_it() {
+    let mut tail = Node::new(1, Consistency::Ssp(0), 1, &[0, 1]);
+    let pull =
+        Pull { at: at(1), worker: WorkerId(0), request: RequestId(1), clock: Clock(2), keys: Keys::All };
+    let refused = Refused {
+        at: at(1),
+        request: Request::Pull { request: RequestId(1) },
+        reason: Refusal::UnknownWorker,
+    };
+    assert_eq!(tail.hear(worker(0), Message::Pull(pull)), [(worker(0), Message::Refused(refused))]);
+}

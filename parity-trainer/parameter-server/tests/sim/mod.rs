@@ -1,0 +1,480 @@
+//! Servers, workers and a registry in virtual time, over a network that loses, repeats, delays and reorders messages and
+//! falls apart, with crashes and joins. Everything follows from the seed.
+
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod check;
+mod registry;
+mod worker;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parapet_parameter_server::{
+    Action, Adam, Add, ArrayConfig, ArrayId, ClientAction, Clock, Consistency, ConsistencyPolicy, Event,
+    KeyRange, Keys, Layout, Message, NodeId, Outcome, Peer, Push, PushAck, Server, ServerConfig,
+    SnapshotPhase, Values, WorkerId,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+pub use check::Checker;
+use registry::Registry;
+use worker::Worker;
+
+/// Each worker counts its clocks in its own column, as bits: exactly what a cell contains can be read off.
+pub const COUNTED: ArrayId = ArrayId(0);
+/// Under Adam: replicas must agree to the last bit.
+pub const TRAINED: ArrayId = ArrayId(1);
+pub const KEYS: u64 = 12;
+pub const COLUMNS: usize = 6;
+/// Bits of a clock must fit an f32's 24.
+pub const LAST: Clock = Clock(14);
+const CHAOS_MS: u64 = 400;
+const LIMIT_MS: u64 = 5_000;
+
+/// A mistake that a simulation can be made to contain, so that the checker can show that it finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// The head acknowledges before its successors have the push.
+    AcknowledgesEarly,
+    /// A successor takes entries of any epoch.
+    IgnoresEpochs,
+    /// A replica applies a repeated log entry again.
+    AppliesTwice,
+    /// The delta leaves out the rows.
+    ForgetsDelta,
+    /// Readers may miss one clock too many.
+    ReadsTooEarly,
+}
+
+#[derive(Debug)]
+struct OffByOne(Consistency);
+
+impl ConsistencyPolicy for OffByOne {
+    fn may_read(
+        &self,
+        clocks: &parapet_parameter_server::RangedClocks,
+        worker: WorkerId,
+        range: KeyRange,
+        clock: Clock,
+    ) -> bool {
+        self.0.may_read(clocks, worker, range, clock.minus(1))
+    }
+
+    fn adds_up_clocks(&self) -> bool {
+        self.0.adds_up_clocks()
+    }
+
+    fn sends_fresh_rows(&self) -> bool {
+        self.0.sends_fresh_rows()
+    }
+}
+
+enum Due {
+    Deliver(Peer, Peer, Message),
+    ToServer(NodeId, Event),
+    ServerTick(NodeId),
+    WorkerTick(WorkerId),
+    Proceed(WorkerId),
+    Propose(parapet_parameter_server::ShardRef, NodeId),
+    Lost(parapet_parameter_server::ShardRef, NodeId),
+    /// The registry learns of a server that is gone, or believes so.
+    Suspect(NodeId),
+    SuspectWorker(WorkerId),
+    Chaos,
+    Upkeep,
+    Heal(NodeId),
+}
+
+struct Scheduled(u64, u64, Due);
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// What happened, so that a test can tell that a run was not idle.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub crashes: usize,
+    pub partitions: usize,
+    pub joins: usize,
+    pub splits: usize,
+    pub worker_changes: usize,
+    pub refused_not_finite: usize,
+    pub eager_rows: usize,
+    pub virtual_ms: u64,
+}
+
+pub struct Simulation {
+    pub rng: ChaCha8Rng,
+    pub model: Consistency,
+    pub check: Checker,
+    pub tally: Tally,
+    bug: Option<Bug>,
+    now: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+    servers: BTreeMap<NodeId, Server>,
+    workers: BTreeMap<WorkerId, Worker>,
+    registry: Registry,
+    arrays: Vec<(ArrayId, ArrayConfig)>,
+    config: ServerConfig,
+    cut_off: BTreeSet<NodeId>,
+    next_server: u64,
+    next_worker: u64,
+    loss: f64,
+    chaos: bool,
+}
+
+impl Simulation {
+    pub fn new(seed: u64, bug: Option<Bug>) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let models = [
+            Consistency::Bsp,
+            Consistency::BoundedDelay(rng.random_range(0..3)),
+            Consistency::Ssp(rng.random_range(0..3)),
+            Consistency::EagerSsp(rng.random_range(0..3)),
+            Consistency::Eventual,
+        ];
+        let model = models[rng.random_range(0..if bug == Some(Bug::ReadsTooEarly) { 4 } else { 5 })];
+        let policy: Arc<dyn ConsistencyPolicy> =
+            if bug == Some(Bug::ReadsTooEarly) { Arc::new(OffByOne(model)) } else { Arc::new(model) };
+        let counted = Layout { sparse: rng.random(), ..Layout::dense(COLUMNS, Add) };
+        let arrays = vec![
+            (COUNTED, ArrayConfig { layout: counted, policy: Arc::clone(&policy) }),
+            (TRAINED, ArrayConfig { layout: Layout::dense(2, Adam::default()), policy }),
+        ];
+        let config = ServerConfig {
+            resend: Duration::from_millis(8),
+            max_log: 24,
+            max_pending: 6,
+            max_waiting: 64,
+            copy_rows: 2,
+        };
+        let mut simulation = Self {
+            registry: Registry::new(&mut rng, 3),
+            check: Checker::new(model),
+            loss: if rng.random_bool(0.3) { 0.0 } else { rng.random_range(0.0..0.15) },
+            rng,
+            model,
+            tally: Tally::default(),
+            bug,
+            now: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            servers: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            arrays,
+            config,
+            cut_off: BTreeSet::new(),
+            next_server: 0,
+            next_worker: 0,
+            chaos: true,
+        };
+        for _ in 0..4 {
+            simulation.start_server();
+        }
+        for _ in 0..3 {
+            simulation.start_worker(Clock(0));
+        }
+        simulation.broadcast(true);
+        simulation.at(1, Due::Upkeep);
+        simulation.at(1, Due::Chaos);
+        simulation
+    }
+
+    /// Runs until every worker has finished, and checks what is left. The error names the invariant.
+    pub fn run(mut self) -> Result<Tally, String> {
+        while let Some(Reverse(Scheduled(at, _, due))) = self.queue.pop() {
+            self.now = at;
+            if self.chaos && at > CHAOS_MS * 1000 {
+                self.chaos = false;
+                self.loss = 0.0;
+                self.cut_off.clear();
+            }
+            if at > LIMIT_MS * 1000 {
+                let stuck: Vec<_> = self
+                    .workers
+                    .values()
+                    .filter(|w| !w.has_finished())
+                    .map(|w| (w.id, w.clock, w.client.unfinished()))
+                    .collect();
+                return Err(format!("liveness: stuck at the limit: {stuck:?}, {:?}", self.registry.routing));
+            }
+            self.act(due)?;
+            if !self.chaos && self.workers.values().all(Worker::has_finished) && self.settled() {
+                break;
+            }
+        }
+        self.tally.virtual_ms = self.now / 1000;
+        self.check.at_the_end(&self.registry.routing, &self.servers, self.workers.values())?;
+        Ok(self.tally)
+    }
+
+    /// Whether every server in a chain has heard of it and has all of the log.
+    fn settled(&self) -> bool {
+        self.registry.routing.routes().iter().all(|route| {
+            let views: Vec<_> = route
+                .chain
+                .iter()
+                .filter_map(|node| {
+                    self.servers.get(node)?.shards().find(|v| {
+                        (v.at.array, v.at.range, v.at.epoch) == (route.array, route.range, route.epoch)
+                    })
+                })
+                .map(|view| (view.applied, view.committed))
+                .collect();
+            views.len() == route.chain.len()
+                && views.iter().all(|view| view.0 == views[0].0 && view.0 == view.1)
+        })
+    }
+
+    fn act(&mut self, due: Due) -> Result<(), String> {
+        match due {
+            Due::Deliver(from, to, message) => self.deliver(from, to, message),
+            Due::ToServer(node, event) => self.tell_server(node, event),
+            Due::ServerTick(node) => self.tell_server(node, Event::Tick),
+            Due::WorkerTick(worker) => self.tell_worker(worker, parapet_parameter_server::ClientEvent::Tick),
+            Due::Proceed(worker) => self.proceed(worker),
+            Due::Propose(at, add) => {
+                if self.servers.contains_key(&add) && self.registry.append(at, add) {
+                    self.tally.joins += 1;
+                    self.broadcast(false);
+                }
+                Ok(())
+            }
+            Due::Lost(at, node) => {
+                self.registry.remove_from(at.array, at.range, at.epoch, node);
+                Ok(())
+            }
+            Due::Suspect(node) => {
+                let alive: BTreeSet<NodeId> = self.servers.keys().copied().collect();
+                self.registry.remove(node, &alive);
+                self.broadcast(false);
+                Ok(())
+            }
+            Due::SuspectWorker(worker) => {
+                self.registry.members.retain(|(w, _)| *w != worker);
+                self.registry.members_version += 1;
+                self.broadcast(false);
+                Ok(())
+            }
+            Due::Chaos => {
+                if self.chaos {
+                    self.wreak_havoc();
+                    let next = self.rng.random_range(1_000..40_000);
+                    self.at(next, Due::Chaos);
+                }
+                Ok(())
+            }
+            Due::Upkeep => {
+                self.upkeep();
+                self.at(20_000, Due::Upkeep);
+                Ok(())
+            }
+            Due::Heal(node) => {
+                self.cut_off.remove(&node);
+                Ok(())
+            }
+        }
+    }
+
+    fn at(&mut self, delay_us: u64, due: Due) {
+        self.scheduled += 1;
+        self.queue.push(Reverse(Scheduled(self.now + delay_us, self.scheduled, due)));
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_micros(self.now)
+    }
+
+    fn delay(&mut self) -> u64 {
+        if self.rng.random_bool(0.05) {
+            self.rng.random_range(0..30_000)
+        } else {
+            self.rng.random_range(50..1_000)
+        }
+    }
+
+    fn is_cut_off(&self, peer: Peer) -> bool {
+        matches!(peer, Peer::Server(node) if self.cut_off.contains(&node))
+    }
+
+    /// Puts a message on the network. A server that is cut off from the others still hears the workers, so that an old
+    /// head goes on being asked.
+    fn post(&mut self, from: Peer, to: Peer, message: Message) {
+        let between_servers = matches!((from, to), (Peer::Server(_), Peer::Server(_)));
+        if between_servers && (self.is_cut_off(from) || self.is_cut_off(to))
+            || self.rng.random_bool(self.loss)
+        {
+            return;
+        }
+        let copies = if self.chaos && self.rng.random_bool(0.05) { 2 } else { 1 };
+        for _ in 0..copies {
+            let delay = self.delay();
+            self.at(delay, Due::Deliver(from, to, message.clone()));
+        }
+    }
+
+    fn deliver(&mut self, from: Peer, to: Peer, message: Message) -> Result<(), String> {
+        let message = self.plant(from, to, message);
+        match to {
+            Peer::Server(node) => self.tell_server(node, Event::Received { from, message }),
+            Peer::Worker(worker) => {
+                if let Message::PullReply(reply) = &message
+                    && reply.request.is_none()
+                {
+                    self.tally.eager_rows += 1;
+                }
+                self.tell_worker(worker, parapet_parameter_server::ClientEvent::Received(message))
+            }
+        }
+    }
+
+    /// Makes a server behave as if it had the bug, by changing what it hears or says.
+    fn plant(&mut self, from: Peer, to: Peer, mut message: Message) -> Message {
+        let Peer::Server(node) = to else { return message };
+        match (self.bug, &mut message) {
+            (Some(Bug::AcknowledgesEarly), Message::Push(Push { at, worker, clock, .. })) => {
+                let ack = PushAck { at: *at, worker: *worker, clock: *clock };
+                let heads =
+                    self.registry.routing.route(at.array, at.range.start).and_then(|route| route.head());
+                if heads == Some(node) && self.servers.contains_key(&node) {
+                    self.check.acknowledge(node, &ack);
+                    self.at(10, Due::Deliver(to, from, Message::PushAck(ack)));
+                }
+            }
+            // It takes the entry, and says so to the sender in the sender's epoch.
+            (Some(Bug::IgnoresEpochs), Message::Replicate(entry)) => {
+                let at = entry.at;
+                let held = self.servers.get(&node).and_then(|server| server.epoch(at.array, at.range.start));
+                if held.is_some_and(|epoch| epoch > at.epoch) {
+                    let ack = parapet_parameter_server::ReplicateAck { at, seq: entry.seq };
+                    entry.at.epoch.0 += 1_000_000;
+                    self.at(10, Due::Deliver(to, from, Message::ReplicateAck(ack)));
+                }
+            }
+            (Some(Bug::AppliesTwice), Message::Replicate(entry)) => {
+                if let Some(server) = self.servers.get(&node)
+                    && let Some(view) = server.shards().find(|v| v.at == entry.at)
+                    && entry.seq == view.applied
+                {
+                    entry.seq = entry.seq.next();
+                }
+            }
+            (Some(Bug::ForgetsDelta), Message::Snapshot(piece))
+                if piece.phase == SnapshotPhase::Delta && piece.part > 0 =>
+            {
+                piece.rows.range.end = piece.rows.range.start;
+                piece.rows.keys = Keys::none();
+                if self.arrays.iter().any(|(id, array)| *id == piece.at.array && !array.layout.sparse) {
+                    piece.rows.keys = Keys::All;
+                }
+                piece.rows.values = Values::none();
+                piece.rows.state = Values::none();
+                piece.rows.steps = Vec::new();
+            }
+            _ => {}
+        }
+        message
+    }
+
+    fn tell_server(&mut self, node: NodeId, event: Event) -> Result<(), String> {
+        let Some(server) = self.servers.get_mut(&node) else { return Ok(()) };
+        let mut actions = Vec::new();
+        let changes_nothing = matches!(
+            event,
+            Event::Tick | Event::Received { message: Message::Pull(_) | Message::SnapshotAck(_), .. }
+        );
+        server.handle(Duration::from_micros(self.now), event, &mut actions);
+        let timer = server.next_timer();
+        for action in &actions {
+            if let Action::Send { to, message } = action {
+                self.check.said(node, server, *to, message, &self.registry)?;
+            }
+        }
+        if !changes_nothing {
+            self.check.holds(server, &self.registry.routing, &self.config)?;
+        }
+        for action in actions {
+            match action {
+                Action::Send { to, message } => {
+                    if let Message::Refused(refused) = &message
+                        && matches!(refused.reason, parapet_parameter_server::Refusal::BadValues(_))
+                    {
+                        self.tally.refused_not_finite += 1;
+                    }
+                    self.post(Peer::Server(node), to, message);
+                }
+                Action::Propose { at, add } if !self.cut_off.contains(&node) => {
+                    let delay = self.delay();
+                    self.at(delay, Due::Propose(at, add));
+                }
+                Action::Lost { at } => {
+                    let delay = self.delay();
+                    self.at(delay, Due::Lost(at, node));
+                }
+                Action::Propose { .. } => {}
+            }
+        }
+        if let Some(timer) = timer {
+            let delay = u64::try_from(timer.as_micros()).unwrap().saturating_sub(self.now).max(500);
+            self.at(delay, Due::ServerTick(node));
+        }
+        Ok(())
+    }
+
+    fn worker_actions(&mut self, worker: WorkerId, actions: Vec<ClientAction>) -> Result<(), String> {
+        for action in actions {
+            match action {
+                ClientAction::Send { to, message } => {
+                    self.post(Peer::Worker(worker), Peer::Server(to), message)
+                }
+                ClientAction::Done { handle, outcome } => {
+                    let Some(state) = self.workers.get_mut(&worker) else { continue };
+                    let pulled =
+                        state.pulls.iter().find(|(pull, _)| *pull == handle).map(|&(_, array)| array);
+                    if let (Some(array), Outcome::Pulled { clock, values }) = (pulled, &outcome) {
+                        let members: Vec<WorkerId> =
+                            self.registry.members.iter().map(|(id, _)| *id).collect();
+                        if *clock < self.model.needed(state.clock) {
+                            return Err(format!("PS-4: {worker} at {} reads rows of {clock}", state.clock));
+                        }
+                        if array == COUNTED {
+                            self.check.pulled(&members, worker, state.clock, values)?;
+                        }
+                    }
+                    if state.finished(handle, &outcome) {
+                        let think = self.rng.random_range(100..20_000);
+                        self.at(think, Due::Proceed(worker));
+                    }
+                }
+                ClientAction::FetchRouting => {
+                    let table = Message::Routing(self.registry.routing.clone());
+                    let delay = self.delay();
+                    self.at(delay, Due::Deliver(Peer::Server(NodeId(u64::MAX)), Peer::Worker(worker), table));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! The store against a map of rows, over random updates, cuts, moves and copies.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use parapet_parameter_server::{Adam, Key, KeyRange, Keys, Layout, Sgd, Store, UpdateRule};
+use proptest::prelude::*;
+
+const END: Key = 3_000;
+
+/// Row by row, with the rule itself as the only shared part.
+#[derive(Clone, Default)]
+struct Reference(BTreeMap<Key, Row>);
+
+/// Values, state by slot, steps.
+type Row = (Vec<f32>, Vec<Vec<f32>>, u32);
+
+fn initial(key: Key, row: &mut [f32]) {
+    row.iter_mut().zip(0u8..).for_each(|(v, i)| *v = (key % 17) as f32 + f32::from(i));
+}
+
+impl Reference {
+    fn update(&mut self, layout: &Layout, key: Key, gradient: &[f32]) {
+        let (values, state, steps) = self.0.entry(key).or_insert_with(|| {
+            let mut row = vec![0.0; layout.width];
+            initial(key, &mut row);
+            (row, vec![vec![0.0; layout.width]; layout.rule.slots()], 0)
+        });
+        *steps += 1;
+        let mut slices: Vec<&mut [f32]> = state.iter_mut().map(|s| &mut s[..]).collect();
+        layout.rule.apply(if layout.rule.counts_steps() { *steps } else { 0 }, gradient, values, &mut slices);
+    }
+
+    fn read(&self, width: usize, key: Key) -> Vec<f32> {
+        self.0.get(&key).map_or_else(
+            || {
+                let mut row = vec![0.0; width];
+                initial(key, &mut row);
+                row
+            },
+            |row| row.0.clone(),
+        )
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Update(Vec<Key>),
+    UpdateRun(Key, Key),
+    SplitAndAppend(Key),
+    CopyOver { from: Key, to: Key, limit: usize },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => prop::collection::btree_set(0..END, 0..300).prop_map(|keys| Op::Update(keys.into_iter().collect())),
+        2 => (0..END, 0..END).prop_map(|(a, b)| Op::UpdateRun(a.min(b), a.max(b))),
+        1 => (0..END).prop_map(Op::SplitAndAppend),
+        1 => (0..END, 0..END, 1usize..700).prop_map(|(a, b, limit)| Op::CopyOver { from: a.min(b), to: a.max(b), limit }),
+    ]
+}
+
+fn check(layout: Layout, ops: Vec<Op>) {
+    let (all, width) = (KeyRange::new(0, END), layout.width);
+    let mut store = Store::new(layout.clone(), all);
+    let mut reference = Reference::default();
+    for (i, op) in ops.into_iter().enumerate() {
+        let gradient =
+            |key: Key| (0..width).map(|j| ((key + j as u64 + i as u64) % 7) as f32 - 3.0).collect::<Vec<_>>();
+        match op {
+            Op::Update(keys) => {
+                let gradients: Vec<f32> = keys.iter().flat_map(|&key| gradient(key)).collect();
+                keys.iter().for_each(|&key| reference.update(&layout, key, &gradient(key)));
+                store.update(all, &Keys::List(keys.into()), &gradients);
+            }
+            Op::UpdateRun(from, to) => {
+                (from..to).for_each(|key| reference.update(&layout, key, &gradient(key)));
+                let gradients: Vec<f32> = (from..to).flat_map(gradient).collect();
+                store.update(KeyRange::new(from, to), &Keys::All, &gradients);
+            }
+            Op::SplitAndAppend(key) => {
+                let upper = store.split_off(key);
+                assert_eq!((store.range(), upper.range()), (KeyRange::new(0, key), KeyRange::new(key, END)));
+                store.append(upper).unwrap();
+            }
+            Op::CopyOver { from, to, limit } => {
+                // Into a store that has other rows there, which must go.
+                let mut other = Store::new(layout.clone(), all);
+                other.update(all, &Keys::List(vec![from, END - 1].into()), &vec![1.0; 2 * width]);
+                let mut at = 0;
+                while at < END {
+                    let rows = store.extract(KeyRange::new(at, if at < to { to } else { END }), limit);
+                    assert!(rows.keys.len(rows.range) <= limit && rows.range.end > at && other.fits(&rows));
+                    other.insert(&rows);
+                    at = rows.range.end;
+                }
+                store = other;
+            }
+        }
+        let mut found = Vec::new();
+        store.read(all, &Keys::All, &mut found);
+        let expected: Vec<f32> = (0..END).flat_map(|key| reference.read(width, key)).collect();
+        assert_eq!(found, expected);
+        assert_eq!(store.rows(), if layout.sparse { reference.0.len() } else { END as usize });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn equals_a_map_of_rows(ops in prop::collection::vec(op(), 1..12), sparse: bool, width in 1usize..4, adam: bool) {
+        let layout = if adam { Layout::dense(width, Adam::default()) } else { Layout::dense(width, Sgd { rate: 0.1, decay: 0.0 }) };
+        check(Layout { sparse, ..layout }.starting_from(initial), ops);
+    }
+}
+
+/// Bytes that keys, parameters and optimiser state need at the least.
+fn needed(rows: usize, layout: &Layout) -> usize {
+    let key = if layout.sparse { 8 } else { 0 };
+    rows * (key
+        + 4 * layout.width * (1 + layout.rule.slots())
+        + if layout.rule.counts_steps() { 4 } else { 0 })
+}
+
+fn assert_small(store: &Store) {
+    let (memory, needed) = (store.memory(), needed(store.rows(), store.layout()));
+    assert!(memory as f64 <= 1.2 * needed as f64, "{memory} bytes where {needed} are needed");
+}
+
+#[test]
+fn memory_stays_within_a_fifth_of_what_is_needed() {
+    fn check(rule: impl UpdateRule + Copy + 'static, width: usize) {
+        let all = KeyRange::new(0, 1 << 40);
+        for stride in [1u64, 0x9e37_79b9] {
+            let mut store = Store::new(Layout::sparse(width, rule), all);
+            for i in 0..40_000u64 {
+                let key = (i * stride) % all.end;
+                store.update(all, &Keys::List(vec![key].into()), &vec![1.0; width]);
+            }
+            assert_small(&store);
+            let upper = store.split_off(20_000);
+            assert_small(&upper);
+        }
+        let mut dense = Store::new(Layout::dense(width, rule), KeyRange::new(0, 40_000));
+        let upper = dense.split_off(13_000);
+        assert_small(&upper);
+        assert_small(&dense);
+        dense.append(upper).unwrap();
+        assert_small(&dense);
+    }
+    check(Sgd { rate: 0.1, decay: 0.0 }, 1);
+    check(Adam::default(), 1);
+    check(Adam::default(), 16);
+}
