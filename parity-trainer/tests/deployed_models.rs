@@ -129,3 +129,22 @@ fn outputs_are_computed_once() {
     let retrained = try_open(&path).unwrap();
     assert_eq!(cache.outputs(&retrained, &SAMPLES, |_, _| {}).unwrap().1, Reuse::Computed);
 }
+
+#[test]
+fn the_cache_removes_nothing_but_its_own_old_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "model.onnx", &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap());
+    for number in 0..40 {
+        file(folder.path(), &format!("notes-{number}.f32"), b"the user's");
+    }
+    let deployed = try_open(&path).unwrap();
+    let cache = OutputCache::new(folder.path().to_owned());
+    for shift in 0..20u8 {
+        let samples: Vec<f32> = SAMPLES.iter().map(|value| value + f32::from(shift)).collect();
+        assert_eq!(cache.outputs(&deployed, &samples, |_, _| {}).unwrap().1, Reuse::Computed);
+    }
+    let left =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let (own, others): (Vec<String>, Vec<String>) = left.partition(|name| name.len() > 60);
+    assert_eq!((own.len(), others.len()), (16, 41), "{own:?}");
+}

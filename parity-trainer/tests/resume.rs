@@ -184,6 +184,23 @@ fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
 }
 
 #[test]
+fn a_name_in_a_file_names_no_folder_elsewhere() {
+    let folder = workplace();
+    let folder = folder.path();
+    let precious = folder.join("precious");
+    fs::create_dir(&precious).unwrap();
+    for name in [precious.to_str().unwrap(), "../precious", "-x"] {
+        let config = format!("model = \"m\"\ndata = \"d\"\nout = \"models\"\nname = {name:?}\n");
+        fs::write(folder.join("elsewhere.toml"), config).unwrap();
+        let output = trainer(folder, "train --config elsewhere.toml");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("a model's name has letters"), "{message}");
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+    }
+    assert!(precious.is_dir());
+}
+
+#[test]
 fn each_row_of_a_code_gets_a_model() {
     let folder = workplace();
     let folder = folder.path();
