@@ -73,7 +73,7 @@ fn times(report: &CompareReport) -> String {
     };
     let rows: Vec<Vec<String>> = report.strategies.iter().enumerate().map(row).collect();
     let baseline = escape(&report.baseline);
-    let narrower = format!("gap: {baseline} /<br>this");
+    let narrower = format!("gap:<br>{baseline}<br>/ this");
     let median = format!("p50: this /<br>{baseline}");
     let header = [
         "latency, ms",

@@ -231,7 +231,7 @@ fn points_table(report: &SweepReport, names: &[String]) -> String {
             ]
         })
     });
-    let narrower = format!("gap: {} /<br>this", escape(&report.baseline));
+    let narrower = format!("gap:<br>{}<br>/ this", escape(&report.baseline));
     let header = [
         "at",
         "strategy",
