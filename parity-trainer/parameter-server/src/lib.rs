@@ -28,6 +28,7 @@ mod consistency;
 mod ids;
 mod intake;
 mod message;
+mod placement;
 mod range;
 mod range_set;
 mod refusal;
@@ -48,6 +49,7 @@ pub use message::{
     Message, Operation, Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, Request, Rows,
     ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
 };
+pub use placement::{Placement, Plan, Planner, Ring, Step};
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
