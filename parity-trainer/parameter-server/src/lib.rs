@@ -25,6 +25,7 @@
 mod client;
 mod clocks;
 mod consistency;
+mod filter;
 mod ids;
 mod intake;
 mod message;
@@ -43,6 +44,10 @@ pub use client::{
 };
 pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
+pub use filter::{
+    ArrayFilters, Bytes, Digest, Filter, FilterError, Kkt, Link, LinkLimits, Packed, PackedKeys,
+    PackedValues, Precision, PushFilter, Traffic, UnpackError,
+};
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
 pub use intake::Intake;
 pub use message::{
