@@ -92,7 +92,9 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     assert!(parity("--network mlp:100,5").contains("takes samples of 100 values"));
     assert!(parity("--encoder berrut").contains("--encoder berrut: needs no parity models"));
     assert!(parity("--input-mean 1,2").contains("--input-mean: 2 values; give 1"));
-    assert!(parity("--validation 0.9").contains("--validation 0.9: out of range; give a number from 0.01 to 0.5"));
+    assert!(
+        parity("--validation 0.9").contains("--validation 0.9: out of range; give a number from 0.01 to 0.5")
+    );
     assert!(parity("--network resnet").contains("no such network"));
 
     let out = "--out models --name parity";

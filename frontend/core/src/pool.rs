@@ -24,6 +24,9 @@ pub enum Submitted {
 
 /// How many queued jobs a freed slot may look past for one that does not avoid its instance.
 const LOOK_PAST: usize = 4;
+/// Free instances among which a redundant request finds one of its own, if there is any: a parity query in the deployed
+/// model's pool is barred from at most those of 16 members and 4 rows.
+const MOST_BARRED: usize = 20;
 
 #[derive(Debug)]
 struct Instance {
@@ -48,6 +51,8 @@ struct Waiting {
 struct WaitingCopy {
     ticket: u64,
     job: JobId,
+    /// A parity query: nobody is late yet, so it takes no slot that a query waits for (CG-3).
+    yields: bool,
 }
 
 /// One pool's queue and slots. Pure bookkeeping: the caller starts what it is told to.
@@ -156,7 +161,7 @@ impl Pool {
             return Submitted::Full;
         }
         let ticket = self.ticket();
-        self.copies.push_back(WaitingCopy { ticket, job });
+        self.copies.push_back(WaitingCopy { ticket, job, yields: !needs_another });
         Submitted::Queued
     }
 
@@ -249,9 +254,16 @@ impl Pool {
         ahead_of: u64,
         may_copy_to: impl Fn(JobId, InstanceId) -> bool,
     ) -> Option<(JobId, InstanceId)> {
-        let copies = self.copies.iter().take_while(|copy| copy.ticket < ahead_of).take(LOOK_PAST).enumerate();
-        let (position, job, instance) = copies.into_iter().find_map(|(position, copy)| {
-            let mut free = self.available.iter().take(LOOK_PAST + 1);
+        let queries_wait = !self.queue.is_empty();
+        let mut copies = self
+            .copies
+            .iter()
+            .enumerate()
+            .take_while(|(_, copy)| copy.ticket < ahead_of)
+            .filter(|(_, copy)| !(copy.yields && queries_wait))
+            .take(LOOK_PAST);
+        let (position, job, instance) = copies.find_map(|(position, copy)| {
+            let mut free = self.available.iter().take(MOST_BARRED + 1);
             free.find_map(|&(_, _, index)| {
                 let instance = InstanceId { pool: self.id, index };
                 may_copy_to(copy.job, instance).then_some((position, copy.job, instance))
@@ -382,6 +394,18 @@ mod tests {
             Submitted::Queued,
             "the taken one will be free"
         );
+    }
+
+    #[test]
+    fn a_parity_query_takes_no_slot_that_a_query_waits_for() {
+        let mut pool = Pool::new(POOL, 2, 1, 4);
+        let taken = Avoid::from_slice(&[at(0), at(1)]);
+        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
+        assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
+        assert_eq!(pool.submit_copy(JobId(3), &taken, false), Submitted::Queued);
+        assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Queued);
+        assert_eq!(freed(&mut pool, at(0)), Some((JobId(4), at(0))), "although it came later");
+        assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
     }
 
     proptest! {

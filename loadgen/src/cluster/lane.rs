@@ -141,9 +141,13 @@ impl Lane {
     /// Forgets a block that is to be measured again, and what was counted since `before` it.
     pub(super) async fn forget_block(&mut self, before: Option<Redundancy>) -> Result<(), ClusterError> {
         let after = self.counted().await?;
-        if let (Some(start), Some(before), Some(after)) = (&mut self.before, before, after) {
-            *start = counters::sum(start, &counters::difference(&before, &after));
-        }
+        // Where the block cannot be taken out, the whole count is worth nothing.
+        self.before = match (self.before.take(), before, after) {
+            (Some(start), Some(before), Some(after)) => {
+                Some(counters::sum(&start, &counters::difference(&before, &after)))
+            }
+            _ => None,
+        };
         self.measured.repeated_blocks += 1;
         Ok(())
     }

@@ -216,7 +216,9 @@ pub async fn compare(
                     faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
                 }
                 let valid = LagReport::of(&recording).is_valid();
-                if valid || recording.partial || repeats == 0 {
+                // After Ctrl-C nothing more is sent, and a repeated block would be partial.
+                let stopped = stop.sending.is_cancelled() || stop.waiting.is_cancelled();
+                if valid || recording.partial || repeats == 0 || stopped {
                     break Block { started_s, recording, valid };
                 }
                 repeats -= 1;

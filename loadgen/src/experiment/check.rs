@@ -160,6 +160,11 @@ impl Experiment {
                         "a group's members go to different instances: lower k or raise instances.deployed";
                     return Err(("settings.k", problem, fix.to_owned()));
                 }
+                if strategy.settings.get("encoder").and_then(toml::Value::as_str) == Some("berrut") {
+                    let problem = "berrut has no parity models to give instances to".to_owned();
+                    let fix = "compare frontends that run already, by url";
+                    return Err(("settings.encoder", problem, fix.to_owned()));
+                }
                 if strategy.parity_models.len() != r {
                     let problem = format!("{} models for r = {r}", strategy.parity_models.len());
                     return Err(("parity_models", problem, "name one for each parity row".to_owned()));

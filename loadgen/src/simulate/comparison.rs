@@ -49,7 +49,12 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
     Comparison {
         settings,
         strategies,
-        faults: setup.events.iter().map(|event| mark(event, block_s)).collect(),
+        faults: setup
+            .events
+            .iter()
+            .filter(|event| event.after_s < block_s)
+            .map(|event| mark(event, block_s))
+            .collect(),
     }
 }
 

@@ -15,6 +15,10 @@ const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
 const REAL_SETTINGS: [&str; 4] = ["encoder", "audit_every", "late_truth_wait_ms", "parity_timeout_ms"];
 /// The frontend's default, which is not the one of the other strategies.
 const HEDGE_BURST: &str = ":burst=10";
+/// So is that percentile, where the file says nothing of when a query is late.
+const HEDGE_PERCENTILE: &str = ":hold_back=0.95";
+/// And so is that share of a backup that is not eager.
+const BACKUP_SHARE: &str = ":redundant_share=0.1";
 
 impl Setup {
     /// The simulation of what the file at `path` says, and the names of those of its fields that are not simulated.
@@ -73,6 +77,15 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
     let mut spec = strategy.kind().to_owned();
     if kind == Some(StrategyKind::Hedge) && !strategy.settings.contains_key("burst") {
         spec.push_str(HEDGE_BURST);
+    }
+    let delay = strategy.settings.get("delay").and_then(Value::as_table);
+    let says_when = delay.is_some_and(|it| it.contains_key("percentile") || it.contains_key("fixed_ms"));
+    if kind == Some(StrategyKind::Hedge) && !says_when {
+        spec.push_str(HEDGE_PERCENTILE);
+    }
+    let eager = strategy.settings.get("eager").and_then(Value::as_bool).unwrap_or(false);
+    if kind == Some(StrategyKind::ApproximateBackup) && !eager && !strategy.settings.contains_key("share") {
+        spec.push_str(BACKUP_SHARE);
     }
     let mut push = |parameter: &str, value: &Value| {
         let text = match value {

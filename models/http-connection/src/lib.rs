@@ -93,21 +93,23 @@ impl Connections {
 
     /// Sends `request` and reads the whole response. Dropping the future closes the connection.
     ///
-    /// A connection that was kept alive may turn out to be closed; then another is tried, at last a fresh one, once. That is
-    /// no second chance for the server, which gave no part of a response on the old one. The caller's requests must be such
-    /// that sending them twice does no harm: a server that dies with a request in hand looks the same.
+    /// A connection that was kept alive may turn out to be closed; then a fresh one is tried, once. That is no second chance
+    /// for the server, which gave no part of a response on the old one. The caller's requests must be such that sending them
+    /// twice does no harm: a server that dies with a request in hand looks the same.
     ///
     /// # Errors
     /// [`SendError`].
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response, SendError> {
-        while let Some(connection) = self.take_idle() {
+        let mut lost = None;
+        if let Some(connection) = self.take_idle() {
             match self.exchange(connection, request.clone()).await {
-                Err(Broken { stale: true, .. }) => {}
+                Err(Broken { stale: true, error }) => lost = Some(error),
                 Err(broken) => return Err(broken.error),
                 Ok(response) => return Ok(response),
             }
         }
-        let connection = self.connect().await?;
+        // A server that died with the request in hand refuses connections: it may have seen the request all the same.
+        let connection = self.connect().await.map_err(|refused| lost.unwrap_or(refused))?;
         self.exchange(connection, request).await.map_err(|broken| broken.error)
     }
 

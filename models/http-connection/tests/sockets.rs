@@ -91,6 +91,42 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
     }
 }
 
+/// A server that answers one request on each connection, and closes it when it has read a second one.
+async fn sheds_by_closing() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                for answered in [true, false] {
+                    if read_request(&mut stream).await {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        if answered {
+                            stream.write_all(OK).await.unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (address, requests)
+}
+
+#[tokio::test]
+async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
+    let (address, requests) = sheds_by_closing().await;
+    let client = Connections::new(address, LIMITS);
+    for sent in futures::future::join_all((0..4).map(|_| client.send(request()))).await {
+        sent.unwrap();
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
+    client.send(request()).await.unwrap();
+    assert_eq!(requests.load(Ordering::SeqCst), 6);
+}
+
 #[tokio::test]
 async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
     let (address, connections) = server(0, OK).await;

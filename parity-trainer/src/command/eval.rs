@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parapet_decoder::Calibration;
+use parapet_encoder::OutputTransform;
 use parity_trainer::data::Samples;
-use parity_trainer::deployed::{self, Deployed, DeployedModel, OpenOptions, ParityEntry};
+use parity_trainer::deployed::{self, Deployed, DeployedError, DeployedModel, OpenOptions, ParityEntry};
 use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, evaluate, markdown, overall_plot, reliability_plot,
 };
@@ -81,8 +83,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
     }
-    let evaluated = |name: &str, parity: &[(usize, &dyn DeployedModel)]| {
-        let models = CodedModels { deployed: deployed.model.as_ref(), parity, code: &first.code.spec };
+    let evaluated = |name: &str, parity: &[(usize, &dyn DeployedModel)], calibrations: &[Calibration]| {
+        let code = &first.code.spec;
+        let models = CodedModels { deployed: deployed.model.as_ref(), parity, code, calibrations };
         let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.seed };
         let mut progress = Counter::new(name, "groups evaluated");
         let evaluation = evaluate(models, &test, plan, |done, groups| progress.at(done, groups));
@@ -91,10 +94,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     };
     let models: Vec<(usize, &dyn DeployedModel)> =
         parity.iter().map(|entry| (entry.code.row, entry.model.model.as_ref())).collect();
-    let trained = evaluated("parity models", &models)?;
+    let calibrations: Option<Vec<_>> = parity.iter().map(|entry| entry.code.calibration.clone()).collect();
+    let trained = evaluated("parity models", &models, &calibrations.unwrap_or_default())?;
+    let untrained = Untrained { deployed: deployed.model.as_ref(), transform: &first.code.spec.transform };
     let untrained: Vec<(usize, &dyn DeployedModel)> =
-        parity.iter().map(|entry| (entry.code.row, deployed.model.as_ref())).collect();
-    let control = evaluated("untrained control", &untrained)?;
+        parity.iter().map(|entry| (entry.code.row, &untrained as &dyn DeployedModel)).collect();
+    let control = evaluated("untrained control", &untrained, &[])?;
 
     let names: Vec<&str> = parity.iter().map(|entry| entry.model.name.as_str()).collect();
     let code = parapet_encoder::Code::try_from(&first.code.spec)?.label();
@@ -133,6 +138,29 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     }
     report::print(&table);
     Ok(())
+}
+
+/// The deployed model as its own parity model: it answers in the domain in which the code adds.
+#[derive(Debug)]
+struct Untrained<'a> {
+    deployed: &'a dyn DeployedModel,
+    transform: &'a OutputTransform,
+}
+
+impl DeployedModel for Untrained<'_> {
+    fn input_shape(&self) -> &[usize] {
+        self.deployed.input_shape()
+    }
+
+    fn outputs(&self) -> usize {
+        self.deployed.outputs()
+    }
+
+    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
+        let mut outputs = self.deployed.infer(samples)?;
+        self.transform.apply(&mut outputs, self.deployed.outputs());
+        Ok(outputs)
+    }
 }
 
 fn few(samples: &Samples) -> &[f32] {

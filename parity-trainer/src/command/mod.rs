@@ -45,16 +45,17 @@ fn write_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(),
     fs::rename(&partial, path).map_err(failed)
 }
 
-fn model_name(name: &str) -> Result<String, String> {
+/// A name that the model repository takes.
+pub(crate) fn model_name(name: &str) -> Result<String, String> {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     match name {
-        name if !name.is_empty() && !name.starts_with('.') && name.chars().all(allowed) => {
+        name if name.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && name.chars().all(allowed) =>
+        {
             Ok(name.to_owned())
         }
-        _ => {
-            Err("a model's name has letters, digits, '-', '_' and '.', and does not begin with '.'"
-                .to_owned())
-        }
+        _ => Err("a model's name has letters, digits, '-', '_' and '.', and begins with a letter or digit"
+            .to_owned()),
     }
 }
 

@@ -67,9 +67,12 @@ impl OutputCache {
             }
         };
         check_finite(&deployed.file, &outputs, width)?;
-        if reuse == Reuse::Computed {
-            self.write(&file, &outputs)
-                .map_err(|source| DeployedError::Cache { path: file.clone(), source })?;
+        // Another run may write the same at the same time; one of the two is enough.
+        if reuse == Reuse::Computed
+            && let Err(source) = self.write(&file, &outputs)
+            && read(&file, count * width).is_none()
+        {
+            return Err(DeployedError::Cache { path: file, source });
         }
         Ok((outputs, reuse))
     }
@@ -86,8 +89,14 @@ impl OutputCache {
         let mut files = Vec::new();
         for item in fs::read_dir(&self.folder)? {
             let item = item?;
-            let metadata = item.metadata()?;
-            if metadata.is_file() {
+            // The folder may be one that has other files.
+            let name = item.file_name();
+            let own = name.to_str().and_then(|name| name.strip_suffix(".f32")).is_some_and(|digest| {
+                digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+            });
+            // Another run may have removed it.
+            let Ok(metadata) = item.metadata() else { continue };
+            if own && metadata.is_file() {
                 files.push((metadata.modified()?, item.path()));
             }
         }

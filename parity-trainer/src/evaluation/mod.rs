@@ -41,6 +41,8 @@ pub struct CodedModels<'a> {
     pub parity: &'a [(usize, &'a dyn DeployedModel)],
     /// The code.
     pub code: &'a CodeSpec,
+    /// What scores are worth, for each of `parity` in its order: serving goes by them if all have one. Else empty.
+    pub calibrations: &'a [parapet_decoder::Calibration],
 }
 
 /// How an evaluation is made.
@@ -98,10 +100,14 @@ pub fn evaluate(
     plan: EvaluationPlan,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CodeEvaluation, TrainError> {
-    let CodedModels { deployed, parity, code } = models;
+    let CodedModels { deployed, parity, code, calibrations } = models;
     let encoder = build_encoder(code, &samples.shape)?;
     let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
     let decoder = build_decoder(code, outputs)?;
+    if let Some((_, model)) = parity.iter().find(|(_, model)| model.outputs() != outputs) {
+        let got = model.outputs();
+        return Err(parapet_decoder::DecodeError::UnequalLength { expected: outputs, got }.into());
+    }
     let count = samples.values.len() / sample_len.max(1);
     let groups = count / k;
     if groups == 0 {
@@ -157,7 +163,7 @@ pub fn evaluate(
                             missing: pattern.missing.len(),
                             slot,
                             class: top_class(&scratch),
-                            confidence: parapet_decoder::confidence(&scratch),
+                            confidence: confidence(calibrations, pattern, &scratch),
                             deployed: classes.get(index).copied().unwrap_or_default(),
                             label: labels
                                 .and_then(|labels| labels.get(index))
@@ -166,7 +172,7 @@ pub fn evaluate(
                     }
                 }
             }
-            progress(grouping * groups + (at + 1) * CHUNK.min(groups), groups * groupings);
+            progress(grouping * groups + ((at + 1) * CHUNK).min(groups), groups * groupings);
         }
     }
     let accuracy_deployed = labels.map(|labels| {
@@ -176,6 +182,15 @@ pub fn evaluate(
     // Groups of several groupings share samples: they are not independent, so no interval would be honest.
     let resamples = if groupings == 1 { plan.resamples } else { 0 };
     Ok(tally.finish(count, groups, accuracy_deployed, resamples, plan.seed))
+}
+
+/// What a client would be told: by the tables of the models that answered, if all have one.
+fn confidence(tables: &[parapet_decoder::Calibration], pattern: &Pattern, output: &[f32]) -> f32 {
+    if tables.is_empty() {
+        return parapet_decoder::confidence(output);
+    }
+    let used = pattern.models.iter().filter_map(|&model| tables.get(model));
+    used.map(|table| table.confidence(output)).fold(1.0, f32::min)
 }
 
 /// What the deployed model says for each sample.
@@ -289,7 +304,8 @@ mod tests {
         let parity = Linear { wrong };
         let rows: Vec<(usize, &dyn DeployedModel)> =
             (0..r).map(|row| (row, &parity as &dyn DeployedModel)).collect();
-        let models = CodedModels { deployed: &Linear { wrong: 0.0 }, parity: &rows, code: &code };
+        let models =
+            CodedModels { deployed: &Linear { wrong: 0.0 }, parity: &rows, code: &code, calibrations: &[] };
         evaluate(models, samples, EvaluationPlan { groupings: 1, resamples: 200, seed: 1 }, |_, _| {})
             .unwrap()
     }

@@ -75,9 +75,18 @@ impl RunFolder {
                 fs::rename(&path, aside.join(file_name(step))).map_err(self.write_error(&path))?;
             }
         }
-        match fs::remove_file(self.path.join(LOG)) {
+        self.forget(LOG)
+    }
+
+    /// Removes a file of the run, there or not.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn forget(&self, name: &str) -> Result<(), RunError> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(RunError::Write { path: self.path.join(LOG), source })
+                Err(RunError::Write { path, source })
             }
             _ => Ok(()),
         }

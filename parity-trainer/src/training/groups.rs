@@ -81,7 +81,7 @@ pub fn training_inputs(
 #[derive(Debug)]
 pub(super) struct GroupSampler {
     shuffle: Shuffle,
-    /// Samples of the latest full groups, oldest first, at most [`RECENT`].
+    /// The latest samples that were not fillers, oldest first, at most [`RECENT`].
     recent: Vec<usize>,
     /// Part of the groups that are completed with fillers.
     filler_share: f64,
@@ -107,8 +107,8 @@ impl GroupSampler {
                 self.recent.get(rng.random_range(0..self.recent.len())).copied().unwrap_or_default()
             };
         }
-        if self.filler_share > 0.0 && !completed {
-            self.recent.extend_from_slice(group);
+        if self.filler_share > 0.0 {
+            self.recent.extend(group.iter().take(members));
             self.recent.drain(..self.recent.len().saturating_sub(RECENT));
         }
     }

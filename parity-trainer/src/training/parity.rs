@@ -233,6 +233,10 @@ impl ParityTrainer {
     fn validate(&mut self) -> Result<Validation, TrainError> {
         self.weights.pull(self.backend.as_mut())?;
         let validation = self.validator.run(&self.network, self.encoder.as_ref(), self.run.row)?;
+        // Batch norm can go wrong without the training loss.
+        if !validation.loss.is_finite() {
+            return Err(TrainError::Diverged { step: self.step as usize });
+        }
         if self.best.as_ref().is_none_or(|best| validation.beats(&best.validation)) {
             let snapshot = self.weights.snapshot()?;
             self.best = Some(Best { step: self.step, validation, snapshot });

@@ -25,9 +25,9 @@ pub fn split_validation(
         is_held[index] = true;
     }
     let part = |wanted: bool| {
-        let mut part = samples.clone();
-        part.values.clear();
-        part.labels.clear();
+        let length = is_held.iter().filter(|&&held| held == wanted).count() * samples.sample_len();
+        let values = Vec::with_capacity(length);
+        let mut part = Samples { shape: samples.shape.clone(), values, labels: Vec::new() };
         for index in (0..count).filter(|&index| is_held[index] == wanted) {
             part.values.extend_from_slice(samples.sample(index));
             part.labels.extend(samples.labels.get(index));

@@ -30,6 +30,12 @@ pub(crate) fn write_file(
     name.push(".part");
     let part = path.with_file_name(name);
     let whole = || {
+        // Devices and pipes are written to, not replaced.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let mut out = BufWriter::new(std::fs::File::options().write(true).open(path)?);
+            write(&mut out)?;
+            return out.flush();
+        }
         let mut out = BufWriter::new(std::fs::File::create(&part)?);
         write(&mut out)?;
         out.into_inner().map_err(std::io::IntoInnerError::into_error)?;

@@ -22,7 +22,7 @@ const RECORDS: u64 = 500;
 const MARGIN: f64 = 0.005;
 
 /// The choice of an output transform, in the run's folder.
-const CHOICE: &str = "transform.toml";
+pub(super) const CHOICE: &str = "transform.toml";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Choice {

@@ -57,6 +57,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         folder.require()?;
     } else {
         folder.begin()?;
+        folder.forget(drive::CHOICE)?;
+        if settings.r > 1 {
+            for row in &rows {
+                row_folder(&folder, *row).begin()?;
+            }
+        }
         folder.write_config(&settings.to_toml()?)?;
     }
     let begun = Instant::now();
@@ -64,9 +70,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     prepared.run.code.transform = transform;
     let mut trained = Vec::new();
     for &row in &rows {
-        let (name, folder) = match rows.len() {
+        let (name, folder) = match settings.r {
             1 => (name.clone(), folder.clone()),
-            _ => (format!("{name}-{row}"), RunFolder::at(folder.path().join(format!("row-{row}")))),
+            _ => (format!("{name}-{row}"), row_folder(&folder, row)),
         };
         let run = parity_trainer::ParityRun { row, ..prepared.run.clone() };
         let model = drive::train_row(&settings, &prepared, run, &name, &folder, args.resume, &interrupt)?;
@@ -75,6 +81,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let seconds = begun.elapsed().as_secs_f64();
     settings.scaling().apply(&prepared.data.test.shape, &mut prepared.data.test.values);
     finish(&settings, &prepared, &name, &trained, seconds)
+}
+
+/// Where a code of several rows trains one of them.
+fn row_folder(folder: &RunFolder, row: usize) -> RunFolder {
+    RunFolder::at(folder.path().join(format!("row-{row}")))
 }
 
 /// Evaluates the parity models together on the test set and writes their entries.
@@ -88,7 +99,10 @@ fn finish(
     let (data, deployed, code) = (&prepared.data, &prepared.deployed, &prepared.run.code);
     let parity: Vec<(usize, &dyn DeployedModel)> =
         trained.iter().map(|(_, row, model)| (*row, &model.network as &dyn DeployedModel)).collect();
-    let models = CodedModels { deployed: deployed.model.as_ref(), parity: &parity, code };
+    let calibrations: Option<Vec<_>> = trained.iter().map(|(.., model)| model.calibration.clone()).collect();
+    let calibrations = calibrations.unwrap_or_default();
+    let models =
+        CodedModels { deployed: deployed.model.as_ref(), parity: &parity, code, calibrations: &calibrations };
     let groupings = (GROUPED_SAMPLES / data.test.len().max(1)).clamp(1, GROUPINGS);
     let plan = EvaluationPlan { groupings, resamples: 0, seed: 0 };
     let mut progress = Counter::new(name, "groups evaluated");

@@ -44,11 +44,14 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
     if let Some(row) = settings.row.filter(|&row| row >= r) {
         return Err(TrainError::Row { row, last: r - 1, r });
     }
-    let data = load_data(&settings.data)?;
+    let mut data = load_data(&settings.data)?;
     build_encoder(&code, &data.train.shape)?;
     let scaling = settings.scaling();
     scaling.check(&data.train.shape)?;
     let deployed = open_deployed(settings, threads, &data)?;
+    take_shape(&deployed, &mut data)?;
+    build_encoder(&code, &data.train.shape)?;
+    scaling.check(&data.train.shape)?;
     if data.classes > deployed.model.outputs() {
         let outputs = deployed.model.outputs();
         return Err(TrainError::Classes { classes: data.classes, outputs });
@@ -80,7 +83,7 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         .map_err(|source| TrainError::Write { path: settings.out.clone(), source })?;
 
     let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
-        .ok_or(TrainError::TooFewSamples { found: data.train.len(), k: 2 * k })?;
+        .ok_or(TrainError::TooFewSamples { found: data.train.len(), k })?;
     let augment = augmentation(settings.augment, &data);
     let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
     let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
@@ -110,6 +113,22 @@ fn open_deployed(settings: &Settings, threads: usize, data: &DataSet) -> Result<
         deployed.name.clone_from(name);
     }
     Ok(deployed)
+}
+
+/// Gives the samples the shape in which the deployed model, and so its clients, have them: a parity model takes the same
+/// queries. The values lie in memory as before.
+fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError> {
+    let shape = deployed.model.input_shape();
+    if shape != data.train.shape {
+        // Networks want features, or an image with its channels in front.
+        if !matches!(shape, [_] | [_, _, _]) {
+            let (path, data) = (deployed.file.clone(), data.train.shape.clone());
+            return Err(deployed::DeployedError::Shape { path, model: format!("{shape:?}"), data }.into());
+        }
+        data.train.shape = shape.to_vec();
+        data.test.shape = shape.to_vec();
+    }
+    Ok(())
 }
 
 /// The deployed model's architecture, where this trainer made it.

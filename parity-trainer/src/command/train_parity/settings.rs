@@ -137,12 +137,18 @@ impl Settings {
                 return Err(SetupError::Needed { name });
             }
         }
+        for name in [&self.name, &self.deployed].into_iter().flatten() {
+            crate::command::model_name(name)
+                .map_err(|problem| SetupError::config(None, &format!("{name:?}: {problem}")))?;
+        }
         let range = |name, value: f64, least: f64, most: f64| {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
             Err(SetupError::Range { name, value, range: format!("from {least} to {most}") })
         };
+        range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
+        range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
         range("validation", self.validation, 0.01, 0.5)?;
         range("filler-share", self.filler_share, 0.0, 1.0)?;

@@ -118,7 +118,12 @@ impl Args {
     /// simulated.
     pub(crate) fn setup(&self) -> anyhow::Result<(Setup, Vec<String>)> {
         let (mut setup, ignored) = match &self.experiment {
-            Some(path) => Setup::of_experiment(&Experiment::read(path)?, path)?,
+            Some(path) => {
+                let mut experiment = Experiment::read(path)?;
+                // The seed of faults is made of it.
+                experiment.seed = self.seed.unwrap_or(experiment.seed);
+                Setup::of_experiment(&experiment, path)?
+            }
             None => (Setup::default(), Vec::new()),
         };
         if !self.strategy.is_empty() {
