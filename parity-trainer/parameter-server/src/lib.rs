@@ -25,9 +25,11 @@
 mod client;
 mod clocks;
 mod consistency;
+mod filter;
 mod ids;
 mod intake;
 mod message;
+mod placement;
 mod range;
 mod range_set;
 mod refusal;
@@ -42,12 +44,17 @@ pub use client::{
 };
 pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
+pub use filter::{
+    ArrayFilters, Bytes, Digest, Filter, FilterError, Kkt, Link, LinkLimits, Packed, PackedKeys,
+    PackedValues, Precision, PushFilter, Traffic, UnpackError,
+};
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
 pub use intake::Intake;
 pub use message::{
     Message, Operation, Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, Request, Rows,
     ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
 };
+pub use placement::{Placement, Plan, Planner, Ring, Step};
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};

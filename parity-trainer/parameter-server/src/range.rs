@@ -44,6 +44,16 @@ impl KeyRange {
         let both = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
         (both.start < both.end).then_some(both)
     }
+
+    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer keys.
+    pub fn cut(self, parts: u64) -> impl Iterator<Item = Self> {
+        let parts = parts.min(self.len());
+        let border = move |part: u64| {
+            let offset = u128::from(self.len()) * u128::from(part) / u128::from(parts.max(1));
+            self.start + u64::try_from(offset).unwrap_or(self.len())
+        };
+        (0..parts).map(move |part| Self::new(border(part), border(part + 1)))
+    }
 }
 
 impl fmt::Display for KeyRange {

@@ -4,6 +4,9 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
 use crate::{Key, KeyRange};
 
 /// A window of a shared, immutable vector.
@@ -25,6 +28,13 @@ impl<T> Shared<T> {
         let end = range.end.min(self.window.len());
         let start = range.start.min(end);
         Self { buffer: Arc::clone(&self.buffer), window: self.window.start + start..self.window.start + end }
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// The same elements in a vector with nothing else in it: to keep a window keeps all of its vector.
+    pub(crate) fn compact(&self) -> Self {
+        if self.window.len() == self.buffer.len() { self.clone() } else { Self::from(self.to_vec()) }
     }
 }
 
@@ -83,6 +93,14 @@ impl Keys {
         Self::List(Shared::default())
     }
 
+    /// The bytes that the list takes in a message.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::All => 0,
+            Self::List(keys) => size_of_val::<[Key]>(keys),
+        }
+    }
+
     /// How many keys, for a message about `range`.
     pub fn len(&self, range: KeyRange) -> usize {
         match self {
@@ -134,6 +152,8 @@ pub enum Values {
     F32(Shared<f32>),
     /// 16-bit floats with the exponent of a 32-bit one: its upper half, as bits.
     Bf16(Shared<u16>),
+    /// IEEE 754 16-bit floats, as bits: three more bits of precision, nothing above 65,504.
+    F16(Shared<u16>),
 }
 
 impl Values {
@@ -146,7 +166,7 @@ impl Values {
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
-            Self::Bf16(values) => values.len(),
+            Self::Bf16(values) | Self::F16(values) => values.len(),
         }
     }
 
@@ -159,7 +179,7 @@ impl Values {
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::F32(values) => values.as_bytes(),
-            Self::Bf16(values) => values.as_bytes(),
+            Self::Bf16(values) | Self::F16(values) => values.as_bytes(),
         }
     }
 
@@ -169,6 +189,7 @@ impl Values {
         match self {
             Self::F32(values) => Self::F32(values.slice(range)),
             Self::Bf16(values) => Self::Bf16(values.slice(range)),
+            Self::F16(values) => Self::F16(values.slice(range)),
         }
     }
 
@@ -179,6 +200,7 @@ impl Values {
             Self::Bf16(values) => {
                 values.iter().map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect::<Vec<_>>().into()
             }
+            Self::F16(values) => values.reinterpret_cast::<f16>().to_f32_vec().into(),
         }
     }
 
@@ -191,6 +213,7 @@ impl Values {
         let bad = match self {
             Self::F32(values) => values.iter().position(|v| !v.is_finite()),
             Self::Bf16(values) => values.iter().position(|&bits| bits & 0x7f80 == 0x7f80),
+            Self::F16(values) => values.iter().position(|&bits| bits & 0x7c00 == 0x7c00),
         };
         bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }))
     }

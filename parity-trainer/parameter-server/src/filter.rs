@@ -1,0 +1,77 @@
+//! Filters: less to send (Li et al., OSDI 2014, sections 3.6 and 5.1). Each is on or off for each array, and counts the
+//! bytes it is given and the bytes it leaves.
+//!
+//! Two kinds, at two places:
+//! - What changes numbers or leaves rows out is done once for each push, *before* the push is submitted to the
+//!   [`Client`](crate::Client): [`PushFilter`]. Were it done again for each resend, the resend would carry other
+//!   numbers than the first copy, and nobody could say which of the two is in the store (PS-2).
+//! - What the receiver undoes exactly is done for each message, between a state machine and its transport: [`Link`].
+
+mod key_lists;
+mod link;
+mod lz4;
+mod precision;
+mod push;
+mod row_list;
+mod traffic;
+
+pub use key_lists::Digest;
+pub use link::{Link, LinkLimits, Packed, PackedKeys, PackedValues, UnpackError};
+pub use precision::Precision;
+pub use push::{FilterError, PushFilter};
+pub use traffic::{Bytes, Filter, Traffic};
+
+/// Leaves out the rows of a push that would not change their weights, where an L1 penalty keeps those at 0 (Li et al.,
+/// OSDI 2014, section 5.1): a row whose weights are all 0 and whose estimated global gradients are all within
+/// `threshold`. What is left out is gone: it enters no residual.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kkt {
+    /// The most that a gradient may be to be left out; below the weight of the penalty.
+    pub threshold: f32,
+    /// What makes of this worker's gradient an estimate of the sum of all: the number of workers, where each has an
+    /// equal part of the data.
+    pub scale: f32,
+}
+
+/// The filters of an array. By default, all are off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArrayFilters {
+    /// On pushes: leave out rows that would have no effect.
+    pub kkt: Option<Kkt>,
+    /// On pushes: send this part of the rows, those with the largest sums of squares, and keep the rest back for later
+    /// pushes (Stich et al., "Sparsified SGD with Memory", NeurIPS 2018). Above 0 and up to 1.
+    pub top: Option<f64>,
+    /// On pushes: the numbers' format. What rounding leaves is added to later pushes (error feedback, Seide et al.,
+    /// "1-Bit Stochastic Gradient Descent", Interspeech 2014).
+    pub precision: Precision,
+    /// Rows that may be kept back; rather than keep more, a push goes out with more rows, or exact.
+    pub max_residual: usize,
+    /// On all messages but snapshots: a list of keys is sent once, then its digest (OSDI 2014, section 4.2).
+    pub key_lists: bool,
+    /// On all messages but snapshots: LZ4.
+    pub lz4: bool,
+}
+
+impl Default for ArrayFilters {
+    fn default() -> Self {
+        Self {
+            kkt: None,
+            top: None,
+            precision: Precision::F32,
+            max_residual: 1 << 24,
+            key_lists: false,
+            lz4: false,
+        }
+    }
+}
+
+impl ArrayFilters {
+    /// Whether pushes are changed at all.
+    const fn is_lossy(&self) -> bool {
+        self.kkt.is_some() || self.keeps_back()
+    }
+
+    const fn keeps_back(&self) -> bool {
+        self.top.is_some() || !matches!(self.precision, Precision::F32)
+    }
+}

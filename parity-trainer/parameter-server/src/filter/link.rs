@@ -1,0 +1,285 @@
+//! Filters between a state machine and its transport, for one peer: the receiver undoes them exactly.
+
+use std::collections::BTreeMap;
+
+use super::key_lists::KeyLists;
+use super::{ArrayFilters, Digest, Filter, Traffic, lz4};
+use crate::{ArrayId, Key, Keys, Message, Operation, Pull, PullReply, Push, Replicate, Shared, Values};
+
+/// Below this many keys a list is always sent: its digest would be no shorter.
+const SHORT_LIST: usize = 4;
+
+/// The bytes that a digest takes, with the number of its keys.
+const DIGEST_BYTES: usize = 24;
+
+/// Keys as they go to the transport.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PackedKeys {
+    /// As they are. With `remember`, the receiver keeps them: their digest may stand for them later.
+    Plain {
+        /// The keys.
+        keys: Keys,
+        /// Whether to keep the list.
+        remember: bool,
+    },
+    /// A list that both ends have.
+    Known {
+        /// Which.
+        digest: Digest,
+        /// How many keys.
+        count: u64,
+    },
+    /// A list, compressed.
+    Lz4 {
+        /// How many keys.
+        count: u64,
+        /// Their differences.
+        bytes: Shared<u8>,
+        /// As for plain keys.
+        remember: bool,
+    },
+}
+
+/// Values as they go to the transport.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PackedValues {
+    /// As they are.
+    Plain(Values),
+    /// 32-bit floats, compressed.
+    Lz4F32 {
+        /// How many numbers.
+        count: u64,
+        /// The numbers.
+        bytes: Shared<u8>,
+    },
+    /// [`Values::Bf16`], compressed.
+    Lz4Bf16 {
+        /// How many numbers.
+        count: u64,
+        /// The numbers.
+        bytes: Shared<u8>,
+    },
+    /// [`Values::F16`], compressed.
+    Lz4F16 {
+        /// How many numbers.
+        count: u64,
+        /// The numbers.
+        bytes: Shared<u8>,
+    },
+}
+
+/// A message as it goes to the transport.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Packed {
+    /// The message, without keys and values if they are beside it.
+    pub message: Message,
+    /// The keys, if the message is of a kind that is filtered.
+    pub keys: Option<PackedKeys>,
+    /// The values, likewise.
+    pub values: Option<PackedValues>,
+}
+
+/// Bounds of a link (PS-8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkLimits {
+    /// Lists of keys that are remembered.
+    pub lists: usize,
+    /// Keys in all of them.
+    pub keys: usize,
+    /// Bytes of a message's keys, and of its values, when they are unpacked.
+    pub bytes: usize,
+}
+
+impl Default for LinkLimits {
+    fn default() -> Self {
+        Self { lists: 256, keys: 1 << 22, bytes: 1 << 30 }
+    }
+}
+
+/// One end of the way between two peers; each end has its own. Only the sender's filters matter: what it sends says what
+/// was done to it.
+///
+/// A list that one end has sent, both have; so the answer to a pull needs no list either. If the receiver has forgotten
+/// it, or never got the message with it, the message counts as lost: the receiver says so ([`Link::forget`] at the
+/// sender), and the resend, which every message has, carries the list.
+#[derive(Debug, Clone)]
+pub struct Link {
+    filters: BTreeMap<ArrayId, ArrayFilters>,
+    limits: LinkLimits,
+    lists: KeyLists,
+    traffic: Traffic,
+}
+
+impl Link {
+    /// With these filters; arrays that are not named have none.
+    pub fn new(limits: LinkLimits, filters: impl IntoIterator<Item = (ArrayId, ArrayFilters)>) -> Self {
+        let lists = KeyLists::new(limits.lists, limits.keys);
+        Self { filters: filters.into_iter().collect(), limits, lists, traffic: Traffic::default() }
+    }
+
+    /// Bytes before and after, of what was sent.
+    pub const fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Filters a message that is to be sent.
+    pub fn pack(&mut self, mut message: Message) -> Packed {
+        let Some((array, keys, values)) = rows_of(&mut message) else {
+            return Packed { message, keys: None, values: None };
+        };
+        let filters = self.filters.get(&array).copied().unwrap_or_default();
+        let keys = std::mem::replace(keys, Keys::none());
+        let keys = Some(self.pack_keys(array, keys, filters));
+        let values = values.map(|values| std::mem::replace(values, Values::none()));
+        let values = values.map(|values| self.pack_values(array, values, filters));
+        Packed { message, keys, values }
+    }
+
+    /// The message again.
+    pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
+        let Packed { mut message, keys, values } = packed;
+        let unpacked = keys.map(|keys| self.unpack_keys(keys)).transpose()?;
+        let numbers = values.map(|values| self.unpack_values(values)).transpose()?;
+        if let Some((_, keys, values)) = rows_of(&mut message) {
+            *keys = unpacked.unwrap_or_else(|| keys.clone());
+            if let Some((values, numbers)) = values.zip(numbers) {
+                *values = numbers;
+            }
+        }
+        Ok(message)
+    }
+
+    /// The peer does not have this list: [`UnpackError::UnknownKeys`].
+    pub fn forget(&mut self, digest: Digest) {
+        self.lists.remove(digest);
+    }
+
+    fn pack_keys(&mut self, array: ArrayId, keys: Keys, filters: ArrayFilters) -> PackedKeys {
+        let Keys::List(list) = keys else { return PackedKeys::Plain { keys, remember: false } };
+        let count = list.len() as u64;
+        let bytes = size_of_val::<[Key]>(&list);
+        let remember = filters.key_lists && list.len() >= SHORT_LIST;
+        if remember {
+            let digest = Digest::of(&list);
+            let is_known = self.lists.get(digest).is_some();
+            let after = if is_known { DIGEST_BYTES } else { bytes };
+            self.traffic.count(array, Filter::KeyLists, bytes, after);
+            if is_known {
+                return PackedKeys::Known { digest, count };
+            }
+            self.lists.insert(digest, &list);
+        }
+        let compressed = if filters.lz4 { self.compress(array, &lz4::differences(&list)) } else { None };
+        match compressed {
+            Some(bytes) => PackedKeys::Lz4 { count, bytes, remember },
+            None => PackedKeys::Plain { keys: Keys::List(list), remember },
+        }
+    }
+
+    fn pack_values(&mut self, array: ArrayId, values: Values, filters: ArrayFilters) -> PackedValues {
+        let count = values.len() as u64;
+        let packed = match &values {
+            _ if !filters.lz4 => None,
+            Values::F32(numbers) => {
+                self.compress(array, numbers).map(|bytes| PackedValues::Lz4F32 { count, bytes })
+            }
+            Values::Bf16(numbers) => {
+                self.compress(array, numbers).map(|bytes| PackedValues::Lz4Bf16 { count, bytes })
+            }
+            Values::F16(numbers) => {
+                self.compress(array, numbers).map(|bytes| PackedValues::Lz4F16 { count, bytes })
+            }
+        };
+        packed.unwrap_or(PackedValues::Plain(values))
+    }
+
+    fn compress<T: bytemuck::Pod>(&mut self, array: ArrayId, numbers: &[T]) -> Option<Shared<u8>> {
+        let compressed = lz4::compress(numbers);
+        let before = size_of_val(numbers);
+        self.traffic.count(
+            array,
+            Filter::Lz4,
+            before,
+            compressed.as_ref().map_or(before, |bytes| bytes.len()),
+        );
+        compressed
+    }
+
+    fn unpack_keys(&mut self, keys: PackedKeys) -> Result<Keys, UnpackError> {
+        let (keys, remember) = match keys {
+            PackedKeys::Plain { keys, remember } => (keys, remember),
+            PackedKeys::Known { digest, count } => {
+                let list = self.lists.get(digest).filter(|list| list.len() as u64 == count);
+                return list.map(Keys::List).ok_or(UnpackError::UnknownKeys { digest });
+            }
+            PackedKeys::Lz4 { count, bytes, remember } => {
+                let keys = lz4::sums(lz4::decompress(&bytes, length(count), self.limits.bytes)?);
+                (Keys::List(keys.into()), remember)
+            }
+        };
+        if let (true, Keys::List(list)) = (remember, &keys) {
+            self.lists.insert(Digest::of(list), list);
+        }
+        Ok(keys)
+    }
+
+    fn unpack_values(&self, values: PackedValues) -> Result<Values, UnpackError> {
+        let limit = self.limits.bytes;
+        Ok(match values {
+            PackedValues::Plain(values) => values,
+            PackedValues::Lz4F32 { count, bytes } => {
+                Values::F32(lz4::decompress(&bytes, length(count), limit)?.into())
+            }
+            PackedValues::Lz4Bf16 { count, bytes } => {
+                Values::Bf16(lz4::decompress(&bytes, length(count), limit)?.into())
+            }
+            PackedValues::Lz4F16 { count, bytes } => {
+                Values::F16(lz4::decompress(&bytes, length(count), limit)?.into())
+            }
+        })
+    }
+}
+
+fn length(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// The keys and values of a message of a kind that is filtered. Snapshots are not: their keys come once, and their
+/// sender has a processor that serves pulls meanwhile.
+fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Values>)> {
+    match message {
+        Message::Push(Push { at, keys, values, .. })
+        | Message::PullReply(PullReply { at, keys, values, .. })
+        | Message::Replicate(Replicate { at, operation: Operation::Update { keys, values, .. }, .. }) => {
+            Some((at.array, keys, Some(values)))
+        }
+        Message::Pull(Pull { at, keys, .. }) => Some((at.array, keys, None)),
+        _ => None,
+    }
+}
+
+/// Why a message cannot be unpacked; it counts as lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnpackError {
+    /// The list was forgotten here, or its message was lost.
+    #[error(
+        "no list of keys with digest {digest} here: tell the sender to forget it, and it will send the list"
+    )]
+    UnknownKeys {
+        /// Which.
+        digest: Digest,
+    },
+    /// Not what the message says it is.
+    #[error("a message's LZ4 block does not hold what its head says: close the connection")]
+    Corrupt,
+    /// More than the link's limit.
+    #[error(
+        "a message's keys or values take {length} bytes, more than {limit}: raise the link's limit or cut the push"
+    )]
+    TooLong {
+        /// Bytes.
+        length: usize,
+        /// The most.
+        limit: usize,
+    },
+}

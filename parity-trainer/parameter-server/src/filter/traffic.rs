@@ -1,0 +1,59 @@
+//! What filters save.
+
+use std::collections::BTreeMap;
+
+use crate::ArrayId;
+
+/// The filters, as they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Filter {
+    /// Rows without effect left out.
+    Kkt,
+    /// Only the largest rows sent.
+    Top,
+    /// 16-bit floats.
+    Precision,
+    /// Digests in place of lists of keys.
+    KeyLists,
+    /// Compression.
+    Lz4,
+}
+
+/// Bytes of keys and values before and after a filter. `after` may be the larger: a list of keys in place of a whole
+/// range costs eight bytes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bytes {
+    /// Given to the filter.
+    pub before: u64,
+    /// Left by it.
+    pub after: u64,
+}
+
+impl Bytes {
+    /// Bytes saved; negative if the filter made more of them.
+    pub fn saved(self) -> i64 {
+        self.before.cast_signed().saturating_sub(self.after.cast_signed())
+    }
+}
+
+/// The sums of all messages since the start, by array and filter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Traffic(BTreeMap<(ArrayId, Filter), Bytes>);
+
+impl Traffic {
+    /// Of one filter of one array.
+    pub fn of(&self, array: ArrayId, filter: Filter) -> Bytes {
+        self.0.get(&(array, filter)).copied().unwrap_or_default()
+    }
+
+    /// All that have seen a message.
+    pub fn iter(&self) -> impl Iterator<Item = (ArrayId, Filter, Bytes)> + '_ {
+        self.0.iter().map(|(&(array, filter), &bytes)| (array, filter, bytes))
+    }
+
+    pub(super) fn count(&mut self, array: ArrayId, filter: Filter, before: usize, after: usize) {
+        let bytes = self.0.entry((array, filter)).or_default();
+        bytes.before = bytes.before.saturating_add(before as u64);
+        bytes.after = bytes.after.saturating_add(after as u64);
+    }
+}

@@ -1,0 +1,107 @@
+//! Which servers should hold which range: consistent hashing (Karger et al., STOC 1997) with virtual nodes, and chains
+//! of the servers that follow, as in Chord (Li et al., OSDI 2014, section 4.3).
+//!
+//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain of a range is made of the
+//! first servers at and after its place. A server that joins, leaves or changes its weight moves nobody else: what is
+//! left of every chain without it keeps its order. Load is spread evenly only as far as there are many ranges for each
+//! server; cut arrays accordingly ([`KeyRange::cut`]).
+//!
+//! All is a pure function of its arguments, the same on every machine and in every version: the hash is XXH3.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use twox_hash::XxHash3_64;
+
+pub use plan::{Plan, Planner, Step};
+
+use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, Route, Routing, RoutingError};
+
+/// Places of one server on the ring, at most.
+const MAX_POINTS: u32 = 1 << 16;
+
+/// Seeds: places of servers and of ranges must not coincide.
+const SERVER: u64 = 1;
+const RANGE: u64 = 2;
+
+/// How ranges are spread over servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placement {
+    /// Places on the ring for each unit of a server's weight. A server's share of the ring varies by about one part in
+    /// the root of its number of places. At most 65,536 places count.
+    pub points: u32,
+    /// Servers in a chain, at least 1; fewer where there are not as many servers.
+    pub replicas: usize,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self { points: 128, replicas: 2 }
+    }
+}
+
+impl Placement {
+    /// The ring of these servers, each with its weight: its part of the load, relative to the others'. A server of
+    /// weight 0 gets nothing.
+    pub fn ring(&self, servers: &BTreeMap<NodeId, u32>) -> Ring {
+        let places = |(&node, &weight): (&NodeId, &u32)| {
+            let count = self.points.max(1).saturating_mul(weight).min(MAX_POINTS);
+            (0..count).map(move |place| (hash(SERVER, node.0, place.into()), node))
+        };
+        let mut points: Vec<(u64, NodeId)> = servers.iter().flat_map(places).collect();
+        points.sort_unstable();
+        let servers = points.iter().map(|&(_, node)| node).collect::<BTreeSet<_>>().len();
+        Ring { points, replicas: self.replicas.max(1).min(servers) }
+    }
+}
+
+/// Servers on a ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ring {
+    /// Ascending.
+    points: Vec<(u64, NodeId)>,
+    /// At most as many as there are servers.
+    replicas: usize,
+}
+
+impl Ring {
+    /// The chain for the range of `array` that begins at `first`: different servers, head first. Empty if there is no
+    /// server.
+    pub fn chain(&self, array: ArrayId, first: Key) -> Vec<NodeId> {
+        let place = hash(RANGE, array.0.into(), first);
+        let (before, after) = self.points.split_at(self.points.partition_point(|&(point, _)| point < place));
+        let mut chain = Vec::with_capacity(self.replicas);
+        for &(_, node) in after.iter().chain(before) {
+            if chain.len() == self.replicas {
+                break;
+            }
+            if !chain.contains(&node) {
+                chain.push(node);
+            }
+        }
+        chain
+    }
+
+    /// The table that gives each range its chain, all under the first epoch: the first table of a new cluster, and what
+    /// a [`Planner`] works towards later. Ranges of one array must not overlap; there must be a server.
+    pub fn routing(
+        &self,
+        version: u64,
+        ranges: impl IntoIterator<Item = (ArrayId, KeyRange)>,
+    ) -> Result<Routing, RoutingError> {
+        let route = |(array, range): (ArrayId, KeyRange)| Route {
+            array,
+            range,
+            epoch: Epoch(1),
+            chain: self.chain(array, range.start),
+        };
+        Routing::new(version, ranges.into_iter().map(route).collect())
+    }
+}
+
+/// Bytes in a fixed order, so that all machines agree.
+fn hash(seed: u64, high: u64, low: u64) -> u64 {
+    let both = (u128::from(high) << 64) | u128::from(low);
+    XxHash3_64::oneshot_with_seed(seed, &both.to_le_bytes())
+}
