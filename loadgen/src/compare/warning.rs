@@ -87,7 +87,8 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
         found.push((WarningKind::InvalidGenerator, text));
     }
     if *repeated_blocks > 0 {
-        let times = if *repeated_blocks == 1 { "once".to_owned() } else { format!("{repeated_blocks} times") };
+        let times =
+            if *repeated_blocks == 1 { "once".to_owned() } else { format!("{repeated_blocks} times") };
         let text = format!("{name}: the generator was late {times}, and the block was measured again");
         found.push((WarningKind::Repeated, text));
     }
