@@ -13,7 +13,9 @@ use super::groups::{CodedSet, GroupBatch, GroupSampler, SamplerPosition, Trainin
 use super::validation::{Validation, Validator};
 use super::weights::{Buffer, Snapshot, Weights};
 use crate::TrainError;
-use crate::backend::{BackendError, BackendState, LocalBackend, ParameterBackend, ParameterSet, UpdateRule};
+use crate::backend::{
+    BackendError, BackendState, EmbeddedBackend, ParameterBackend, ParameterSet, UpdateRule,
+};
 use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
 
 /// Groups whose parity queries say how the network scales its input.
@@ -156,11 +158,11 @@ impl ParityTrainer {
         })
     }
 
-    /// A [`LocalBackend`] that follows `rule`.
+    /// A parameter server inside this process that follows `rule`.
     pub fn local(
         rule: UpdateRule,
     ) -> impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> {
-        move |weights| Ok(Box::new(LocalBackend::new(rule, weights)))
+        move |weights| Ok(Box::new(EmbeddedBackend::new(rule, weights)?))
     }
 
     /// What is trained.
