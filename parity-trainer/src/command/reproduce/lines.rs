@@ -110,7 +110,6 @@ fn bilinear(image: &[f32], height: usize, width: usize, y: f32, x: f32) -> f32 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -321,7 +321,6 @@ fn parses(line: &CommandLine) -> Result<(), String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

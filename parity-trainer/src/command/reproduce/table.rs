@@ -264,7 +264,6 @@ fn estimate(estimate: Estimate) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::super::record::{Figures, Kind, Losses};
     use super::*;
