@@ -16,7 +16,7 @@ use parapet_models::{Config, Instance};
 use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
 use support::{
     INPUTS, OUTPUTS, add_parity_row, close, coded_toml, config, get, infer, linear, repository, request,
-    strategy_toml,
+    strategy_toml, wait_until,
 };
 use tokio::sync::oneshot;
 
@@ -80,27 +80,19 @@ impl Cluster {
     }
 
     async fn wait_until_ready(&self) {
-        for _ in 0..100 {
-            if get(self.address, "/v2/health/ready").await.status == StatusCode::OK {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("not ready within 2 s");
+        let ready = async || get(self.address, "/v2/health/ready").await.status == StatusCode::OK;
+        wait_until("ready", Duration::from_secs(2), ready).await;
     }
 
     async fn wait_until_all_are_up(&self, instances: usize) {
-        for _ in 0..100 {
+        let all_up = async || {
             let metrics = get(self.address, "/metrics").await;
             let text = String::from_utf8_lossy(&metrics.body).into_owned();
             let up =
                 text.lines().filter(|line| line.starts_with("parapet_instance_up{") && line.ends_with(" 1"));
-            if up.count() == instances {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("not all up within 2 s");
+            up.count() == instances
+        };
+        wait_until("all up", Duration::from_secs(2), all_up).await;
     }
 
     async fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> support::Answer {

@@ -153,6 +153,8 @@ pub(super) fn train_row(
         if let Some(checkpoint) = found.checkpoint {
             trainer.restore(&checkpoint.state)?;
             eprintln!("{name}: goes on after step {}", trainer.steps_done());
+        } else {
+            eprintln!("{name}: the run had no checkpoint yet; begins at step 0");
         }
     } else {
         folder.begin()?;
