@@ -156,6 +156,26 @@ pub fn open_parity(
     Ok(ParityEntry { code, scaling: scaling.unwrap_or_default(), model })
 }
 
+/// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.
+///
+/// # Errors
+/// If there is no such entry, or it is somebody else's and has no weights beside the model.
+pub fn weights_file(path: &Path) -> Result<PathBuf, DeployedError> {
+    let entry = read_entry(path)?;
+    let file = entry.model_file(entry.latest())?.with_file_name(crate::entry::WEIGHTS);
+    if file.is_file() { Ok(file) } else { Err(DeployedError::Missing { path: file }) }
+}
+
+/// SHA-256 of a file, hexadecimal.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn file_sha256(path: &Path) -> Result<String, DeployedError> {
+    let mut hash = Sha256::new();
+    hash_file(path, &mut hash)?;
+    Ok(hexadecimal(hash))
+}
+
 fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
     // `models/NAME/` and `.` name folders, too.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
