@@ -347,12 +347,9 @@ pub struct Trained {
 
 /// How many cells of `network` learn their part of the target: those of a concatenation's own grid, where slot i is cell i.
 fn taught_cells(run: &ParityRun, network: &Network) -> usize {
-    match network.cells() {
-        Some(grid) if run.cell_targets && run.code.encoder == EncoderKind::Concat => {
-            if grid == ConcatEncoder::grid(run.code.k) { grid.0 * grid.1 } else { 0 }
-        }
-        _ => 0,
-    }
+    let own = ConcatEncoder::grid(run.code.k);
+    let taught = run.cell_targets && run.code.encoder == EncoderKind::Concat && network.cells() == Some(own);
+    if taught { own.0 * own.1 } else { 0 }
 }
 
 /// Mean and deviation of what the network will be given: parity queries of some random groups.
