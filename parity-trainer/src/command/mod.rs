@@ -2,6 +2,7 @@
 
 pub(crate) mod eval;
 pub(crate) mod eval_berrut;
+pub(crate) mod reproduce;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;
 
