@@ -22,6 +22,14 @@ pub struct Shared<T> {
 }
 
 impl<T> Shared<T> {
+    /// A window of a vector that others may have, too: a transport that keeps an `Arc` of its own can tell when the
+    /// vector is free again, and read the next message into it. Bounds are clamped to the vector.
+    #[must_use]
+    pub fn window(buffer: Arc<Vec<T>>, range: Range<usize>) -> Self {
+        let end = range.end.min(buffer.len());
+        Self { window: range.start.min(end)..end, buffer }
+    }
+
     /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the window.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {

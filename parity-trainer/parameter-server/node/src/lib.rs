@@ -1,0 +1,2 @@
+//! Wire only, for now.
+pub mod wire;
