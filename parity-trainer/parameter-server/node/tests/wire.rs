@@ -247,3 +247,39 @@ fn handshakes_that_do_not_fit_are_told_apart() {
     assert_eq!(u16::from_le_bytes([good[8], good[9]]), VERSION);
     assert_eq!(good.len(), HELLO_LEN);
 }
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
+
+/// One frame of each kind for the fuzzer to begin with; its first byte says how the input is cut. After a change of the
+/// format: `cargo test -p parapet-parameter-server-node --test wire -- --ignored`.
+#[test]
+#[ignore = "writes files"]
+fn write_the_corpus() {
+    use proptest::strategy::ValueTree as _;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut kinds = std::collections::BTreeMap::new();
+    while kinds.len() < 12 {
+        let bytes = encode(&[frames::frame().new_tree(&mut runner).unwrap().current()]);
+        if bytes.len() < 1000 {
+            kinds.insert(bytes[HEADER_LEN], bytes);
+        }
+    }
+    for (tag, bytes) in kinds {
+        std::fs::write(format!("{CORPUS}/kind-{tag:02}"), [&[63], &bytes[..]].concat()).unwrap();
+    }
+}
+
+#[test]
+fn the_fuzzers_corpus_is_of_this_format() {
+    let mut kinds = 0;
+    for file in std::fs::read_dir(CORPUS).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let (frames, end) = decode(&bytes[1..], &[usize::from(bytes[0]) + 1], LIMITS);
+        if path.file_name().unwrap().to_str().unwrap().starts_with("kind-") {
+            assert_eq!((frames.len(), end), (1, Ok(())), "{}", path.display());
+            kinds += 1;
+        }
+    }
+    assert_eq!(kinds, 12);
+}

@@ -146,7 +146,7 @@ impl Decoder {
         };
         let mut fields = Fields(bytes);
         let check = fields.u32()?;
-        if check != checksum::of_header(fields.0) {
+        if !checksum::agree(check, checksum::of_header(fields.0)) {
             return Err(WireError::Header);
         }
         let (head, reserved, length, checksum) = (fields.u16()?, fields.u16()?, fields.u64()?, fields.u64()?);
@@ -187,7 +187,7 @@ fn short(header: &Header, body: &[u8]) -> Result<Frame, WireError> {
         hash = checksum::add(hash, section);
         rest = after;
     }
-    if hash != header.checksum {
+    if !checksum::agree(hash, header.checksum) {
         return Err(WireError::Checksum);
     }
     read::frame(head, &mut Slice(body.get(header.head..).unwrap_or_default()))
@@ -314,7 +314,7 @@ impl Long {
     }
 
     fn finish(self, pools: &mut Pools) -> Result<Frame, WireError> {
-        if self.hash != self.checksum {
+        if !checksum::agree(self.hash, self.checksum) {
             return Err(WireError::Checksum);
         }
         self.done.iter().for_each(|buffer| pools.keep(buffer));
