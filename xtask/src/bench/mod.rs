@@ -5,3 +5,4 @@ pub(crate) mod loadgen;
 pub(crate) mod parameter_server;
 pub(crate) mod serving;
 pub(crate) mod tail;
+pub(crate) mod training;
