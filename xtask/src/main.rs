@@ -32,6 +32,8 @@ enum Step {
     BenchLoadgen(bench::loadgen::Args),
     /// Compare the simulator with a real run
     BenchFidelity(bench::fidelity::Args),
+    /// Measure push and pull of the parameter server, beside mxnet's kvstore
+    BenchParameterServer(bench::parameter_server::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Step::BenchServing(args) => bench::serving::run(&args),
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
+        Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
         Step::Demo(args) => demo::run(&args),
