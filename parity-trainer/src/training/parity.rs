@@ -345,10 +345,9 @@ pub struct Trained {
 
 /// How many cells of `network` learn their part of the target: those of a concatenation's own grid, where slot i is cell i.
 fn taught_cells(run: &ParityRun, network: &Network) -> usize {
+    let slots = (run.code.encoder == EncoderKind::Concat).then(|| ConcatEncoder::grid(run.code.k));
     match network.cells() {
-        Some(grid) if run.cell_targets && run.code.encoder == EncoderKind::Concat => {
-            if grid == ConcatEncoder::grid(run.code.k) { grid.0 * grid.1 } else { 0 }
-        }
+        Some((rows, columns)) if run.cell_targets && slots == Some((rows, columns)) => rows * columns,
         _ => 0,
     }
 }
