@@ -124,10 +124,10 @@ impl Reproduction<'_> {
         if let Some([digits, lines]) = self.recipes.lines(row) {
             let place = |(root, path): (Root, String)| self.roots.of(root).join(path);
             let (digits, lines) = (place(digits), place(lines));
-            if !lines.is_file() {
-                if let Err(error) = lines::write(&digits, &lines) {
-                    return Ok(Err(NoFigures::Failed(error.to_string())));
-                }
+            if !lines.is_file()
+                && let Err(error) = lines::write(&digits, &lines)
+            {
+                return Ok(Err(NoFigures::Failed(error.to_string())));
             }
         }
         if let Some(why) = self.deployed(row)? {
