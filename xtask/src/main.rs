@@ -32,8 +32,12 @@ enum Step {
     BenchLoadgen(bench::loadgen::Args),
     /// Compare the simulator with a real run
     BenchFidelity(bench::fidelity::Args),
+    /// Measure push and pull of the parameter server, beside mxnet's kvstore
+    BenchParameterServer(bench::parameter_server::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
+    /// Measure the trainer's steps/s beside PyTorch's Python
+    BenchTraining(bench::training::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -45,7 +49,9 @@ fn main() -> ExitCode {
         Step::BenchServing(args) => bench::serving::run(&args),
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
+        Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
+        Step::BenchTraining(args) => bench::training::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),

@@ -175,6 +175,15 @@ impl Experiment {
                 }
                 Ok(())
             }
+            StrategyKind::Interpolated => {
+                let workers = strategy.number("k").unwrap_or(0) + strategy.number("spare").unwrap_or(1);
+                if workers > deployed + redundant {
+                    let problem = format!("{workers} coded queries with {} instances", deployed + redundant);
+                    let fix = "each wants an instance of its own: lower k or raise instances.deployed";
+                    return Err(("settings.k", problem, fix.to_owned()));
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -4,6 +4,8 @@
 //! cut anew when the table changes: the clocks at the server make that harmless. Parts that may be sent go by clock, then by
 //! priority; a push never overtakes an earlier one of the same keys.
 
+mod answers;
+mod index;
 mod part;
 mod routes;
 
@@ -12,9 +14,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, PullReply, PushAck, Refusal, Refused,
-    Request, RequestId, Routing, Values, WorkerId,
+    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, Refusal, RequestId, Routing, Shared,
+    Values, WorkerId,
 };
+use index::Index;
 use part::{Part, State};
 
 /// A task, for those that wait for it.
@@ -39,8 +42,11 @@ pub struct ClientArray {
 /// Bounds and intervals of a client (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// After how long a part without an answer is sent again.
+    /// After how long a part without an answer is sent again. While answers to others come, it may be their turn first:
+    /// it is waited for up to 16 times as long.
     pub resend: Duration,
+    /// After how long a part that was refused for now is sent again.
+    pub retry: Duration,
     /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`: what a pull waits for
     /// may be a push of the same worker, and what a push waits for (BSP) one of another worker that has sent other parts
     /// first, so that full windows would wait for each other forever.
@@ -51,7 +57,12 @@ pub struct ClientConfig {
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self { resend: Duration::from_millis(100), max_pulls: 256, max_tasks: 4096 }
+        Self {
+            resend: Duration::from_millis(100),
+            retry: Duration::from_millis(50),
+            max_pulls: 256,
+            max_tasks: 4096,
+        }
     }
 }
 
@@ -93,7 +104,7 @@ pub enum Outcome {
         /// Every live worker's updates up to this clock are contained.
         clock: Clock,
         /// `keys x width` parameters.
-        values: Vec<f32>,
+        values: Shared<f32>,
     },
     /// A server refused it for good.
     Refused(Refusal),
@@ -127,6 +138,8 @@ pub enum SubmitError {
 pub enum ClientEvent {
     /// A message came: an answer, or a routing table.
     Received(Message),
+    /// The way to this server was lost, and what was on it.
+    Disconnected(NodeId),
     /// Time has passed; due by [`Client::next_timer`].
     Tick,
 }
@@ -155,6 +168,8 @@ pub enum ClientAction {
 struct Running {
     task: Task,
     parts: Vec<Part>,
+    /// How many of the tasks that it waits for are unfinished.
+    waits_for: usize,
 }
 
 /// Rows that a server sent of its own accord.
@@ -172,14 +187,17 @@ pub struct Client {
     arrays: BTreeMap<ArrayId, ClientArray>,
     routing: Routing,
     tasks: BTreeMap<Handle, Running>,
+    index: Index,
     fresh: BTreeMap<(ArrayId, KeyRange), Fresh>,
     next_handle: u64,
     next_request: u64,
+    /// When the last answer came.
+    answered: Duration,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tasks = self.tasks.iter().map(|(handle, Running { task, parts })| {
+        let tasks = self.tasks.iter().map(|(handle, Running { task, parts, .. })| {
             let what = if task.work == Work::Pull { "pull" } else { "push" };
             (handle.to_string(), (what, task.array, task.range, task.clock, parts))
         });
@@ -201,9 +219,11 @@ impl Client {
             arrays: arrays.into_iter().collect(),
             routing: Routing::default(),
             tasks: BTreeMap::new(),
+            index: Index::default(),
             fresh: BTreeMap::new(),
             next_handle: 0,
             next_request: 0,
+            answered: Duration::ZERO,
         }
     }
 
@@ -233,7 +253,10 @@ impl Client {
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         let parts = self.cut(task.array, task.range);
-        self.tasks.insert(handle, Running { task, parts });
+        let waits_for =
+            self.index.wait(handle, task.after.iter().filter(|after| self.tasks.contains_key(after)));
+        self.tasks.insert(handle, Running { task, parts, waits_for });
+        self.note(handle);
         self.send_ready(now, actions);
         Ok(handle)
     }
@@ -241,141 +264,63 @@ impl Client {
     /// Takes note of an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: ClientEvent, actions: &mut Vec<ClientAction>) {
         match event {
-            ClientEvent::Received(Message::PushAck(ack)) => self.pushed(ack, actions),
-            ClientEvent::Received(Message::PullReply(reply)) => self.pulled(reply, actions),
+            ClientEvent::Received(Message::PushAck(ack)) => self.pushed(now, ack, actions),
+            ClientEvent::Received(Message::PullReply(reply)) => self.pulled(now, reply, actions),
             ClientEvent::Received(Message::Refused(refused)) => self.refused(now, refused, actions),
             ClientEvent::Received(Message::Routing(routing)) => self.set_routing(routing),
             ClientEvent::Received(_) => {}
+            ClientEvent::Disconnected(node) => self.disconnected(node),
             ClientEvent::Tick => self.time_out(now),
         }
         self.send_ready(now, actions);
     }
 
-    /// When [`ClientEvent::Tick`] is due, if anything is under way.
+    /// When [`ClientEvent::Tick`] is due, if anything is under way. It looks at every task: ask once in a while.
     pub fn next_timer(&self) -> Option<Duration> {
         let parts = self.tasks.values().flat_map(|running| &running.parts);
-        parts.filter_map(|part| part.due(self.config.resend)).min()
+        parts.filter_map(|part| self.due(part)).min()
+    }
+
+    fn due(&self, part: &Part) -> Option<Duration> {
+        part.due(self.config.resend, self.answered)
     }
 
     fn time_out(&mut self, now: Duration) {
-        let resend = self.config.resend;
-        for part in self.tasks.values_mut().flat_map(|running| &mut running.parts) {
-            if part.due(resend).is_some_and(|due| due <= now) {
+        self.change_parts(|client, _, part| client.due(part).is_some_and(|due| due <= now));
+    }
+
+    fn disconnected(&mut self, node: NodeId) {
+        self.change_parts(|client, task, part| {
+            client.route(task.array, part.range).is_some_and(|(epoch, head, tail)| {
+                let to = if task.work == Work::Pull { tail } else { head };
+                part.is_under_way(epoch) && to == node
+            })
+        });
+    }
+
+    /// Makes the parts ready for which `is_ready`.
+    fn change_parts(&mut self, is_ready: impl Fn(&Self, &Task, &Part) -> bool) {
+        let mut changed = Vec::new();
+        for (&handle, running) in &self.tasks {
+            let parts = running.parts.iter().enumerate();
+            changed.extend(
+                parts
+                    .filter(|(_, part)| is_ready(self, &running.task, part))
+                    .map(|(place, _)| (handle, place)),
+            );
+        }
+        for (handle, place) in changed {
+            if let Some(part) = self.tasks.get_mut(&handle).and_then(|running| running.parts.get_mut(place)) {
                 part.state = State::Ready;
             }
+            self.note(handle);
         }
     }
 
-    fn pushed(&mut self, ack: PushAck, actions: &mut Vec<ClientAction>) {
-        if ack.worker != self.worker {
-            return;
-        }
-        for running in self.tasks.values_mut() {
-            let Running { task, parts } = running;
-            if !matches!(task.work, Work::Push(_)) || task.array != ack.at.array {
-                continue;
-            }
-            for part in parts.iter_mut().filter(|part| ack.at.range.covers(part.range)) {
-                if task.clock == ack.clock {
-                    part.state = State::Done { clock: ack.clock, values: Values::none() };
-                } else if matches!(part.state, State::Delayed { .. }) {
-                    // It may have waited for this one.
-                    part.state = State::Ready;
-                }
-            }
-        }
-        self.finish(actions);
-    }
-
-    fn pulled(&mut self, reply: PullReply, actions: &mut Vec<ClientAction>) {
-        let PullReply { at, request, clock, own, keys, values } = reply;
-        let Some(array) = self.arrays.get(&at.array) else { return };
-        if values.check(keys.len(at.range), array.width).is_err() {
-            return;
-        }
-        let Some(request) = request else {
-            // One for each shard that is read, so their number is bounded by the table's.
-            let slot = (at.array, at.range);
-            if self.fresh.get(&slot).is_none_or(|old| old.clock <= clock && old.own <= own)
-                && self.routing.overlapping(at.array, at.range).any(|route| route.epoch == at.epoch)
-            {
-                self.fresh.insert(slot, Fresh { clock, own, keys, values });
-            }
-            return;
-        };
-        let mut parts = self.tasks.values_mut().flat_map(|running| &mut running.parts);
-        if let Some(part) = parts.find(|part| part.request == Some(request) && part.range == at.range) {
-            part.state = State::Done { clock, values };
-        }
-        self.finish(actions);
-    }
-
-    fn refused(&mut self, now: Duration, refused: Refused, actions: &mut Vec<ClientAction>) {
-        let Refused { at, request, reason } = refused;
-        let until = now + self.config.resend;
-        let mut failed = None;
-        for (&handle, running) in &mut self.tasks {
-            let Running { task, parts } = running;
-            for part in parts.iter_mut().filter(|part| part.range == at.range && part.is_under_way(at.epoch))
-            {
-                let is_it = match request {
-                    Request::Push { worker, clock } => {
-                        let is_push = matches!(task.work, Work::Push(_)) && task.array == at.array;
-                        is_push && worker == self.worker && clock == task.clock
-                    }
-                    Request::Pull { request } => part.request == Some(request),
-                    Request::Replicate { .. } | Request::Snapshot { .. } => false,
-                };
-                if !is_it {
-                    continue;
-                }
-                part.state = State::Delayed { until };
-                if reason.wants_routing() {
-                    actions.push(ClientAction::FetchRouting);
-                }
-                if !reason.is_retryable() {
-                    failed = Some(handle);
-                }
-            }
-        }
-        if let Some(handle) = failed {
-            self.fail(handle, Outcome::Refused(reason), actions);
-        }
-    }
-
-    /// Ends a task, and those that wait for it.
-    fn fail(&mut self, handle: Handle, outcome: Outcome, actions: &mut Vec<ClientAction>) {
-        let mut failed = vec![(handle, outcome)];
-        while let Some((handle, outcome)) = failed.pop() {
-            if self.tasks.remove(&handle).is_some() {
-                actions.push(ClientAction::Done { handle, outcome });
-                let waiting = self.tasks.iter().filter(|(_, running)| running.task.after.contains(&handle));
-                failed.extend(waiting.map(|(&waiting, _)| (waiting, Outcome::DependencyFailed(handle))));
-            }
-        }
-    }
-
-    /// Ends the tasks of which all parts are done.
-    fn finish(&mut self, actions: &mut Vec<ClientAction>) {
-        let is_done = |_: &Handle, running: &mut Running| running.parts.iter().all(Part::is_done);
-        for (handle, Running { task, mut parts }) in self.tasks.extract_if(.., is_done) {
-            parts.sort_by_key(|part| part.range);
-            let done = parts.into_iter().filter_map(|part| match part.state {
-                State::Done { clock, values } => Some((clock, values)),
-                _ => None,
-            });
-            let outcome = match task.work {
-                Work::Push(_) => Outcome::Pushed,
-                Work::Pull => {
-                    let (mut clock, mut values) = (Clock(u64::MAX), Vec::new());
-                    for (part, rows) in done {
-                        clock = clock.min(part);
-                        values.extend_from_slice(&rows.to_f32());
-                    }
-                    Outcome::Pulled { clock, values }
-                }
-            };
-            actions.push(ClientAction::Done { handle, outcome });
+    /// Tells the index of a change.
+    fn note(&mut self, handle: Handle) {
+        if let Some(running) = self.tasks.get(&handle) {
+            self.index.note(handle, running);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::progress::Counter;
 use crate::report;
 
 /// Resamples for the intervals.
-const RESAMPLES: usize = 1000;
+pub(super) const RESAMPLES: usize = 1000;
 /// Samples that models are tried on.
 const TRIAL_SAMPLES: usize = 16;
 
@@ -163,7 +163,7 @@ impl DeployedModel for Untrained<'_> {
     }
 }
 
-fn few(samples: &Samples) -> &[f32] {
+pub(super) fn few(samples: &Samples) -> &[f32] {
     let few = TRIAL_SAMPLES.min(samples.len()) * samples.sample_len();
     samples.values.get(..few).unwrap_or_default()
 }
@@ -191,7 +191,7 @@ fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<Parity
     Ok(entries)
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrainError> {
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrainError> {
     let path = folder.join(name);
     fs::write(&path, text).map_err(|source| TrainError::Write { path, source })
 }

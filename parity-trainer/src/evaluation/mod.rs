@@ -7,6 +7,7 @@
 mod bootstrap;
 mod calibration;
 mod figures;
+mod interpolation;
 mod markdown;
 mod tally;
 
@@ -23,6 +24,7 @@ use crate::network::stream;
 pub use bootstrap::Estimate;
 pub use calibration::{Calibration, CalibrationBin};
 pub use figures::{overall_plot, reliability_plot};
+pub use interpolation::{ByWorker, InterpolationEvaluation, InterpolationPlan, evaluate_interpolation};
 pub use markdown::markdown;
 use tally::Tally;
 pub use tally::{ByClass, ByLosses, BySlot, Overall};

@@ -1,19 +1,21 @@
 //! Trains a parity model: mean squared error against the weighted sum of the deployed model's outputs (ParM section 4.1).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Score};
-use parapet_encoder::{CodeSpec, Encoder, build_encoder};
+use parapet_encoder::{CodeSpec, ConcatEncoder, Encoder, EncoderKind, build_encoder};
 use rand_chacha::ChaCha8Rng;
-use tch::Reduction;
+use tch::{Kind, Reduction};
 
 use super::StepReport;
 use super::groups::{CodedSet, GroupBatch, GroupSampler, SamplerPosition, TrainingSet};
 use super::validation::{Validation, Validator};
 use super::weights::{Buffer, Snapshot, Weights};
 use crate::TrainError;
-use crate::backend::{BackendError, BackendState, LocalBackend, ParameterBackend, ParameterSet, UpdateRule};
+use crate::backend::{
+    BackendError, BackendState, EmbeddedBackend, ParameterBackend, ParameterSet, UpdateRule,
+};
 use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
 
 /// Groups whose parity queries say how the network scales its input.
@@ -40,6 +42,10 @@ pub struct ParityRun {
     pub filler_share: f64,
     /// Whether the network scales parity queries by their own mean and deviation.
     pub normalise: bool,
+    /// Whether a network of cells learns each cell's part of the target, and not only their sum.
+    pub cell_targets: bool,
+    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of one cell.
+    pub start: Option<PathBuf>,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -97,6 +103,8 @@ pub struct ParityTrainer {
     sampler: GroupSampler,
     rng: ChaCha8Rng,
     filled: GroupBatch,
+    /// Cells of the network that learn their part of the target; 0 for none.
+    cells: usize,
     step: u64,
     best: Option<Best>,
 }
@@ -131,14 +139,17 @@ impl ParityTrainer {
         let weight = f64::from(row.iter().sum::<f32>());
         let spread = f64::from(row.iter().map(|a| a * a).sum::<f32>()).sqrt();
         network.scale_output(deviation * spread, mean * weight);
-        if run.normalise {
+        if let Some(path) = &run.start {
+            network.start_from(path)?;
+        } else if run.normalise {
             network.normalise(&normalisation(&coded, encoder.as_ref(), &run)?)?;
         }
         let weights = Weights::of(&network)?;
         let backend = make_backend(weights.parameters().clone())?;
         let validator = Validator::new(CodedSet::new(validation, code.transform()), code.k(), run.seed);
         let sampler = GroupSampler::new(set.len(), run.filler_share);
-        let filled = coded.batch(code.k(), run.groups.max(1));
+        let cells = taught_cells(&run, &network);
+        let filled = coded.batch_of_cells(code.k(), run.groups.max(1), cells);
         let rng = stream(run.seed, 3);
         Ok(Self {
             run,
@@ -151,16 +162,17 @@ impl ParityTrainer {
             sampler,
             rng,
             filled,
+            cells,
             step: 0,
             best: None,
         })
     }
 
-    /// A [`LocalBackend`] that follows `rule`.
+    /// A parameter server inside this process that follows `rule`.
     pub fn local(
         rule: UpdateRule,
     ) -> impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> {
-        move |weights| Ok(Box::new(LocalBackend::new(rule, weights)))
+        move |weights| Ok(Box::new(EmbeddedBackend::new(rule, weights)?))
     }
 
     /// What is trained.
@@ -199,11 +211,23 @@ impl ParityTrainer {
             .fill(self.encoder.as_ref(), run.row, &mut self.filled, |group| sampler.next(group, rng))?;
         self.weights.pull(self.backend.as_mut())?;
         let targets = batch(&self.filled.targets, &[self.coded.set.outputs]);
-        let outputs = self.network.forward_t(&batch(&self.filled.parity, &self.coded.set.shape), true);
-        let loss = outputs.mse_loss(&targets, Reduction::Mean);
+        let input = batch(&self.filled.parity, &self.coded.set.shape);
+        let (outputs, loss) = if self.cells > 0 {
+            let cells = self.network.forward_cells(&input);
+            let parts = batch(&self.filled.cell_targets, &[self.cells, self.coded.set.outputs]);
+            (
+                cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float),
+                cells.mse_loss(&parts, Reduction::Mean),
+            )
+        } else {
+            let outputs = self.network.forward_t(&input, true);
+            let loss = outputs.mse_loss(&targets, Reduction::Mean);
+            (outputs, loss)
+        };
         let tick = self.weights.push(self.backend.as_mut(), &loss)?;
 
-        let loss = loss.double_value(&[]);
+        // Of the sum, whatever was learned from: what validations tell, too.
+        let loss = outputs.detach().mse_loss(&targets, Reduction::Mean).double_value(&[]);
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step: self.step as usize });
         }
@@ -319,6 +343,13 @@ pub struct Trained {
     /// How often reconstructions of each score name the deployed model's class, as measured on the validation samples; none
     /// if a score is no number.
     pub calibration: Option<Calibration>,
+}
+
+/// How many cells of `network` learn their part of the target: those of a concatenation's own grid, where slot i is cell i.
+fn taught_cells(run: &ParityRun, network: &Network) -> usize {
+    let own = ConcatEncoder::grid(run.code.k);
+    let taught = run.cell_targets && run.code.encoder == EncoderKind::Concat && network.cells() == Some(own);
+    if taught { own.0 * own.1 } else { 0 }
 }
 
 /// Mean and deviation of what the network will be given: parity queries of some random groups.

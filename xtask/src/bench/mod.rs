@@ -2,5 +2,7 @@
 
 pub(crate) mod fidelity;
 pub(crate) mod loadgen;
+pub(crate) mod parameter_server;
 pub(crate) mod serving;
 pub(crate) mod tail;
+pub(crate) mod training;

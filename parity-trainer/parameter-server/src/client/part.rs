@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::{Clock, Epoch, KeyRange, RequestId, Values};
 
+/// Times `resend` that a part is waited for while answers to others come: what is large and slow should not be made
+/// slower by sending it twice.
+const PATIENCE: u32 = 16;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     /// To be sent, when it may be.
@@ -13,7 +17,7 @@ pub(super) enum State {
     /// Refused for now.
     Delayed { until: Duration },
     /// Answered.
-    Done { clock: Clock, values: Values },
+    Done { clock: Clock, values: Option<Values> },
 }
 
 #[derive(Debug, Clone)]
@@ -39,10 +43,10 @@ impl Part {
         matches!(self.state, State::Sent { .. }) && self.epoch == Some(epoch)
     }
 
-    /// When it is to be sent again.
-    pub(super) fn due(&self, resend: Duration) -> Option<Duration> {
+    /// When it is to be sent again, if the last answer to anything came at `answered`.
+    pub(super) fn due(&self, resend: Duration, answered: Duration) -> Option<Duration> {
         match self.state {
-            State::Sent { at } => Some(at + resend),
+            State::Sent { at } => Some((at.max(answered) + resend).min(at + PATIENCE * resend)),
             State::Delayed { until } => Some(until),
             State::Ready | State::Done { .. } => None,
         }

@@ -1,12 +1,12 @@
 //! Which part goes where, and when.
 
+use std::ops::Bound;
 use std::time::Duration;
 
+use super::index::Place;
 use super::part::{Part, State};
 use super::{Client, ClientAction, Handle, Running, Work};
-use crate::{
-    ArrayId, Clock, Consistency, Epoch, KeyRange, Message, NodeId, Pull, Push, Routing, ShardRef, Values,
-};
+use crate::{ArrayId, Clock, Consistency, Epoch, KeyRange, Message, NodeId, Pull, Push, Routing, ShardRef};
 
 impl Client {
     /// The parts of a range, one for each shard; keys that no shard holds yet are parts of their own, and wait.
@@ -28,13 +28,20 @@ impl Client {
         }
         self.routing = routing;
         let mut tasks = std::mem::take(&mut self.tasks);
-        for Running { task, parts } in tasks.values_mut() {
-            let (kept, stale): (Vec<Part>, Vec<Part>) = std::mem::take(parts).into_iter().partition(|part| {
-                let current = self.route(task.array, part.range).map(|(epoch, ..)| epoch);
-                part.is_done() || (current.is_some() && current == part.epoch)
-            });
-            *parts = kept;
-            parts.extend(stale.into_iter().flat_map(|part| self.cut(task.array, part.range)));
+        for (&handle, running) in &mut tasks {
+            self.index.forget_parts(handle, running);
+            let task = &running.task;
+            let (kept, stale): (Vec<Part>, Vec<Part>) =
+                std::mem::take(&mut running.parts).into_iter().partition(|part| {
+                    let current = self.route(task.array, part.range).map(|(epoch, ..)| epoch);
+                    part.is_done() || (current.is_some() && current == part.epoch)
+                });
+            let cut = stale.into_iter().flat_map(|part| self.cut(task.array, part.range));
+            running.parts = kept.into_iter().chain(cut).collect();
+            for part in running.parts.iter().filter(|part| part.epoch.is_some()) {
+                self.index.note_sent(handle, running, part.range, part.request);
+            }
+            self.index.note(handle, running);
         }
         self.tasks = tasks;
         let routing = &self.routing;
@@ -45,7 +52,7 @@ impl Client {
     }
 
     /// The epoch, head and tail of the shard that has all of `range`.
-    fn route(&self, array: ArrayId, range: KeyRange) -> Option<(Epoch, NodeId, NodeId)> {
+    pub(super) fn route(&self, array: ArrayId, range: KeyRange) -> Option<(Epoch, NodeId, NodeId)> {
         let route = self.routing.route(array, range.start).filter(|route| route.range.covers(range))?;
         Some((route.epoch, route.head()?, route.tail()?))
     }
@@ -53,52 +60,46 @@ impl Client {
     /// Sends the parts that may be sent, by clock, priority and age; pulls as far as their window allows.
     pub(super) fn send_ready(&mut self, now: Duration, actions: &mut Vec<ClientAction>) {
         self.serve_from_fresh(actions);
-        let pulls = self.tasks.values().filter(|running| running.task.work == Work::Pull);
-        let under_way =
-            pulls.flat_map(|running| &running.parts).filter(|part| matches!(part.state, State::Sent { .. }));
-        let mut room = self.config.max_pulls.saturating_sub(under_way.count());
-        let mut order: Vec<(Clock, u32, Handle, usize, bool)> = self
-            .tasks
-            .iter()
-            .filter(|(_, running)| running.parts.iter().any(|part| part.state == State::Ready))
-            .filter(|(_, running)| !running.task.after.iter().any(|handle| self.tasks.contains_key(handle)))
-            .map(|(&handle, Running { task, parts })| {
-                (task.clock, task.priority, handle, parts.len(), task.work == Work::Pull)
-            })
-            .collect();
-        order.sort_unstable();
-        for (.., handle, parts, is_pull) in order {
+        let has_room = |client: &Self| client.index.pulls_under_way() < client.config.max_pulls;
+        let mut after = None;
+        while let Some((place, is_pull)) = self.next_in_line(after, has_room(self)) {
+            after = Some(place);
+            let (.., handle) = place;
+            let parts = self.tasks.get(&handle).map_or(0, |running| running.parts.len());
             for part in 0..parts {
-                let allowed = !is_pull || room > 0;
-                if allowed && self.send_part(now, handle, part, actions) {
-                    room -= usize::from(is_pull);
+                if !is_pull || has_room(self) {
+                    self.send_part(now, handle, part, actions);
                 }
             }
         }
     }
 
+    /// The first task after this place that has something to send, and whether it is a pull.
+    fn next_in_line(&self, after: Option<Place>, with_pulls: bool) -> Option<(Place, bool)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let push =
+            self.index.ready_pushes.range((from, Bound::Unbounded)).next().map(|&place| (place, false));
+        let pulls = self.index.ready_pulls.range((from, Bound::Unbounded));
+        let pull = pulls.take(usize::from(with_pulls)).next().map(|&place| (place, true));
+        push.into_iter().chain(pull).min()
+    }
+
     /// Sends a part, if it is ready, has somewhere to go, and overtakes no push.
-    fn send_part(
-        &mut self,
-        now: Duration,
-        handle: Handle,
-        part: usize,
-        actions: &mut Vec<ClientAction>,
-    ) -> bool {
-        let Some(Running { task, parts }) = self.tasks.get(&handle) else { return false };
+    fn send_part(&mut self, now: Duration, handle: Handle, part: usize, actions: &mut Vec<ClientAction>) {
+        let Some(Running { task, parts, .. }) = self.tasks.get(&handle) else { return };
         let Some(Part { range, request, .. }) = parts.get(part).filter(|part| part.state == State::Ready)
         else {
-            return false;
+            return;
         };
         let (range, request) = (*range, *request);
-        let Some((epoch, head, tail)) = self.route(task.array, range) else { return false };
+        let Some((epoch, head, tail)) = self.route(task.array, range) else { return };
         let (array, worker, clock) = (task.array, self.worker, task.clock);
         let at = ShardRef { array, range, epoch };
         let (keys, places) = task.keys.cut(task.range, range);
         let (to, message, request) = match &task.work {
             Work::Push(values) => {
                 if self.would_overtake(array, range, clock) {
-                    return false;
+                    return;
                 }
                 let width = self.arrays.get(&array).map_or(1, |array| array.width);
                 let values =
@@ -113,45 +114,48 @@ impl Client {
         if let Some(part) = self.tasks.get_mut(&handle).and_then(|running| running.parts.get_mut(part)) {
             (part.epoch, part.request, part.state) = (Some(epoch), request, State::Sent { at: now });
         }
+        if let Some(running) = self.tasks.get(&handle) {
+            self.index.note_sent(handle, running, range, request);
+            self.index.note(handle, running);
+        }
         actions.push(ClientAction::Send { to, message });
-        true
     }
 
     /// Whether a push of an earlier clock on some of these keys has not been sent.
     fn would_overtake(&self, array: ArrayId, range: KeyRange, clock: Clock) -> bool {
-        self.tasks.values().any(|Running { task, parts }| {
-            let earlier = matches!(task.work, Work::Push(_)) && task.array == array && task.clock < clock;
-            let unsent = |part: &Part| matches!(part.state, State::Ready | State::Delayed { .. });
-            earlier && parts.iter().any(|part| unsent(part) && part.range.intersect(range).is_some())
-        })
+        let unsent = |part: &Part| matches!(part.state, State::Ready | State::Delayed { .. });
+        let earlier = self.index.unsent_before(array, clock).filter_map(|handle| self.tasks.get(&handle));
+        let mut parts = earlier.flat_map(|running| &running.parts);
+        parts.any(|part| unsent(part) && part.range.intersect(range).is_some())
     }
 
     /// Eager SSP: a pull need not be sent if rows that are fresh enough have come already (Cui et al., ATC 2014).
     fn serve_from_fresh(&mut self, actions: &mut Vec<ClientAction>) {
-        let mut served = false;
-        let done: Vec<Handle> = self.tasks.keys().copied().collect();
-        for (&handle, Running { task, parts }) in &mut self.tasks {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let mut served = Vec::new();
+        let ready: Vec<Handle> = self.index.ready_pulls.iter().map(|&(.., handle)| handle).collect();
+        for handle in ready {
+            let Some(Running { task, parts, .. }) = self.tasks.get_mut(&handle) else { continue };
             let Some(Consistency::EagerSsp(slack)) =
                 self.arrays.get(&task.array).map(|array| array.consistency)
             else {
                 continue;
             };
-            let waits = task.after.iter().any(|after| *after < handle && done.binary_search(after).is_ok());
-            if task.work != Work::Pull || waits {
-                continue;
-            }
             for part in parts.iter_mut().filter(|part| part.state == State::Ready) {
                 let Some(fresh) = self.fresh.get(&(task.array, part.range)) else { continue };
                 let needed = Consistency::EagerSsp(slack).needed(task.clock);
                 let (keys, _) = task.keys.cut(task.range, part.range);
                 if fresh.keys == keys && fresh.clock >= needed && fresh.own >= task.clock.minus(1) {
-                    part.state = State::Done { clock: fresh.clock, values: Values::clone(&fresh.values) };
-                    served = true;
+                    part.state = State::Done { clock: fresh.clock, values: Some(fresh.values.clone()) };
+                    served.push(handle);
                 }
             }
         }
-        if served {
-            self.finish(actions);
+        for handle in served {
+            self.note(handle);
+            self.finish(handle, actions);
         }
     }
 }

@@ -43,6 +43,7 @@ impl Simulation {
         self.next_worker += 1;
         let config = ClientConfig {
             resend: Duration::from_millis(12),
+            retry: Duration::from_millis(12),
             max_pulls: self.rng.random_range(1..8),
             max_tasks: 64,
         };

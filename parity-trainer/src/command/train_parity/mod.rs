@@ -14,6 +14,7 @@ use parity_trainer::run::RunFolder;
 use parity_trainer::{TrainError, Trained, code_metadata, write_entry};
 use serde::Serialize;
 
+pub(crate) use drive::Interrupt;
 pub(crate) use options::Args;
 use prepare::Prepared;
 use settings::Settings;

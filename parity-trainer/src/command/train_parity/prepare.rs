@@ -60,6 +60,7 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         return Err(TrainError::TooFewSamples { found: data.test.len(), k });
     }
     let network = network(settings, &deployed, &data.train.shape)?;
+    let start = settings.start.as_deref().map(deployed::weights_file).transpose()?;
     let steps = settings.steps;
     let run = ParityRun {
         network,
@@ -70,15 +71,22 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         validate_every: u64::from(settings.validate_every.unwrap_or(steps.div_ceil(VALIDATIONS))),
         filler_share: settings.filler_share,
         normalise: settings.normalise,
+        cell_targets: settings.cell_targets,
+        start,
         seed: settings.seed,
     };
     // A network that does not take the samples should not show after the deployed model has answered them all.
-    parity_trainer::network::Network::new(
+    let mut trial = parity_trainer::network::Network::new(
         &run.network,
         &data.train.shape,
         deployed.model.outputs(),
         &mut rand_chacha::rand_core::SeedableRng::seed_from_u64(0),
     )?;
+    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
+    if let Some(path) = &run.start {
+        trial.start_from(path)?;
+        digested.push(deployed::file_sha256(path)?);
+    }
     std::fs::create_dir_all(&settings.out)
         .map_err(|source| TrainError::Write { path: settings.out.clone(), source })?;
 
@@ -87,7 +95,7 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
     let augment = augmentation(settings.augment, &data);
     let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
     let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
-    let digest = settings.digest(&[&data.sha256, &deployed.sha256])?;
+    let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
     Ok(Prepared {
         train: answered(settings, &deployed, &train, augment, copies)?,
         validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,

@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) row: Option<usize>,
     pub(crate) encoder: EncoderKind,
-    /// Rows of coefficients; only the file can set them.
+    /// Rows of coefficients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generator: Option<Vec<Vec<f32>>>,
     pub(crate) transform: TransformChoice,
@@ -54,6 +54,9 @@ pub(crate) struct Settings {
     #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
     pub(crate) network: Option<NetworkSpec>,
     pub(crate) normalise: bool,
+    pub(crate) cell_targets: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<PathBuf>,
     pub(crate) steps: u32,
     pub(crate) batch: u32,
     pub(crate) optimiser: OptimiserKind,
@@ -104,6 +107,8 @@ impl Default for Settings {
             trial_share: 0.15,
             network: None,
             normalise: true,
+            cell_targets: true,
+            start: None,
             steps: 4000,
             batch: 64,
             optimiser: OptimiserKind::AdamW,
@@ -195,6 +200,7 @@ impl Settings {
             model: PathBuf::new(),
             data: PathBuf::new(),
             out: PathBuf::new(),
+            start: None,
             cache: None,
             deployed: None,
             name: None,
