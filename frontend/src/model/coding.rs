@@ -9,7 +9,8 @@ use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
 use thiserror::Error;
 
-use crate::config::ModelConfig;
+use super::line::Line;
+use crate::config::{LearnedConfig, ModelConfig};
 use crate::payload::{Input, Output};
 
 /// Why a parity query or a reconstruction could not be computed. The group goes on without it.
@@ -43,6 +44,8 @@ pub struct Coder {
     calibrations: Vec<Calibration>,
     output: TensorSpec,
     label: String,
+    /// See [`Coder::line`].
+    line: Option<Line>,
 }
 
 impl Coder {
@@ -73,7 +76,32 @@ impl Coder {
             parity_inputs,
             calibrations,
             output: output.clone(),
+            line: None,
         }))
+    }
+
+    /// A coder by a learned code's networks, for a model with one output. `None` for other models.
+    pub fn learned(model: &ModelConfig, learned: &LearnedConfig) -> Option<Self> {
+        let code = &learned.code;
+        let output = model.entry.outputs.first()?.clone();
+        // One table stands for all rows.
+        let calibrations = (0..code.code().r()).map_while(|_| code.calibration().cloned()).collect();
+        let label = code.code().label();
+        let (encoder, decoder) = code.clone().into_coders();
+        Some(Self {
+            label,
+            encoder,
+            decoder,
+            parity_inputs: Vec::new(),
+            calibrations,
+            output,
+            line: Some(Line::new(learned.max_queue)),
+        })
+    }
+
+    /// Where encoding and decoding wait for their turn, if they compute networks: no request should wait behind them.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
     }
 
     /// The code's short name, as `concat-k2-r1`.

@@ -1,6 +1,7 @@
 //! A served model: what the protocol says of it, what it takes, and the driver behind it.
 
 pub mod coding;
+pub mod line;
 mod request;
 
 pub use request::{CLASS, MAX_REQUEST_ID, Options};
@@ -203,7 +204,10 @@ fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
         StrategyConfig::CodedHedged(hedged) => &hedged.coded,
         other => return (other.build(), None),
     };
-    let coder = class.code.as_ref().map_or(Ok(None), |spec| Coder::new(config, spec, coded));
+    let coder = match &class.learned {
+        Some(learned) => Ok(Coder::learned(config, learned)),
+        None => class.code.as_ref().map_or(Ok(None), |spec| Coder::new(config, spec, coded)),
+    };
     // The configuration was resolved by building this very coder.
     match coder {
         Ok(coder @ Some(_)) => (class.strategy.build(), coder),

@@ -1,6 +1,7 @@
 //! Redundancy as configured: a strategy for the model, and one for each class of requests; the pools that they need.
 
 mod coded;
+mod learned;
 pub(super) mod settings;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use parapet_frontend_core::{
     ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, PoolId, ReplicateConfig,
     StrategyConfig,
 };
+use parapet_learned_code::LearnedCode;
 use parapet_repository::{ModelEntry, ModelRepository, TensorSpec};
 
 use self::settings::{Backup, Coded, Delay, Hedge, Replicate, Strategy};
@@ -31,6 +33,17 @@ pub struct ClassConfig {
     pub strategy: StrategyConfig,
     /// The code of a coded strategy, equal to that of every parity model.
     pub code: Option<CodeSpec>,
+    /// Its networks, if it is a learned one.
+    pub learned: Option<LearnedConfig>,
+}
+
+/// A learned code as it is served.
+#[derive(Debug, Clone)]
+pub struct LearnedConfig {
+    /// The code with its networks.
+    pub code: LearnedCode,
+    /// Pieces of encoding and decoding that may wait for each other.
+    pub max_queue: usize,
 }
 
 /// The instances of one parity or backup model.
@@ -105,12 +118,13 @@ fn resolve_strategy(
     let next = u8::try_from(pools.len() + 1)
         .map(PoolId)
         .map_err(|_| at.field("kind", "more than 255 pools", "use fewer parity rows or classes"))?;
-    let mut code = None;
+    let (mut code, mut learned) = (None, None);
     let mut coded = |coded: &Coded| {
-        let (config, spec, parity) = coded::resolve(at, deployed, coded, next)?;
-        code = Some(spec);
-        pools.extend(parity);
-        Ok(config)
+        let resolved = coded::resolve(at, deployed, coded, next)?;
+        code = Some(resolved.spec);
+        learned = resolved.learned;
+        pools.extend(resolved.parity);
+        Ok(resolved.config)
     };
     let strategy = match strategy {
         Strategy::None => StrategyConfig::None,
@@ -142,7 +156,7 @@ fn resolve_strategy(
             StrategyConfig::CodedHedged(CodedHedgedConfig { coded, share: hedge.share, burst: hedge.burst })
         }
     };
-    Ok(ClassConfig { name: String::new(), strategy, code })
+    Ok(ClassConfig { name: String::new(), strategy, code, learned })
 }
 
 /// A copy needs an instance other than its query's.
