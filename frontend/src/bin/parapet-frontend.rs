@@ -46,9 +46,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if let Some(library) = &arguments.onnxruntime {
+    if arguments.onnxruntime.is_some() {
         // Once loaded it is there for whoever needs it.
-        OnnxRuntime::load(Some(library))?;
+        OnnxRuntime::load(arguments.onnxruntime.as_deref())?;
     }
     let config = FrontendConfig::load(&arguments.config)?;
     if arguments.check {

@@ -175,7 +175,7 @@ impl ParityTrainer {
         let steps = self.run.rule.steps;
         let (sampler, rng) = (&mut self.sampler, &mut self.rng);
         self.weights.pull(self.backend.as_mut())?;
-        let attempt = self.task.attempt(self.step, &mut |group| sampler.next(group, rng))?;
+        let attempt = self.task.attempt(self.step, &mut |group: &mut [usize]| sampler.next(group, rng))?;
         let tick = self.weights.push(self.backend.as_mut(), &attempt.loss)?;
 
         let loss = attempt.loss.double_value(&[]);

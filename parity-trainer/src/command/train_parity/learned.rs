@@ -1,5 +1,7 @@
 //! What is particular to learned codes: their networks, the choice of their loss, and how they are judged.
 
+use std::path::Path;
+
 use parapet_encoder::OutputTransform;
 use parapet_learned_code::{LearnedCode, Sizes};
 use parapet_onnx_runtime::OnnxRuntime;
@@ -76,8 +78,8 @@ pub(super) fn evaluate_code(
     let sizes = Sizes { spec, sample_len: test.sample_len(), output_len: deployed.outputs() };
     let (encoder, decoder) = networks.to_onnx()?;
     let runtime = OnnxRuntime::load(None)?;
-    let place = prepared.deployed.file.with_file_name("the code just trained");
-    let code = LearnedCode::from_onnx(&runtime, sizes, &place, (&encoder, &decoder))?;
+    let place = Path::new("the code just trained");
+    let code = LearnedCode::from_onnx(&runtime, sizes, place, (&encoder, &decoder))?;
     let parity: Vec<(usize, &dyn DeployedModel)> = (0..spec.r).map(|row| (row, deployed)).collect();
     let models = CodedModels { deployed, parity: &parity, code: spec, calibrations };
     evaluate_with(models, (code.encoder(), code.decoder()), test, plan, progress)

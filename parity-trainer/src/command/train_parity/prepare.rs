@@ -45,10 +45,8 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         return Err(TrainError::Row { row, last: r - 1, r });
     }
     let mut data = load_data(&settings.data)?;
-    let fits = |shape: &[usize]| match settings.is_learned() {
-        true => Ok(()),
-        false => build_encoder(&code, shape).map(drop),
-    };
+    let fits =
+        |shape: &[usize]| if settings.is_learned() { Ok(()) } else { build_encoder(&code, shape).map(drop) };
     fits(&data.train.shape)?;
     let scaling = settings.scaling();
     scaling.check(&data.train.shape)?;

@@ -128,14 +128,14 @@ impl LearnedCodeTask {
 
         let Selection { there, decoded, slots } = Selection::of(patterns, self.k, self.r);
         let there = there.repeat_interleave_self_int(outputs, 1, None);
-        let given = (all.unsqueeze(1) * there.unsqueeze(0)).view([-1, (k + r) * outputs]);
+        let given = (all.unsqueeze(1) * there.unsqueeze(0)).reshape([-1, (k + r) * outputs]);
         let decoded_all = self.decoder.forward_t(&given, train);
         let made = decoded_all.view([groups, -1, outputs]).index_select(1, &decoded);
         let wanted = known.view([groups, k, outputs]).index_select(1, &slots);
         Ok(Forward { made: made.reshape([-1, outputs]), wanted: wanted.reshape([-1, outputs]) })
     }
 
-    /// The validation groups after each pattern of the sizes that are looked at: one prediction missing, all else there.
+    /// Hands on the validation groups, with each of their predictions missing alone.
     fn each_validation_chunk(
         &self,
         mut each: impl FnMut(&Forward) -> Result<(), TrainError>,

@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_have_their_turn_and_no_step_has_too_many(k in 2usize..=16, r in 1usize..=4) {
+        fn all_have_their_turn_and_no_step_has_too_many(k in 2usize..=6, r in 1usize..=4) {
             let r = r.min(k);
             let all = all(k, r);
             let mut met = vec![false; all.len()];
