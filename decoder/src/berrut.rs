@@ -7,7 +7,7 @@
 use parapet_encoder::berrut::{
     check_berrut_sizes, interpolation_weights, member_point, parity_gap, parity_point, worker_point,
 };
-use parapet_encoder::{Code, CodeError, K_MAX, R_MAX};
+use parapet_encoder::{Code, CodeError, K_MAX, OutputDomain, OutputTransform, R_MAX};
 
 use crate::{DecodeError, Decoder, check_group};
 
@@ -93,16 +93,31 @@ impl Decoder for SystematicBerrutDecoder {
 pub struct BerrutDecoder {
     k: usize,
     workers: usize,
+    /// In which domain outputs are interpolated.
+    transform: OutputTransform,
+    output_len: usize,
 }
 
 impl BerrutDecoder {
-    /// The decoder for k queries coded into `k + spare`.
+    /// The decoder for k queries coded into `k + spare`, of a model with `output_len` outputs a sample.
     ///
     /// # Errors
-    /// [`CodeError`] as for [`BerrutEncoder::new`](parapet_encoder::BerrutEncoder::new).
-    pub fn new(k: usize, spare: usize) -> Result<Self, CodeError> {
+    /// [`CodeError`] as for [`BerrutEncoder::new`](parapet_encoder::BerrutEncoder::new), and when the transform does not fit
+    /// such a model.
+    pub fn new(
+        k: usize,
+        spare: usize,
+        transform: OutputTransform,
+        output_len: usize,
+    ) -> Result<Self, CodeError> {
         check_berrut_sizes(k, spare)?;
-        Ok(Self { k, workers: k + spare })
+        transform.validate(output_len)?;
+        Ok(Self { k, workers: k + spare, transform, output_len })
+    }
+
+    /// What the numbers of a reconstruction are.
+    pub fn output_domain(&self) -> OutputDomain {
+        self.transform.output_domain()
     }
 
     /// Writes the prediction of the query in `slot` into `out`; `outputs` has an entry for each of the k + s coded
@@ -138,10 +153,9 @@ impl BerrutDecoder {
         interpolation_weights(&points[..there], member_point(self.k, slot), weights);
         out.fill(0.0);
         for (weight, output) in weights.iter().zip(outputs.iter().flatten()) {
-            for (out, value) in out.iter_mut().zip(*output) {
-                *out += *weight as f32 * value;
-            }
+            self.transform.add_scaled(*weight as f32, output, self.output_len, out);
         }
+        self.transform.invert(out);
         Ok(())
     }
 }

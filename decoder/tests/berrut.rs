@@ -16,6 +16,10 @@ fn systematic(k: usize, r: usize, output_len: usize) -> Box<dyn Decoder> {
     build_decoder(&CodeSpec::new(EncoderKind::Berrut, k, r), output_len).unwrap()
 }
 
+fn papers(k: usize, spare: usize, output_len: usize) -> BerrutDecoder {
+    BerrutDecoder::new(k, spare, OutputTransform::Raw, output_len).unwrap()
+}
+
 /// A smooth model of one input: two outputs.
 fn smooth(x: f32) -> Vec<f32> {
     vec![(1.5 * x).sin() + 0.3 * x, (0.8 * x).exp()]
@@ -45,7 +49,7 @@ fn worst_error_of_the_systematic_form(k: usize) -> f32 {
 
 fn worst_error_of_the_papers_form(k: usize, spare: usize) -> f32 {
     let encoder = BerrutEncoder::new(k, spare, &[1]).unwrap();
-    let decoder = BerrutDecoder::new(k, spare).unwrap();
+    let decoder = papers(k, spare, 2);
     let queries: Vec<[f32; 1]> = (0..k).map(|slot| [member_point(k, slot) as f32]).collect();
     let queries: Vec<&[f32]> = queries.iter().map(<[f32; 1]>::as_slice).collect();
     let answers: Vec<Vec<f32>> = (0..encoder.workers())
@@ -80,11 +84,16 @@ fn transforms_are_applied_to_coded_outputs_too() {
     let transform = OutputTransform::Standardised { mean: vec![-30.0], deviation: vec![20.0] };
     let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Berrut, 4, 1) };
     let decoder = build_decoder(&spec, 2).unwrap();
+    let every = BerrutDecoder::new(4, 1, spec.transform.clone(), 2).unwrap();
     // All outputs equal: whatever is missing, the interpolant is that output.
     let output: &[f32] = &[-12.0, 7.0];
     let mut out = [0.0; 2];
     decoder.decode(&[None, Some(output), Some(output), Some(output)], &[Some(output)], 0, &mut out).unwrap();
     assert!(out.iter().zip(output).all(|(a, b)| (a - b).abs() < 1e-3), "{out:?}");
+    every.decode(&[Some(output), None, Some(output), Some(output), Some(output)], 0, &mut out).unwrap();
+    assert!(out.iter().zip(output).all(|(a, b)| (a - b).abs() < 1e-3), "{out:?}");
+    let transform = OutputTransform::LogSoftmax { floor: -20.0 };
+    assert!(BerrutDecoder::new(4, 1, transform, 1).is_err(), "of one output");
 }
 
 #[test]
@@ -100,7 +109,7 @@ fn what_cannot_be_interpolated_is_refused() {
         decoder.decode(&[None, Some(one), Some(one)], &[Some(one), None], 1, &mut out),
         Err(DecodeError::NotMissing { slot: 1 })
     );
-    let every = BerrutDecoder::new(2, 1).unwrap();
+    let every = papers(2, 1, 1);
     assert_eq!(
         every.decode(&[None, Some(one), None], 0, &mut out),
         Err(DecodeError::TooFewOutputs { wanted: 2, available: 1 })
@@ -162,7 +171,7 @@ proptest! {
         missing in proptest::collection::vec(any::<prop::sample::Index>(), 4),
         values in proptest::collection::vec(-1.0f32..1.0, 20),
     ) {
-        let decoder = BerrutDecoder::new(k, spare).unwrap();
+        let decoder = papers(k, spare, 2);
         let mut outputs: Vec<Option<Vec<f32>>> =
             (0..k + spare).map(|worker| Some(vec![values[worker], -2.0])).collect();
         for index in missing.iter().take(spare) {
@@ -180,7 +189,7 @@ proptest! {
     fn exact_at_interpolation_points(k in 1usize..=7, values in proptest::collection::vec(-5.0f32..5.0, 20)) {
         // With k odd and k + s odd both forms of points have 0 in the middle.
         let (k, spare) = (2 * k + 1, 2);
-        let decoder = BerrutDecoder::new(k, spare).unwrap();
+        let decoder = papers(k, spare, 2);
         let outputs: Vec<Option<Vec<f32>>> = (0..k + spare).map(|worker| Some(vec![values[worker]])).collect();
         let mut out = [f32::NAN];
         decoder.decode(&views(&outputs), k / 2, &mut out).unwrap();

@@ -102,6 +102,11 @@ impl BerrutEncoder {
         Ok(Self { k, workers, sample_len, rows })
     }
 
+    /// A short name for logs and answers, like `berrut-k8-s1`.
+    pub fn label(&self) -> String {
+        format!("berrut-k{}-s{}", self.k, self.workers - self.k)
+    }
+
     /// Coded queries of a group.
     pub fn workers(&self) -> usize {
         self.workers
@@ -129,7 +134,7 @@ pub fn check_berrut_sizes(k: usize, spare: usize) -> Result<(), CodeError> {
         return Err(CodeError::GroupSize { k, max: K_MAX });
     }
     if !(1..=K_MAX).contains(&spare) {
-        return Err(CodeError::ParityRows { r: spare, k, max: K_MAX });
+        return Err(CodeError::SpareQueries { spare, max: K_MAX });
     }
     Ok(())
 }
@@ -187,8 +192,9 @@ mod tests {
         }
         let mut coded = [0.0; 3];
         assert_eq!(encoder.encode(7, &[query; 5], &mut coded), Err(EncodeError::NoSuchRow { row: 7, r: 7 }));
+        assert_eq!(encoder.label(), "berrut-k5-s2");
         assert!(matches!(BerrutEncoder::new(1, 1, &[3]), Err(CodeError::GroupSize { .. })));
-        assert!(matches!(BerrutEncoder::new(4, 0, &[3]), Err(CodeError::ParityRows { .. })));
+        assert!(matches!(BerrutEncoder::new(4, 0, &[3]), Err(CodeError::SpareQueries { .. })));
         assert!(matches!(BerrutEncoder::new(4, 1, &[0]), Err(CodeError::EmptySample { .. })));
     }
 }

@@ -32,7 +32,7 @@ impl ConcatEncoder {
     /// [`CodeError::NotAnImage`] when the shape is no image or smaller than the grid.
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         let k = code.k();
-        let (grid_rows, grid_columns) = grid(k);
+        let (grid_rows, grid_columns) = Self::grid(k);
         let (channels, height, width) = match *sample_shape {
             [height, width] => (1, height, width),
             [channels, height, width] => (channels, height, width),
@@ -45,6 +45,12 @@ impl ConcatEncoder {
         let rows = AxisPlan::new(height, cell_height);
         let columns = AxisPlan::new(width, cell_width);
         Ok(Self { code, channels, height, width, grid_columns, cell_height, cell_width, rows, columns })
+    }
+
+    /// Rows and columns of the grid of cells for k images.
+    pub fn grid(k: usize) -> (usize, usize) {
+        let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
+        if k <= side * (side - 1) { (side - 1, side) } else { (side, side) }
     }
 
     fn sample_len(&self) -> usize {
@@ -122,12 +128,6 @@ impl Encoder for ConcatEncoder {
     }
 }
 
-/// Rows and columns of cells for k images.
-fn grid(k: usize) -> (usize, usize) {
-    let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
-    if k <= side * (side - 1) { (side - 1, side) } else { (side, side) }
-}
-
 fn mean_of_pairs(source: &[f32], out: &mut [f32]) {
     for (out, pair) in out.iter_mut().zip(source.as_chunks::<2>().0) {
         *out = (pair[0] + pair[1]) * 0.5;
@@ -185,7 +185,10 @@ mod tests {
 
     #[test]
     fn grids() {
-        assert_eq!([2, 3, 4, 5, 6, 7, 9].map(grid), [(1, 2), (2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 3)]);
+        assert_eq!(
+            [2, 3, 4, 5, 6, 7, 9].map(ConcatEncoder::grid),
+            [(1, 2), (2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 3)]
+        );
     }
 
     #[test]

@@ -27,6 +27,16 @@ pub enum CodeError {
         /// The largest r allowed here.
         max: usize,
     },
+    /// Spare coded queries outside 1..=K_MAX.
+    #[error(
+        "spare = {spare}: where every query is coded, 1 to {max} are coded beyond k; set spare = 1 to begin with"
+    )]
+    SpareQueries {
+        /// How many were asked for.
+        spare: usize,
+        /// Most that are supported.
+        max: usize,
+    },
     /// The generator is not r rows of k numbers.
     #[error(
         "code.generator has {rows} rows, row {row} has {columns} numbers; it must be r = {r} rows of k = {k}"

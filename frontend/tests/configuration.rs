@@ -127,16 +127,17 @@ fn every_strategy_is_configured() {
         ("approximate_backup", "model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]".to_owned()),
         ("coded", parity.to_owned()),
         ("coded_hedged", parity.to_owned()),
+        ("interpolated", "k = 2".to_owned()),
     ];
     for (kind, rest) in &strategies {
         let text = strategy_toml(
             repository.path(),
-            &addresses(&[9001, 9002]),
+            &addresses(&[9001, 9002, 9004]),
             &format!("kind = \"{kind}\"\n{rest}"),
         );
         let model = config(&text).unwrap_or_else(|error| panic!("{kind}: {error}")).models.remove(0);
         assert_eq!(model.classes[0].strategy.name(), *kind);
-        assert_eq!(model.pool.instances.len(), if *kind == "equal_resources" { 3 } else { 2 });
+        assert_eq!(model.pool.instances.len(), if *kind == "equal_resources" { 4 } else { 3 });
     }
 }
 
@@ -209,10 +210,10 @@ fn the_examples_in_the_documentation_are_sound() {
     add_model(repository.path(), "cheap", None);
     let examples: Vec<&str> =
         text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 7, "one for each strategy but none, and one for classes");
+    assert_eq!(examples.len(), 8, "one for each strategy but none, and one for classes");
     for example in examples {
         let example = example.replace("fashion-parity", "linear-parity").replace("fashion-small", "cheap");
-        config(&strategy_toml(repository.path(), &addresses(&[9001, 9002]), &example))
+        config(&strategy_toml(repository.path(), &addresses(&[9001, 9002, 9003, 9004, 9005]), &example))
             .unwrap_or_else(|error| panic!("{error}\n{example}"));
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use support::{close, coded_toml, get, infer, linear, repository};
+use support::{close, coded_toml, get, infer, linear, repository, wait_until};
 
 /// Deadline of every request, in milliseconds; scheduling on a busy machine gets the same again.
 const DEADLINE_MS: u64 = 1000;
@@ -111,11 +111,8 @@ impl Cluster {
     }
 
     async fn wait_until_ready(&self) {
-        let limit = Instant::now() + Duration::from_secs(10);
-        while get(self.address, "/v2/health/ready").await.status != StatusCode::OK {
-            assert!(Instant::now() < limit, "the frontend did not recover within 10 s");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let ready = async || get(self.address, "/v2/health/ready").await.status == StatusCode::OK;
+        wait_until("ready", Duration::from_secs(10), ready).await;
     }
 
     /// Asks four times at once; each must end in time, with the right answer or with an error.

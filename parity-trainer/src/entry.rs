@@ -13,7 +13,7 @@ use crate::TrainError;
 use crate::network::{INPUT, Network, OUTPUT};
 
 const VERSION: &str = "1";
-const WEIGHTS: &str = "weights.safetensors";
+pub(crate) const WEIGHTS: &str = "weights.safetensors";
 /// Key under `[training]` that names the network which the weights belong to.
 const NETWORK: &str = "network";
 /// Where entries are put together, in the repository but not a model of it.

@@ -81,6 +81,14 @@ pub enum TrainError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A report that should be there cannot be read.
+    #[error("{}: cannot read: {source}", path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A group was put together wrongly.
     #[error("cannot encode a group: {0}")]
     Encode(#[from] parapet_encoder::EncodeError),
@@ -107,11 +115,13 @@ impl TrainError {
                         | NetworkError::NoOnnx { .. }
                         | NetworkError::Load { .. }
                         | NetworkError::Missing { .. }
+                        | NetworkError::Start { .. }
                         | NetworkError::Script { .. }
                 )
             }
             Self::Diverged { .. }
             | Self::Write { .. }
+            | Self::Report { .. }
             | Self::Encode(_)
             | Self::Decode(_)
             | Self::Backend(_)
@@ -190,6 +200,18 @@ pub enum SetupError {
         /// How to go on.
         hint: String,
     },
+    /// Another command cannot be run.
+    #[error("cannot run a command of this program: {source}")]
+    Child {
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Rows of the table that failed.
+    #[error("failed: {rows}; RESULTS.md says how, the same command tries again")]
+    Rows {
+        /// Their names.
+        rows: String,
+    },
     /// Signals cannot be heard.
     #[error("cannot listen for Ctrl-C: {source}")]
     Signal {
@@ -208,6 +230,9 @@ impl SetupError {
 
     /// Whether the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::Interrupted { .. } | Self::Signal { .. })
+        !matches!(
+            self,
+            Self::Interrupted { .. } | Self::Signal { .. } | Self::Child { .. } | Self::Rows { .. }
+        )
     }
 }

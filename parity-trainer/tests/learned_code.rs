@@ -63,6 +63,8 @@ fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> Parit
         validate_every: 1000,
         filler_share: 0.0,
         normalise: true,
+        cell_targets: false,
+        start: None,
         learned: Some(LearnedRun { decoder, loss, through }),
         seed: 1,
     }

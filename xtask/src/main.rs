@@ -34,6 +34,8 @@ enum Step {
     BenchFidelity(bench::fidelity::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
+    /// Measure the trainer's steps/s beside PyTorch's Python
+    BenchTraining(bench::training::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
+        Step::BenchTraining(args) => bench::training::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),

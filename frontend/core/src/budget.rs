@@ -23,16 +23,26 @@ impl TokenBucket {
 
     /// Whether there is a token for one extra request.
     pub fn can_spend(&self) -> bool {
-        self.tokens >= 1.0
+        self.can_spend_all(1)
+    }
+
+    /// Whether there are tokens for so many extra requests.
+    pub fn can_spend_all(&self, requests: usize) -> bool {
+        self.tokens >= requests as f64
+    }
+
+    /// Takes tokens for so many extra requests, or none of them; false when there are too few.
+    pub fn spend_all(&mut self, requests: usize) -> bool {
+        let allowed = self.can_spend_all(requests);
+        if allowed {
+            self.tokens -= requests as f64;
+        }
+        allowed
     }
 
     /// Takes one token for one extra request; false when there is none.
     pub fn spend(&mut self) -> bool {
-        let allowed = self.can_spend();
-        if allowed {
-            self.tokens -= 1.0;
-        }
-        allowed
+        self.spend_all(1)
     }
 }
 
@@ -44,15 +54,16 @@ mod tests {
     proptest! {
         #[test]
         fn extra_work_stays_within_share_and_burst(
-            share in 0.0f64..1.5, burst in 1.0f64..20.0, wants in proptest::collection::vec(0u8..4, 1..400),
+            share in 0.0f64..1.5, burst in 1.0f64..20.0,
+            wants in proptest::collection::vec((0u8..4, 1usize..5), 1..400),
         ) {
             let mut bucket = TokenBucket::new(share, burst);
             let (mut earned, mut spent) = (0u32, 0u32);
-            for want in wants {
+            for (want, together) in wants {
                 bucket.earn();
                 earned += 1;
                 for _ in 0..want {
-                    spent += u32::from(bucket.spend());
+                    spent += together as u32 * u32::from(bucket.spend_all(together));
                 }
                 prop_assert!(f64::from(spent) <= f64::from(earned) * share + burst + 1e-9);
             }

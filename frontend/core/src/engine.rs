@@ -55,7 +55,7 @@ impl<I, O> Engine<I, O> {
         Self { core: Core::new(config), strategy }
     }
 
-    /// Takes a query. Its own request is the first thing appended (CG-3).
+    /// Takes a query. Its own request is the first thing appended (CG-3), unless the strategy withholds it.
     ///
     /// # Errors
     /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done for it then.
@@ -93,7 +93,9 @@ impl<I, O> Engine<I, O> {
                 give_up_timer: None,
             },
         );
-        self.core.dispatch(query, avoid);
+        if !self.strategy.withhold(&mut self.core, query) {
+            self.core.dispatch(query, avoid);
+        }
         self.strategy.on_accepted(&mut self.core, query);
         self.flush_actions(actions);
         Ok(query)
@@ -115,7 +117,7 @@ impl<I, O> Engine<I, O> {
                     self.settle(query);
                     self.fail_if_hopeless(query);
                 }
-                Purpose::Parity(group, row) => {
+                Purpose::Parity(group, row) | Purpose::Coded(group, row) => {
                     self.strategy.on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
                 }
             }
@@ -320,14 +322,15 @@ impl<I, O> Engine<I, O> {
     }
 
     fn job_expired(&mut self, job: JobId) {
-        let Some(Purpose::Parity(group, row)) = self.core.job_purpose(job) else {
-            return;
+        let (group, row) = match self.core.job_purpose(job) {
+            Some(Purpose::Parity(group, row) | Purpose::Coded(group, row)) => (group, row),
+            _ => return,
         };
         let withdrawn = self.core.withdraw_job(job, true);
         if withdrawn.is_some_and(|job| job.instance.is_some()) {
             self.core.count(group.class(), Fate::Failed);
         }
-        let failure = Failure::new(FailureKind::DeadlineExceeded, "the parity query took too long");
+        let failure = Failure::new(FailureKind::DeadlineExceeded, "the coded query took too long");
         self.strategy.on_parity(&mut self.core, group, row, job, Err(failure));
     }
 

@@ -25,8 +25,8 @@ pub enum Submitted {
 /// How many queued jobs a freed slot may look past for one that does not avoid its instance.
 const LOOK_PAST: usize = 4;
 /// Free instances among which a redundant request finds one of its own, if there is any: a parity query in the deployed
-/// model's pool is barred from at most those of 16 members and 4 rows.
-const MOST_BARRED: usize = 20;
+/// model's pool is barred from at most those of 16 members and 4 rows, a coded one from those of 31 others.
+const MOST_BARRED: usize = 31;
 
 #[derive(Debug)]
 struct Instance {
@@ -53,6 +53,17 @@ struct WaitingCopy {
     job: JobId,
     /// A parity query: nobody is late yet, so it takes no slot that a query waits for (CG-3).
     yields: bool,
+}
+
+/// A request that must keep away from some instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aside {
+    /// A copy of a query: of no use where the query itself is.
+    Copy,
+    /// A parity query: what it must keep away from will end, and queries go first.
+    Parity,
+    /// A coded query in place of queries: it waits like them.
+    Coded,
 }
 
 /// One pool's queue and slots. Pure bookkeeping: the caller starts what it is told to.
@@ -106,6 +117,11 @@ impl Pool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
+    /// Instances that are up.
+    pub fn up(&self) -> usize {
+        self.up
+    }
+
     /// Whether any instance is up.
     pub fn is_any_up(&self) -> bool {
         self.up > 0
@@ -145,9 +161,9 @@ impl Pool {
         }
     }
 
-    /// Takes a redundant copy, which must not go to an instance in `taken`. If no other is free it waits; if no other is
-    /// up it is refused, unless those in `taken` will do once they are free of what they serve (`needs_another` not set).
-    pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid, needs_another: bool) -> Submitted {
+    /// Takes a request that must not go to an instance in `taken`. If no other is free it waits; if no other is up it is
+    /// refused, unless those in `taken` will do once they are free of what they serve, as for all but copies.
+    pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid, kind: Aside) -> Submitted {
         let here = |index| InstanceId { pool: self.id, index };
         let mut free = self.available.iter().map(|&(_, _, index)| here(index)).take(taken.len() + 1);
         if let Some(instance) = free.find(|instance| !taken.contains(instance)) {
@@ -156,12 +172,12 @@ impl Pool {
         }
         let others_up =
             self.instances.iter().zip(0u32..).any(|(state, index)| state.up && !taken.contains(&here(index)));
-        let hopeless = if needs_another { !others_up } else { !self.is_any_up() };
+        let hopeless = if kind == Aside::Copy { !others_up } else { !self.is_any_up() };
         if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
         }
         let ticket = self.ticket();
-        self.copies.push_back(WaitingCopy { ticket, job, yields: !needs_another });
+        self.copies.push_back(WaitingCopy { ticket, job, yields: kind == Aside::Parity });
         Submitted::Queued
     }
 
@@ -374,10 +390,10 @@ mod tests {
         let taken = Avoid::from_slice(&[at(0)]);
         let elsewhere = |job, instance| job != JobId(4) || instance != at(0);
         assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit_copy(JobId(2), &taken, true), Submitted::Start(at(1)));
-        assert_eq!(pool.submit_copy(JobId(3), &taken, true), Submitted::Start(at(1)));
+        assert_eq!(pool.submit_copy(JobId(2), &taken, Aside::Copy), Submitted::Start(at(1)));
+        assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Copy), Submitted::Start(at(1)));
         assert_eq!(
-            pool.submit_copy(JobId(4), &taken, true),
+            pool.submit_copy(JobId(4), &taken, Aside::Copy),
             Submitted::Queued,
             "although instance 0 has a free slot"
         );
@@ -388,9 +404,13 @@ mod tests {
         pool.release(at(1));
         assert_eq!(pool.start_next(elsewhere), Some((JobId(4), at(1))));
         pool.set_up(at(1), false);
-        assert_eq!(pool.submit_copy(JobId(7), &taken, true), Submitted::Full, "no other instance is up");
         assert_eq!(
-            pool.submit_copy(JobId(8), &taken, false),
+            pool.submit_copy(JobId(7), &taken, Aside::Copy),
+            Submitted::Full,
+            "no other instance is up"
+        );
+        assert_eq!(
+            pool.submit_copy(JobId(8), &taken, Aside::Parity),
             Submitted::Queued,
             "the taken one will be free"
         );
@@ -402,7 +422,7 @@ mod tests {
         let taken = Avoid::from_slice(&[at(0), at(1)]);
         assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
         assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
-        assert_eq!(pool.submit_copy(JobId(3), &taken, false), Submitted::Queued);
+        assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Parity), Submitted::Queued);
         assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Queued);
         assert_eq!(freed(&mut pool, at(0)), Some((JobId(4), at(0))), "although it came later");
         assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));

@@ -64,6 +64,8 @@ pub(crate) enum Purpose {
     Backup(QueryId),
     /// A parity query.
     Parity(crate::GroupId, crate::Row),
+    /// A coded query that the deployed model answers in place of its group's queries, which are not sent themselves.
+    Coded(crate::GroupId, crate::Row),
 }
 
 impl Purpose {
@@ -72,7 +74,7 @@ impl Purpose {
         match self {
             Self::Query(_) => None,
             Self::Copy(query) | Self::Backup(query) => Some(query.class()),
-            Self::Parity(group, _) => Some(group.class()),
+            Self::Parity(group, _) | Self::Coded(group, _) => Some(group.class()),
         }
     }
 }
@@ -87,7 +89,7 @@ pub(crate) struct Job<I> {
     /// When it was sent; when it was submitted, while it is queued.
     pub(crate) sent: Time,
     pub(crate) timer: Option<Time>,
-    /// For a parity query at the deployed model.
+    /// For a parity or coded query at the deployed model.
     pub(crate) apart_from: Option<Box<Apart>>,
 }
 
@@ -111,7 +113,7 @@ impl<I> Job<I> {
 /// deployed model itself is to answer.
 pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
     match purpose {
-        Purpose::Copy(_) => true,
+        Purpose::Copy(_) | Purpose::Coded(..) => true,
         Purpose::Parity(..) => pool == PoolId::DEPLOYED,
         Purpose::Query(_) | Purpose::Backup(_) => false,
     }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::{Calibration, DecodeError, Decoder, agrees, build_decoder, confidence};
-use parapet_encoder::{CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder};
+use parapet_decoder::{BerrutDecoder, Calibration, DecodeError, Decoder, agrees, build_decoder, confidence};
+use parapet_encoder::{
+    BerrutEncoder, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder,
+};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
@@ -36,8 +38,7 @@ pub enum CodingError {
 /// Encodes and decodes the groups of one model.
 #[derive(Debug)]
 pub struct Coder {
-    encoder: Box<dyn Encoder>,
-    decoder: Box<dyn Decoder>,
+    form: Form,
     /// Name of each parity model's input; none where the deployed model itself is asked.
     parity_inputs: Vec<String>,
     /// For each parity row; empty unless all rows have one.
@@ -46,6 +47,15 @@ pub struct Coder {
     label: String,
     /// See [`Coder::line`].
     line: Option<Line>,
+}
+
+/// Which queries are coded.
+#[derive(Debug)]
+enum Form {
+    /// Queries are sent as they are, and parity queries beside them.
+    Systematic { encoder: Box<dyn Encoder>, decoder: Box<dyn Decoder> },
+    /// Coded queries are sent in their place.
+    EveryCoded { encoder: BerrutEncoder, decoder: BerrutDecoder },
 }
 
 impl Coder {
@@ -69,12 +79,27 @@ impl Coder {
         let calibrations = parity.iter().map(|pool| pool.entry.code.as_ref()?.calibration.clone());
         let calibrations = calibrations.collect::<Option<Vec<Calibration>>>().unwrap_or_default();
         let encoder = build_encoder(spec, &input.shape)?;
+        let label = encoder.code().label();
+        let form = Form::Systematic { encoder, decoder: build_decoder(spec, output.sample_len())? };
+        Ok(Some(Self { label, form, parity_inputs, calibrations, output: output.clone() }))
+    }
+
+    /// A coder for a model with one input and output, of which every query is coded into `spec.k + spec.r`. `None` for other
+    /// models.
+    ///
+    /// # Errors
+    /// [`CodeError`] when the code does not fit the input or the output.
+    pub fn every_coded(model: &ModelConfig, spec: &CodeSpec) -> Result<Option<Self>, CodeError> {
+        let (Some(input), Some(output)) = (model.entry.inputs.first(), model.entry.outputs.first()) else {
+            return Ok(None);
+        };
+        let encoder = BerrutEncoder::new(spec.k, spec.r, &input.shape)?;
+        let decoder = BerrutDecoder::new(spec.k, spec.r, spec.transform.clone(), output.sample_len())?;
         Ok(Some(Self {
-            label: encoder.code().label(),
-            encoder,
-            decoder: build_decoder(spec, output.sample_len())?,
-            parity_inputs,
-            calibrations,
+            label: encoder.label(),
+            form: Form::EveryCoded { encoder, decoder },
+            parity_inputs: Vec::new(),
+            calibrations: Vec::new(),
             output: output.clone(),
             line: None,
         }))
@@ -111,7 +136,10 @@ impl Coder {
 
     /// What the numbers of a reconstruction are.
     pub fn output_domain(&self) -> OutputDomain {
-        self.decoder.output_domain()
+        match &self.form {
+            Form::Systematic { decoder, .. } => decoder.output_domain(),
+            Form::EveryCoded { decoder, .. } => decoder.output_domain(),
+        }
     }
 
     /// Whether the confidence of reconstructions is a measured agreement.
@@ -119,7 +147,7 @@ impl Coder {
         !self.calibrations.is_empty()
     }
 
-    /// The parity query of `row` for these k inputs of equal shape.
+    /// The parity or coded query of `row` for these k inputs of equal shape.
     ///
     /// # Errors
     /// [`CodingError`] when the inputs do not fit the code.
@@ -132,8 +160,12 @@ impl Coder {
             .collect::<Result<Vec<Vec<f32>>, CodingError>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
-        self.encoder.encode(usize::from(row.0), &views, &mut parity)?;
-        let name = self.parity_inputs.get(usize::from(row.0)).unwrap_or(&first.name);
+        let index = usize::from(row.0);
+        match &self.form {
+            Form::Systematic { encoder, .. } => encoder.encode(index, &views, &mut parity)?,
+            Form::EveryCoded { encoder, .. } => encoder.encode(index, &views, &mut parity)?,
+        }
+        let name = self.parity_inputs.get(index).unwrap_or(&first.name);
         let tensor = Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?;
         Ok(Input::new(vec![tensor], rows)?)
     }
@@ -151,7 +183,13 @@ impl Coder {
         let (predictions, parity) = (values(predictions)?, values(parity)?);
         let len = predictions.iter().chain(&parity).flatten().map(Vec::len).next().unwrap_or(0);
         let mut out = vec![0.0; len];
-        self.decoder.decode(&views(&predictions), &views(&parity), usize::from(slot.0), &mut out)?;
+        let (known, coded) = (views(&predictions), views(&parity));
+        match &self.form {
+            Form::Systematic { decoder, .. } => {
+                decoder.decode(&known, &coded, usize::from(slot.0), &mut out)?
+            }
+            Form::EveryCoded { decoder, .. } => decoder.decode(&coded, usize::from(slot.0), &mut out)?,
+        }
         if !out.iter().all(|value| value.is_finite()) {
             return Err(CodingError::NotFinite);
         }

@@ -199,18 +199,19 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
 type Redundancy = (Box<dyn Strategy<Input, Output>>, Option<Coder>);
 
 fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
-    let coded = match &class.strategy {
-        StrategyConfig::Coded(coded) => coded,
-        StrategyConfig::CodedHedged(hedged) => &hedged.coded,
-        other => return (other.build(), None),
-    };
-    let coder = match &class.learned {
-        Some(learned) => Ok(Coder::learned(config, learned)),
-        None => class.code.as_ref().map_or(Ok(None), |spec| Coder::new(config, spec, coded)),
-    };
+    let coder = class.code.as_ref().map_or(Ok(None), |spec| match (&class.strategy, &class.learned) {
+        (StrategyConfig::Coded(_) | StrategyConfig::CodedHedged(_), Some(learned)) => {
+            Ok(Coder::learned(config, learned))
+        }
+        (StrategyConfig::Coded(coded), None) => Coder::new(config, spec, coded),
+        (StrategyConfig::CodedHedged(hedged), None) => Coder::new(config, spec, &hedged.coded),
+        (StrategyConfig::Interpolated(_), _) => Coder::every_coded(config, spec),
+        _ => Ok(None),
+    });
     // The configuration was resolved by building this very coder.
     match coder {
         Ok(coder @ Some(_)) => (class.strategy.build(), coder),
+        Ok(None) if class.code.is_none() => (class.strategy.build(), None),
         Ok(None) => (StrategyConfig::None.build(), None),
         Err(error) => {
             tracing::error!(model = %config.entry.name, %error, "serving without redundancy");

@@ -9,6 +9,7 @@ pub mod memory;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -201,4 +202,13 @@ pub async fn infer(address: SocketAddr, sample: &[f32], parameters: &str) -> Ans
 
 pub fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
+}
+
+/// Looks every 20 ms whether `condition` holds: sockets and other processes have no other way to tell.
+pub async fn wait_until(what: &str, limit: Duration, condition: impl AsyncFn() -> bool) {
+    let end = Instant::now() + limit;
+    while !condition().await {
+        assert!(Instant::now() < end, "not {what} within {limit:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -25,7 +25,7 @@ use crate::compare::{Block, Comparison, FaultMark, Settings};
 use crate::experiment::{Event, Experiment, Instances};
 use crate::payload::{Bodies, BodiesError, RequestOptions, Rows};
 use crate::report::LagReport;
-use crate::run::{Plan, Progress, Recording, Stop, ThreadPacer, run};
+use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule, ScheduleError};
 use crate::target::TargetError;
 
@@ -179,7 +179,7 @@ pub async fn compare(
             lane.settle(places).await?;
             let progress = Arc::new(Progress::new(&plan.schedule));
             observe(Update::Begins { strategy: index, block: None, progress: Arc::clone(&progress) });
-            run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
+            run(&plan, Arc::clone(&lane.transport), KernelPacer, progress, stop).await?;
         }
     }
     for lane in &mut lanes {
@@ -210,7 +210,7 @@ pub async fn compare(
                     }
                     None => None,
                 };
-                let recording = run(&plan, Arc::clone(&lane.transport), ThreadPacer, progress, stop).await?;
+                let recording = run(&plan, Arc::clone(&lane.transport), KernelPacer, progress, stop).await?;
                 if let Some(actor) = actor {
                     let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
                     faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);

@@ -7,7 +7,7 @@ mod pacer;
 mod progress;
 mod record;
 
-pub use pacer::{Pacer, Release, ThreadPacer};
+pub use pacer::{KernelPacer, Pacer, Release};
 pub use progress::{Progress, Snapshot};
 pub use record::{Outcome, Record, Recording};
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::payload::Bodies;
 use crate::schedule::Schedule;
@@ -45,8 +45,8 @@ pub struct Plan {
 /// Sends `plan` through `transport`, and returns the records of all its requests.
 ///
 /// # Errors
-/// When pacing cannot begin, for want of a thread.
-pub async fn run<T: Transport, P: Pacer>(
+/// When pacing cannot begin, for want of a timer.
+pub async fn run<T: Transport, P: Pacer + Send + 'static>(
     plan: &Plan,
     transport: Arc<T>,
     pacer: P,
@@ -63,8 +63,11 @@ pub async fn run<T: Transport, P: Pacer>(
             tasks.spawn_on(async move { sender.send(index).await }, &runtime);
         }
     };
+    // On a worker, where the requests are sent, and not on the thread that waits for this run.
+    let schedule = Arc::clone(&plan.schedule);
+    let pacing = tokio::spawn(async move { pacer.pace(start, schedule, Box::new(release)).await });
     tokio::select! {
-        paced = pacer.pace(start, Arc::clone(&plan.schedule), Box::new(release)) => paced?,
+        paced = AbortOnDropHandle::new(pacing) => paced.map_err(std::io::Error::other)??,
         () = stop.sending.cancelled() => {}
         () = stop.waiting.cancelled() => {}
     }

@@ -1,10 +1,13 @@
 //! Letting requests go on time.
 
+use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Thread;
 use std::time::Duration;
 
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use crate::schedule::Schedule;
@@ -24,66 +27,52 @@ pub trait Pacer {
     ) -> impl Future<Output = std::io::Result<()>> + Send;
 }
 
-/// Paces from a thread of its own.
+/// Paces from a task of the runtime's, with a timer of the kernel's.
 ///
-/// The runtime's timers have a granularity of 1 ms. A thread's sleep ends within the kernel's timer slack, 50 us unless
-/// one asks for less; with that asked for, no time needs to be spun away.
+/// The runtime's own timers have a granularity of 1 ms. The kernel's are exact to a few microseconds and are waited for
+/// together with the sockets: no thread of their own, and no two switches between threads for each request.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ThreadPacer;
+pub struct KernelPacer;
 
-impl Pacer for ThreadPacer {
-    async fn pace(self, start: Instant, schedule: Arc<Schedule>, release: Release) -> std::io::Result<()> {
-        let (done, ended) = tokio::sync::oneshot::channel();
-        let stopped = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let stopped = Arc::clone(&stopped);
-            std::thread::Builder::new().name("pacer".to_owned()).spawn(move || {
-                sleep_precisely();
-                pace_thread(start, &schedule, release, &stopped);
-                // Nobody listens any more if the run was ended.
-                let _ = done.send(());
-            })?
-        };
-        let _stop = StopOnDrop { stopped, thread: thread.thread().clone() };
-        // An error says that the thread is gone, which ends pacing as well.
-        let _ = ended.await;
+impl Pacer for KernelPacer {
+    async fn pace(
+        self,
+        start: Instant,
+        schedule: Arc<Schedule>,
+        mut release: Release,
+    ) -> std::io::Result<()> {
+        let timer = Timer::new()?;
+        for (index, &planned_us) in schedule.planned_us().iter().enumerate() {
+            let planned = Duration::from_micros(planned_us);
+            while let Some(left) = planned.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+                let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
+                timer.get_ref().0.set(expiration, TimerSetTimeFlags::empty())?;
+                // Setting the timer takes its last expiration back, so that there is nothing to be read.
+                timer.readable().await?.clear_ready();
+            }
+            release(index);
+        }
         Ok(())
     }
 }
 
-struct StopOnDrop {
-    stopped: Arc<AtomicBool>,
-    thread: Thread,
-}
+/// A timer of the kernel's; readable once it has expired.
+struct Timer(TimerFd);
 
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.thread.unpark();
+impl Timer {
+    fn new() -> std::io::Result<AsyncFd<Self>> {
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = Self(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?);
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe, for types that do not own their descriptor; this one does"
+        )]
+        AsyncFd::with_interest(timer, Interest::READABLE)
     }
 }
 
-fn pace_thread(start: Instant, schedule: &Schedule, mut release: Release, stopped: &AtomicBool) {
-    for (index, &planned_us) in schedule.planned_us().iter().enumerate() {
-        let planned = Duration::from_micros(planned_us);
-        loop {
-            if stopped.load(Ordering::Relaxed) {
-                return;
-            }
-            match planned.checked_sub(start.elapsed()) {
-                None | Some(Duration::ZERO) => break,
-                Some(left) => std::thread::park_timeout(left),
-            }
-        }
-        release(index);
-    }
-}
-
-/// Asks the kernel to end this thread's sleeps on time.
-fn sleep_precisely() {
-    #[cfg(target_os = "linux")]
-    {
-        // Refused, the lag grows by some 50 us, which the report shows.
-        let _ = nix::sys::prctl::set_timerslack(1);
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
     }
 }

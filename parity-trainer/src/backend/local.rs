@@ -5,7 +5,7 @@ use super::{
 };
 
 /// Name of the weights in a [`BackendState`].
-const WEIGHTS: &str = "weights";
+pub(super) const WEIGHTS: &str = "weights";
 /// As in PyTorch: keeps a vanishing gradient's scale finite.
 const CLIP_EPSILON: f64 = 1e-6;
 
@@ -24,7 +24,23 @@ pub struct UpdateRule {
     pub clip: Option<f64>,
 }
 
-/// Weights and optimiser in memory.
+impl UpdateRule {
+    /// The rate of the step after `done` steps.
+    pub(super) fn rate(&self, done: u64) -> f64 {
+        self.schedule.rate(self.learning_rate, done, self.steps)
+    }
+
+    /// The length of the mean of gradients whose sum this is, and what to scale the sum by: to the mean, and to no more than
+    /// the longest allowed.
+    pub(super) fn scale(&self, sum: &[f32], count: u32) -> (f64, f64) {
+        let mean = 1.0 / f64::from(count);
+        let norm = mean * norm(sum);
+        let clipped = self.clip.map_or(1.0, |longest| (longest / (norm + CLIP_EPSILON)).min(1.0));
+        (norm, mean * clipped)
+    }
+}
+
+/// Weights and optimiser as plain arrays: training without a parameter server, to compare with.
 #[derive(Debug)]
 pub struct LocalBackend {
     rule: UpdateRule,
@@ -53,32 +69,23 @@ impl ParameterBackend for LocalBackend {
         if self.pushed == 0 {
             self.gradients.fill("the gradients", gradients.values())?;
         } else {
-            let (expected, got) = (self.gradients.values().len(), gradients.values().len());
-            if expected != got {
-                return Err(BackendError::Layout { what: "the gradients".to_owned(), expected, got });
-            }
-            for (sum, gradient) in self.gradients.values_mut().iter_mut().zip(gradients.values()) {
-                *sum += gradient;
-            }
+            self.gradients.add("the gradients", gradients.values())?;
         }
         self.pushed += 1;
         Ok(())
     }
 
     fn clock(&mut self) -> Result<Tick, BackendError> {
-        let rule = &self.rule;
-        let learning_rate = rule.schedule.rate(rule.learning_rate, self.clock, rule.steps);
-        self.clock += 1;
+        let learning_rate = self.rule.rate(self.clock);
         if self.pushed == 0 {
             return Ok(Tick { clock: self.clock, learning_rate, gradient_norm: 0.0 });
         }
-        let mean = 1.0 / f64::from(self.pushed);
-        let norm = mean * norm(self.gradients.values());
-        let clipped = rule.clip.map_or(1.0, |longest| (longest / (norm + CLIP_EPSILON)).min(1.0));
+        self.clock += 1;
+        let (gradient_norm, scale) = self.rule.scale(self.gradients.values(), self.pushed);
         let (weights, gradients) = (self.weights.values_mut(), self.gradients.values());
-        self.optimiser.step(self.clock, learning_rate, mean * clipped, weights, gradients);
+        self.optimiser.step(self.clock, learning_rate, scale, weights, gradients);
         self.pushed = 0;
-        Ok(Tick { clock: self.clock, learning_rate, gradient_norm: norm })
+        Ok(Tick { clock: self.clock, learning_rate, gradient_norm })
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {

@@ -1,14 +1,17 @@
 //! Where parameters live and how they are updated.
 //!
 //! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]: it pulls the weights,
-//! pushes gradients and ends a step with a clock tick. Whether the update happens in this process ([`LocalBackend`]) or on
-//! servers is not the loop's business.
+//! pushes gradients and ends a step with a clock tick. Where the update happens is not the loop's business: every run goes
+//! through a parameter server, by default one inside the process ([`EmbeddedBackend`]). [`LocalBackend`] is the plain
+//! arithmetic to compare with.
 
+mod embedded;
 mod local;
 mod optimiser;
 mod parameters;
 mod schedule;
 
+pub use embedded::EmbeddedBackend;
 pub use local::{LocalBackend, UpdateRule};
 pub use optimiser::{Optimiser, OptimiserSpec};
 pub use parameters::{ParameterSet, ParameterShape};
@@ -28,7 +31,7 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// If they have another layout than the weights, or cannot be delivered.
     fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError>;
 
-    /// Ends a step: gradients pushed before it are in the weights that are pulled after it.
+    /// Ends a step: gradients pushed before it are in the weights that are pulled after it. Without any it is no step.
     ///
     /// # Errors
     /// If the update cannot be made.
@@ -92,6 +95,16 @@ pub enum BackendError {
     State {
         /// What is missing.
         array: String,
+    },
+    /// The parameter server does not take a request: the gradient is not finite, or a bug.
+    #[error("the parameter server refuses the {what} of step {step}: {reason}")]
+    Refused {
+        /// Push or pull.
+        what: &'static str,
+        /// The step.
+        step: u64,
+        /// Why.
+        reason: String,
     },
     /// The parameters are elsewhere and cannot be reached.
     #[error("the parameters cannot be reached: {0}")]

@@ -86,12 +86,29 @@ impl ParameterSet {
     /// # Errors
     /// If it has another length; `what` names it then.
     pub fn fill(&mut self, what: &str, values: &[f32]) -> Result<(), BackendError> {
-        let (expected, got) = (self.values.len(), values.len());
-        if expected != got {
-            return Err(BackendError::Layout { what: what.to_owned(), expected, got });
-        }
+        self.check(what, values)?;
         self.values.copy_from_slice(values);
         Ok(())
+    }
+
+    /// Adds the values of a flat array.
+    ///
+    /// # Errors
+    /// If it has another length; `what` names it then.
+    pub fn add(&mut self, what: &str, values: &[f32]) -> Result<(), BackendError> {
+        self.check(what, values)?;
+        for (sum, value) in self.values.iter_mut().zip(values) {
+            *sum += value;
+        }
+        Ok(())
+    }
+
+    fn check(&self, what: &str, values: &[f32]) -> Result<(), BackendError> {
+        let (expected, got) = (self.values.len(), values.len());
+        if expected == got {
+            return Ok(());
+        }
+        Err(BackendError::Layout { what: what.to_owned(), expected, got })
     }
 }
 

@@ -142,7 +142,7 @@ pub enum DeployedError {
     },
     /// An output that is no number.
     #[error(
-        "{}: answers training sample {sample} with {value}; check --input-scale and --input-mean, or the model's export",
+        "{}: answers sample {sample} with {value}; check --input-scale and --input-mean, or the model's export",
         path.display()
     )]
     NotFinite {

@@ -7,6 +7,7 @@
 mod cache;
 mod differentiable;
 mod error;
+mod external;
 mod network;
 mod onnx;
 mod scaling;
@@ -117,7 +118,7 @@ pub fn open(
         };
     try_out(&file, model.as_ref(), samples)?;
     let mut hash = Sha256::new();
-    hash_file(&file, &mut hash)?;
+    hash_model(&file, &mut hash)?;
     hash.update(format!("{:?} {:?}", options.input, options.output));
     let network = entry.as_ref().and_then(|entry| entry.training.get("network")?.as_str().map(str::to_owned));
     let name = entry.map_or_else(|| file_name(&file), |entry| entry.name);
@@ -198,6 +199,26 @@ pub fn open_learned(path: &Path, sample_shape: &[usize]) -> Result<Option<Learne
     Ok(Some(LearnedEntry { name: entry.name, code, scaling: scaling.unwrap_or_default(), learned }))
 }
 
+/// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.
+///
+/// # Errors
+/// If there is no such entry, or it is somebody else's and has no weights beside the model.
+pub fn weights_file(path: &Path) -> Result<PathBuf, DeployedError> {
+    let entry = read_entry(path)?;
+    let file = entry.model_file(entry.latest())?.with_file_name(crate::entry::WEIGHTS);
+    if file.is_file() { Ok(file) } else { Err(DeployedError::Missing { path: file }) }
+}
+
+/// SHA-256 of a file, hexadecimal.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn file_sha256(path: &Path) -> Result<String, DeployedError> {
+    let mut hash = Sha256::new();
+    hash_file(path, &mut hash)?;
+    Ok(hexadecimal(hash))
+}
+
 fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
     // `models/NAME/` and `.` name folders, too.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -245,6 +266,21 @@ pub(crate) fn check_finite(file: &Path, outputs: &[f32], width: usize) -> Result
     }
 }
 
+/// A model is its file, and what an ONNX file keeps beside itself.
+fn hash_model(file: &Path, hash: &mut Sha256) -> Result<(), DeployedError> {
+    hash_file(file, hash)?;
+    if file.extension().is_some_and(|extension| extension == "onnx") {
+        let failed = |source| DeployedError::Read { path: file.to_path_buf(), source };
+        for name in external::external_data(&fs::read(file).map_err(failed)?) {
+            let beside = file.with_file_name(&name);
+            if beside.is_file() {
+                hash_file(&beside, hash)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn hash_file(file: &Path, hash: &mut Sha256) -> Result<(), DeployedError> {
     let failed = |source| DeployedError::Read { path: file.to_path_buf(), source };
     let mut reader = fs::File::open(file).map_err(failed)?;
@@ -260,6 +296,22 @@ fn hash_file(file: &Path, hash: &mut Sha256) -> Result<(), DeployedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_beside_an_onnx_file_are_part_of_the_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let (graph, weights) = (folder.path().join("model.onnx"), folder.path().join("w.bin"));
+        fs::write(&graph, b"graph\x0a\x08location\x12\x05w.bin").unwrap();
+        let digest = || {
+            let mut hash = Sha256::new();
+            hash_model(&graph, &mut hash).unwrap();
+            hexadecimal(hash)
+        };
+        fs::write(&weights, b"one").unwrap();
+        let one = digest();
+        fs::write(&weights, b"two").unwrap();
+        assert_ne!(one, digest(), "cached outputs of other weights would be taken for these");
+    }
 
     #[test]
     fn a_model_is_named_after_its_file_or_folder() {

@@ -92,6 +92,19 @@ pub enum NetworkError {
         /// The first that is missing.
         variable: String,
     },
+    /// Weights to begin with that are another network's.
+    #[error(
+        "{}: has {what}, so a `{network}` cannot begin with it; name a model of the same layers, or of those of one cell",
+        path.display()
+    )]
+    Start {
+        /// The file.
+        path: PathBuf,
+        /// The network that was to begin with it.
+        network: String,
+        /// How the two differ.
+        what: String,
+    },
     /// The weights' file cannot be written.
     #[error("{}: cannot write the weights: {source}", path.display())]
     Save {

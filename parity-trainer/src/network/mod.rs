@@ -8,6 +8,7 @@ mod normalisation;
 mod script;
 mod shapes;
 mod spec;
+mod start;
 
 use std::path::Path;
 
@@ -203,6 +204,24 @@ impl Network {
     /// moments and update the running ones, which serving uses.
     pub fn forward_t(&self, input: &Tensor, train: bool) -> Tensor {
         layer::run(&self.layers, &self.scaling.apply(input), train)
+    }
+
+    /// The grid of a network that sums over cells: its rows and columns.
+    pub fn cells(&self) -> Option<(usize, usize)> {
+        match (&self.spec, self.layers.last()) {
+            (NetworkSpec::Cells { rows, columns, .. }, Some(Layer::SumCells { .. })) => {
+                Some((*rows, *columns))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the cells of [`cells`](Self::cells) add to the outputs, `[batch, cells, outputs]`, in training.
+    pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
+        let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));
+        let cells = self.cells().map_or(1, |(rows, columns)| rows * columns);
+        let outputs = layer::run(layers, &self.scaling.apply(input), true);
+        outputs.view([-1, cells as i64, self.outputs as i64])
     }
 
     /// Raw outputs of whole samples, row-major in and out.

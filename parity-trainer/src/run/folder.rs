@@ -17,6 +17,10 @@ const END: &str = ".safetensors";
 const CONFIG: &str = "config.toml";
 const LOG: &str = "log.jsonl";
 const REPLACED: &str = "replaced";
+/// What is added to the name of a checkpoint that is not whole.
+const TORN: &str = ".torn";
+/// The first line of every `config.toml` of a run: how a folder is known to be one.
+const MARK: &str = "# A run of parity-trainer: everything that it was given\n";
 
 /// Where a run can go on.
 #[derive(Debug)]
@@ -58,8 +62,18 @@ impl RunFolder {
     /// Begins a run: makes the folder and puts the checkpoints of a run before it aside.
     ///
     /// # Errors
-    /// If the folder cannot be written.
+    /// If the folder cannot be written, or has another program's `config.toml`.
     pub fn begin(&self) -> Result<(), RunError> {
+        let config = self.path.join(CONFIG);
+        match fs::read(&config) {
+            Ok(text) if !text.starts_with(MARK.as_bytes()) => {
+                return Err(RunError::NotARun { path: self.path.clone() });
+            }
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(RunError::Read { path: config, source });
+            }
+            _ => {}
+        }
         fs::create_dir_all(&self.path).map_err(self.write_error(&self.path))?;
         let earlier = self.checkpoints()?;
         if !earlier.is_empty() {
@@ -104,6 +118,7 @@ impl RunFolder {
             let contents = fs::read(path).map_err(|source| RunError::Read { path: path.clone(), source })?;
             match Checkpoint::decode(&contents) {
                 Ok(checkpoint) if checkpoint.run == run => {
+                    self.put_aside(&skipped)?;
                     self.forget_after(checkpoint.state.backend.clock)?;
                     return Ok(Found { checkpoint: Some(checkpoint), skipped });
                 }
@@ -174,7 +189,7 @@ impl RunFolder {
     /// # Errors
     /// If it cannot be written.
     pub fn write_config(&self, toml: &str) -> Result<(), RunError> {
-        self.write(CONFIG, toml)
+        self.write(CONFIG, &format!("{MARK}{toml}"))
     }
 
     /// Where the best weights go.
@@ -225,6 +240,18 @@ impl RunFolder {
     pub fn draw(&self, title: &str) -> Result<(), RunError> {
         let records = self.records()?;
         self.write("curve.svg", &learning_curve(title, &records)?)
+    }
+
+    /// Renames checkpoints that are not whole, lest they count among the last two and a whole one go for them.
+    fn put_aside(&self, skipped: &[RunError]) -> Result<(), RunError> {
+        for torn in skipped {
+            if let RunError::Torn { path, .. } = torn {
+                let mut aside = path.clone().into_os_string();
+                aside.push(TORN);
+                fs::rename(path, &aside).map_err(self.write_error(path))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes from the log what a resumed run will log again.
@@ -322,7 +349,13 @@ mod tests {
         assert!(found.skipped[0].to_string().contains("000000010.safetensors: not a whole checkpoint"));
         assert_eq!(folder.records().unwrap(), [record(5)]);
 
-        fs::write(folder.path().join(file_name(5)), b"").unwrap();
+        folder.save(&checkpoint(12, "a")).unwrap();
+        let steps: Vec<u64> = folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!(steps, [5, 12], "a torn checkpoint is none of the last two");
+
+        for step in steps {
+            fs::write(folder.path().join(file_name(step)), b"").unwrap();
+        }
         assert!(matches!(folder.resume("a"), Err(RunError::AllTorn { count: 2, .. })));
     }
 
@@ -345,6 +378,12 @@ mod tests {
         assert!(folder.checkpoints().unwrap().is_empty() && folder.records().unwrap().is_empty());
         assert!(folder.path().join(REPLACED).join(file_name(10)).is_file());
         assert!(folder.resume("a").unwrap().checkpoint.is_none());
+        let others = RunFolder::at(folder.path().join("others"));
+        fs::create_dir(others.path()).unwrap();
+        fs::write(others.path().join(CONFIG), "theirs = true").unwrap();
+        let message = others.begin().unwrap_err().to_string();
+        assert!(message.contains("another program's config.toml") && !message.contains('\n'), "{message}");
+        assert!(others.begin().unwrap_err().is_input());
         let nowhere = RunFolder::at(folder.path().join("nowhere"));
         assert!(matches!(nowhere.resume("a"), Err(RunError::NoRun { .. })));
     }

@@ -60,6 +60,12 @@ pub enum RunError {
         /// The file.
         path: PathBuf,
     },
+    /// A folder that is used for something else.
+    #[error("{}: holds another program's config.toml; name another folder with --run", path.display())]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
     /// No run to go on with.
     #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with --run", path.display())]
     NoRun {
@@ -82,6 +88,9 @@ pub enum RunError {
 impl RunError {
     /// Whether the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::OtherRun { .. } | Self::NoRun { .. } | Self::AllTorn { .. })
+        matches!(
+            self,
+            Self::OtherRun { .. } | Self::NotARun { .. } | Self::NoRun { .. } | Self::AllTorn { .. }
+        )
     }
 }

@@ -5,7 +5,7 @@ use tch::{Kind, Reduction, Tensor};
 use super::StepReport;
 use super::weights::Weights;
 use crate::TrainError;
-use crate::backend::{LocalBackend, OptimiserSpec, ParameterBackend, Schedule, UpdateRule};
+use crate::backend::{EmbeddedBackend, OptimiserSpec, ParameterBackend, Schedule, UpdateRule};
 use crate::data::{Augment, DataSet, Shuffle};
 use crate::network::{Network, NetworkSpec, batch, stream};
 
@@ -54,7 +54,7 @@ pub fn train_deployed(
         clip: None,
     };
     let mut weights = Weights::of(&[("", &network)])?;
-    let mut backend = LocalBackend::new(rule, weights.parameters().clone());
+    let mut backend = EmbeddedBackend::new(rule, weights.parameters().clone())?;
     let mut inputs = vec![0.0; batch_len * sample_len];
     let mut labels = vec![0i64; batch_len];
     for step in 0..steps {

@@ -142,6 +142,8 @@ pub(super) struct GroupBatch {
     pub(super) parity: Vec<f32>,
     /// The weighted sum of the deployed model's outputs, transformed, for each group.
     pub(super) targets: Vec<f32>,
+    /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a batch without cells.
+    pub(super) cell_targets: Vec<f32>,
     /// The samples of each slot's queries.
     pub(super) members: Vec<usize>,
     queries: Vec<f32>,
@@ -176,7 +178,13 @@ impl CodedSet {
 
     /// An empty batch of `groups` groups for [`CodedSet::fill`].
     pub(super) fn batch(&self, k: usize, groups: usize) -> GroupBatch {
+        self.batch_of_cells(k, groups, 0)
+    }
+
+    /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are to add nothing.
+    pub(super) fn batch_of_cells(&self, k: usize, groups: usize, cells: usize) -> GroupBatch {
         GroupBatch {
+            cell_targets: vec![0.0; groups * cells * self.set.outputs],
             parity: vec![0.0; groups * self.set.sample_len()],
             targets: vec![0.0; groups * self.set.outputs],
             members: vec![0; k * groups],
@@ -197,9 +205,16 @@ impl CodedSet {
         let (groups, code) = (batch.groups, encoder.code());
         let mut group = vec![0; code.k()];
         batch.targets.fill(0.0);
+        let cells = batch.cell_targets.len() / (groups * output_len).max(1);
         for (at, target) in batch.targets.chunks_exact_mut(output_len).enumerate() {
             next(&mut group);
             for (slot, &index) in group.iter().enumerate() {
+                let cell = (at * cells + slot) * output_len;
+                if let Some(cell) =
+                    batch.cell_targets.get_mut(cell..cell + output_len).filter(|_| slot < cells)
+                {
+                    cell.copy_from_slice(self.coded(index));
+                }
                 let place = slot * groups + at;
                 batch.members[place] = index;
                 batch.queries[place * sample_len..(place + 1) * sample_len]

@@ -1,6 +1,6 @@
 //! The training loop: weights pulled and gradients pushed through a backend, the best weights kept, all of it resumable.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Score};
@@ -15,7 +15,9 @@ use super::validation::Validation;
 use super::weights::{Buffer, Snapshot, Weights};
 use super::{StepReport, Trained};
 use crate::TrainError;
-use crate::backend::{BackendError, BackendState, LocalBackend, ParameterBackend, ParameterSet, UpdateRule};
+use crate::backend::{
+    BackendError, BackendState, EmbeddedBackend, ParameterBackend, ParameterSet, UpdateRule,
+};
 use crate::network::{NetworkSpec, stream};
 
 /// Bins of the table of scores, of about a hundred reconstructions each.
@@ -40,6 +42,10 @@ pub struct ParityRun {
     pub filler_share: f64,
     /// Whether the network scales what it takes by its mean and deviation.
     pub normalise: bool,
+    /// Whether a network of cells learns each cell's part of the target, and not only their sum.
+    pub cell_targets: bool,
+    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of one cell.
+    pub start: Option<PathBuf>,
     /// The rest of a learned code; none for a parity model.
     pub learned: Option<LearnedRun>,
     /// Seed of everything random.
@@ -135,11 +141,11 @@ impl ParityTrainer {
         Ok(Self { run, k, task, weights, backend, samples, validation, sampler, rng, step, best })
     }
 
-    /// A [`LocalBackend`] that follows `rule`.
+    /// A parameter server inside this process that follows `rule`.
     pub fn local(
         rule: UpdateRule,
     ) -> impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> {
-        move |weights| Ok(Box::new(LocalBackend::new(rule, weights)))
+        move |weights| Ok(Box::new(EmbeddedBackend::new(rule, weights)?))
     }
 
     /// What is trained.
@@ -178,7 +184,7 @@ impl ParityTrainer {
         let attempt = self.task.attempt(self.step, &mut |group: &mut [usize]| sampler.next(group, rng))?;
         let tick = self.weights.push(self.backend.as_mut(), &attempt.loss)?;
 
-        let loss = attempt.loss.double_value(&[]);
+        let loss = attempt.told;
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step: self.step as usize });
         }

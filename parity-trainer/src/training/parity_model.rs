@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::Score;
-use parapet_encoder::{Encoder, build_encoder};
-use tch::Reduction;
+use parapet_encoder::{ConcatEncoder, Encoder, EncoderKind, build_encoder};
+use tch::{Kind, Reduction};
 
 use super::groups::{CodedSet, GroupBatch, GroupSampler, TrainingSet};
 use super::parity::ParityRun;
@@ -24,6 +24,8 @@ pub(super) struct ParityModel {
     coded: CodedSet,
     validator: Validator,
     filled: GroupBatch,
+    /// Cells of the network that learn their part of the target; 0 for none.
+    cells: usize,
 }
 
 impl ParityModel {
@@ -44,12 +46,15 @@ impl ParityModel {
         let weight = f64::from(row.iter().sum::<f32>());
         let spread = f64::from(row.iter().map(|a| a * a).sum::<f32>()).sqrt();
         network.scale_output(deviation * spread, mean * weight);
-        if run.normalise {
+        if let Some(path) = &run.start {
+            network.start_from(path)?;
+        } else if run.normalise {
             network.normalise(&normalisation(&coded, encoder.as_ref(), run)?)?;
         }
         let validator = Validator::new(CodedSet::new(validation, code.transform()), code.k(), run.seed);
-        let filled = coded.batch(code.k(), run.groups.max(1));
-        Ok(Self { encoder, row: run.row, network, coded, validator, filled })
+        let cells = taught_cells(run, &network);
+        let filled = coded.batch_of_cells(code.k(), run.groups.max(1), cells);
+        Ok(Self { encoder, row: run.row, network, coded, validator, filled, cells })
     }
 }
 
@@ -61,14 +66,27 @@ impl Task for ParityModel {
     fn attempt(&mut self, _: u64, next: &mut dyn FnMut(&mut [usize])) -> Result<Attempt, TrainError> {
         self.coded.fill(self.encoder.as_ref(), self.row, &mut self.filled, next)?;
         let targets = batch(&self.filled.targets, &[self.coded.set.outputs]);
-        let outputs = self.network.forward_t(&batch(&self.filled.parity, &self.coded.set.shape), true);
-        let loss = outputs.mse_loss(&targets, Reduction::Mean);
+        let input = batch(&self.filled.parity, &self.coded.set.shape);
+        let (outputs, loss) = if self.cells > 0 {
+            let cells = self.network.forward_cells(&input);
+            let parts = batch(&self.filled.cell_targets, &[self.cells, self.coded.set.outputs]);
+            (
+                cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float),
+                cells.mse_loss(&parts, Reduction::Mean),
+            )
+        } else {
+            let outputs = self.network.forward_t(&input, true);
+            let loss = outputs.mse_loss(&targets, Reduction::Mean);
+            (outputs, loss)
+        };
+        // Of the sum, whatever was learned from.
+        let told = outputs.detach().mse_loss(&targets, Reduction::Mean).double_value(&[]);
         let mut parity = vec![0.0; self.filled.targets.len()];
         let length = parity.len();
         outputs.detach().contiguous().view([-1]).copy_data(&mut parity, length);
         let row = self.encoder.code().row(self.row);
         let (agreeing, queries) = self.coded.agreeing(&parity, &self.filled, row);
-        Ok(Attempt { loss, agreeing, queries })
+        Ok(Attempt { loss, told, agreeing, queries })
     }
 
     fn validate(&self) -> Result<Validation, TrainError> {
@@ -88,6 +106,13 @@ impl Task for ParityModel {
         network.freeze();
         Trained::ParityModel(network)
     }
+}
+
+/// How many cells of `network` learn their part of the target: those of a concatenation's own grid, where slot i is cell i.
+fn taught_cells(run: &ParityRun, network: &Network) -> usize {
+    let own = ConcatEncoder::grid(run.code.k);
+    let taught = run.cell_targets && run.code.encoder == EncoderKind::Concat && network.cells() == Some(own);
+    if taught { own.0 * own.1 } else { 0 }
 }
 
 /// Mean and deviation of what the network will be given: parity queries of some random groups.

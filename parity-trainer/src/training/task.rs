@@ -41,6 +41,8 @@ pub(super) trait Task: std::fmt::Debug {
 pub(super) struct Attempt {
     /// What gradients are of.
     pub(super) loss: Tensor,
+    /// The loss as it is told: what validations tell, too.
+    pub(super) told: f64,
     /// Reconstructions that name the deployed model's class.
     pub(super) agreeing: usize,
     /// All reconstructions.

@@ -4,3 +4,4 @@ pub(crate) mod fidelity;
 pub(crate) mod loadgen;
 pub(crate) mod serving;
 pub(crate) mod tail;
+pub(crate) mod training;

@@ -1,17 +1,23 @@
 //! `cargo xtask bench-serving`: what the frontend adds to a request's latency, and the memory that it takes.
 //!
 //! Latency is measured in two ways. In a closed loop one client waits for each answer before it sends again, so that cores
-//! hardly sleep: what the code costs. In an open loop requests come on a schedule whatever the answers do, and a mostly idle
-//! machine wakes sleeping cores for each: what a lightly loaded deployment sees.
+//! hardly sleep: what the code costs. At a fixed rate a mostly idle machine wakes sleeping cores for each request: what a
+//! lightly loaded deployment sees.
 //!
-//! With coding, a parity instance works while the next request is served. Where both share this machine's cores, as in the
-//! demo, that slows an instance down whoever sends it the requests; a third table has the parity instance at work beside the
-//! instance in both rounds, so that what remains is the frontend's.
+//! The instances are called in turns, as the frontend does: an instance that has just computed the last request is some 40 us
+//! faster than one that has slept for three, and the frontend is not to blame for that.
 //!
-//! Rounds to an instance directly and through the frontend take turns, so that a machine whose speed drifts drifts for
-//! both. Needs the models of `cargo xtask demo`.
+//! With coding, a parity model computes while requests are served. Here it does so on the cores of the instances, of the frontend
+//! and of the client, which slows every one of them down; where it has a machine of its own it does not. So coding is measured
+//! both ways: with the demo's parity instances, and with emulated ones that take no processor.
+//!
+//! Where nginx is installed it stands beside, in front of the same instances: a proxy that only passes bytes on shows what of
+//! an added latency is the two more hops. Targets take turns, so that a machine whose speed drifts drifts for all. Needs the
+//! models of `cargo xtask demo`.
 
-mod closed_loop;
+mod client;
+mod nginx;
+mod remote;
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -20,11 +26,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use self::client::{Client, Pace, p50_us, time_requests};
+use self::nginx::Nginx;
+use self::remote::RemoteInstance;
 use crate::demo::{self, Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
-
-/// Queries in a coding group of the demo's configuration.
-const GROUP: usize = 2;
 
 /// Arguments of `cargo xtask bench-serving`.
 #[derive(Debug, clap::Args)]
@@ -60,67 +66,71 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         demo::folder().join("models/fashion-parity/model.toml").is_file(),
         "no models; run `cargo xtask demo` first"
     );
-    for mode in [Mode::Plain, Mode::Coded] {
-        latency(args, mode)?;
-    }
+    latency(args)?;
     if args.memory_seconds > 0 {
         memory(args)?;
     }
     Ok(())
 }
 
-fn latency(args: &Args, mode: Mode) -> Result<()> {
-    let ports = Ports::new(args.port_offset);
-    let cluster = Cluster::start(mode, ports)?;
-    let [direct, through] = [cluster.instance_url(0), cluster.url()];
+fn latency(args: &Args) -> Result<()> {
+    let mut cluster = Cluster::start(Mode::Coded, Ports::new(args.port_offset))?;
+    let plain = cluster.add_frontend(Mode::Plain, 1, |text| text)?;
     let body = demo::binary_query()?;
-    let client = |url: &str, model: &str| {
+    let connect = |url: &str, model: &str| {
         let authority = url.trim_start_matches("http://");
         let path = format!("/v2/models/{model}/infer");
-        closed_loop::Client::connect(authority, &path, &body.bytes, body.header_length)
+        Client::connect(authority, &path, &body.bytes, body.header_length)
     };
-    let (mut to_instance, mut to_frontend) = (client(&direct, "fashion")?, client(&through, "fashion")?);
-    let span = Duration::from_secs(u64::from(args.seconds));
-    let strategy = mode.name();
-    report(
-        &format!("p50 of a request, binary tensors, strategy {strategy}, closed loop"),
-        args.rounds,
-        || Ok((closed_loop::p50_us(to_instance.run(span)?), closed_loop::p50_us(to_frontend.run(span)?))),
-    )?;
-    if mode == Mode::Coded {
-        let mut to_parity = client(&cluster.parity_url(), "fashion-parity")?;
-        report(
-            "the same, with a parity instance at work beside the instance as beside the frontend",
-            args.rounds,
-            || {
-                let beside = to_instance.run_beside(&mut to_parity, GROUP, span)?;
-                Ok((closed_loop::p50_us(beside), closed_loop::p50_us(to_frontend.run(span)?)))
-            },
-        )?;
+    let urls = cluster.instance_urls();
+    let remote = remote_parity(&mut cluster, |url| connect(url, "fashion-parity"))?;
+    let nginx = Nginx::start(&urls)?;
+    let mut targets = vec![
+        ("instances", urls.iter().map(|url| connect(url, "fashion")).collect::<Result<Vec<_>>>()?),
+        ("none", vec![connect(&plain, "fashion")?]),
+        ("coded", vec![connect(&cluster.url(), "fashion")?]),
+        ("coded, parity elsewhere", vec![connect(&remote, "fashion")?]),
+    ];
+    if let Some(nginx) = &nginx {
+        targets.push(("nginx", vec![connect(nginx.authority(), "fashion")?]));
     }
-    drop((to_instance, to_frontend));
-    load(&through, args.rate, 1)?;
-    report(&format!("the same, open loop at {} requests/s", args.rate), args.rounds, || {
-        let round = |url: &str| service_p50_us(&load(url, args.rate, args.seconds)?);
-        Ok((round(&direct)?, round(&through)?))
-    })
+    let span = Duration::from_secs(u64::from(args.seconds));
+    for pace in [Pace::Closed, Pace::PerSecond(args.rate)] {
+        println!("p50 of a request in microseconds, binary tensors, {pace}:");
+        let mut added: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
+        for _ in 0..args.rounds {
+            let mut direct = None;
+            for ((name, clients), added) in targets.iter_mut().zip(&mut added) {
+                let p50 = p50_us(time_requests(clients, pace, span)?);
+                print!("  {name} {p50:.0}");
+                added.push(p50 - *direct.get_or_insert(p50));
+            }
+            println!();
+        }
+        println!("  median of what each adds to the instances:");
+        for ((name, _), mut added) in targets.iter().zip(added).skip(1) {
+            added.sort_by(f64::total_cmp);
+            println!("    {name:24} {:4.0}", added.get(added.len() / 2).copied().unwrap_or(f64::NAN));
+        }
+    }
+    Ok(())
 }
 
-/// Prints rounds of (instance, frontend) and the median of what the frontend added, in microseconds.
-fn report(title: &str, rounds: u32, mut round: impl FnMut() -> Result<(f64, f64)>) -> Result<()> {
-    println!("{title}:");
-    let mut added = Vec::new();
-    for _ in 0..rounds {
-        let (direct, through) = round()?;
-        added.push(through - direct);
-        println!(
-            "  instance {direct:6.0} us   frontend {through:6.0} us   added {:6.0} us",
-            through - direct
-        );
-    }
-    added.sort_by(f64::total_cmp);
-    println!("  median added: {:.0} us", added.get(added.len() / 2).copied().unwrap_or(f64::NAN));
-    Ok(())
+/// Adds a frontend whose parity instances are emulated; its URL.
+fn remote_parity(cluster: &mut Cluster, connect: impl Fn(&str) -> Result<Client>) -> Result<String> {
+    let mut parity = [connect(&cluster.parity_url())?];
+    let service_time = time_requests(&mut parity, Pace::Closed, Duration::from_secs(1))?;
+    let service_time = Duration::from_secs_f64(p50_us(service_time) * 1e-6);
+    let [parity] = &mut parity;
+    let response = parity.ask()?;
+    let addresses: Vec<(String, String)> = cluster
+        .parity_addresses()
+        .into_iter()
+        .map(|address| Ok((address, RemoteInstance::start(response, service_time)?.address().to_owned())))
+        .collect::<Result<_>>()?;
+    cluster.add_frontend(Mode::Coded, 2, |text| {
+        addresses.iter().fold(text, |text, (from, to)| text.replace(from, to))
+    })
 }
 
 fn memory(args: &Args) -> Result<()> {
@@ -160,10 +170,6 @@ fn load(url: &str, rate: u32, seconds: u32) -> Result<Value> {
         .context("cannot start parapet-loadgen")?;
     ensure!(status.success(), "parapet-loadgen failed ({status})");
     serde_json::from_slice(&fs::read(&report)?).context("bench.json is no report")
-}
-
-fn service_p50_us(report: &Value) -> Result<f64> {
-    Ok(report.pointer("/service/p50").and_then(Value::as_f64).context("a report without answers")? * 1e3)
 }
 
 fn resident_mb(pid: u32) -> Result<f64> {

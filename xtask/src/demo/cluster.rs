@@ -101,11 +101,24 @@ impl Cluster {
             command.args(["--listen", &format!("127.0.0.1:{}", ports.instance(index))]);
             cluster.spawn(command, &format!("instance-{}", ports.instance(index)))?;
         }
-        let config = cluster.write_config()?;
-        let mut command = Command::new(binary("parapet-frontend"));
-        command.arg("--config").arg(config);
-        cluster.spawn(command, "frontend")?;
+        let text = cluster.config(mode)?;
+        cluster.start_frontend("frontend", mode.name(), &text)?;
         Ok(cluster)
+    }
+
+    /// Starts one more frontend of these instances, at the `index`th port after the first one's, with `change` made to its
+    /// configuration; its URL.
+    pub(crate) fn add_frontend(
+        &mut self,
+        mode: Mode,
+        index: u16,
+        change: impl FnOnce(String) -> String,
+    ) -> Result<String> {
+        let port = self.ports.frontend() + index;
+        let own = |port: u16| format!("\"127.0.0.1:{port}\"");
+        let text = change(self.config(mode)?).replace(&own(self.ports.frontend()), &own(port));
+        self.start_frontend(&format!("frontend-{port}"), &format!("{}-{port}", mode.name()), &text)?;
+        Ok(format!("http://127.0.0.1:{port}"))
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -116,14 +129,24 @@ impl Cluster {
         format!("http://127.0.0.1:{}", self.ports.frontend())
     }
 
-    /// An instance's own address, past the frontend.
-    pub(crate) fn instance_url(&self, instance: usize) -> String {
+    /// The deployed instances' own addresses, past the frontend.
+    pub(crate) fn instance_urls(&self) -> Vec<String> {
+        (0..REPLICAS).map(|instance| self.instance_url(instance)).collect()
+    }
+
+    fn instance_url(&self, instance: usize) -> String {
         format!("http://127.0.0.1:{}", self.ports.instance(instance))
     }
 
     /// The first parity instance's own address.
     pub(crate) fn parity_url(&self) -> String {
         self.instance_url(REPLICAS)
+    }
+
+    /// The parity instances' addresses as they stand in a configuration.
+    pub(crate) fn parity_addresses(&self) -> Vec<String> {
+        let ports = (REPLICAS..REPLICAS + PARITY).map(|instance| self.ports.instance(instance));
+        ports.map(|port| format!("127.0.0.1:{port}")).collect()
     }
 
     /// The frontend's process id.
@@ -156,12 +179,12 @@ impl Cluster {
         fs::write(pid_file(), pids.join("\n")).context("cannot write .parapet/demo/pids")
     }
 
-    /// The demo's configuration with this mode's strategy; the coded one is deploy/local/parapet.toml itself.
-    fn write_config(&self) -> Result<PathBuf> {
+    /// The demo's configuration with a mode's strategy; the coded one is deploy/local/parapet.toml itself.
+    fn config(&self, mode: Mode) -> Result<String> {
         let local = workspace::root().join("deploy/local");
         let text = fs::read_to_string(local.join("parapet.toml"))
             .context("cannot read deploy/local/parapet.toml")?;
-        let text = match self.mode {
+        let text = match mode {
             Mode::Coded => text,
             Mode::Plain => {
                 let strategy =
@@ -169,10 +192,15 @@ impl Cluster {
                 text.get(..strategy).unwrap_or_default().to_owned()
             }
         };
-        let text = self.ports.apply(&text).replace("../../.parapet/demo/models", "models");
-        let path = folder().join(format!("{}.toml", self.mode.name()));
+        Ok(self.ports.apply(&text).replace("../../.parapet/demo/models", "models"))
+    }
+
+    fn start_frontend(&mut self, name: &str, file: &str, text: &str) -> Result<()> {
+        let path = folder().join(format!("{file}.toml"));
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+        let mut command = Command::new(binary("parapet-frontend"));
+        command.arg("--config").arg(path);
+        self.spawn(command, name)
     }
 
     /// Starts a process and waits for the line that says it is ready.

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Core;
-use crate::pool::Avoid;
+use crate::pool::{Aside, Avoid};
 use crate::query::{Apart, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
@@ -90,10 +90,34 @@ impl<I, O> Core<I, O> {
         expires: Time,
         apart_from: Apart,
     ) -> Option<JobId> {
+        self.dispatch_apart(Purpose::Parity(group, row), pool, input, expires, apart_from)
+    }
+
+    /// Sends a coded query to the deployed model, in place of its group's queries; it must end by `expires`. `None` when the
+    /// line is full. It goes to no instance that serves another one of its group, and waits in line like a query.
+    pub(crate) fn dispatch_coded(
+        &mut self,
+        (group, row): (GroupId, Row),
+        input: Arc<I>,
+        expires: Time,
+        others: SmallVec<[JobId; 4]>,
+    ) -> Option<JobId> {
+        let apart_from = Apart { queries: SmallVec::new(), requests: others };
+        self.dispatch_apart(Purpose::Coded(group, row), PoolId::DEPLOYED, input, expires, apart_from)
+    }
+
+    fn dispatch_apart(
+        &mut self,
+        purpose: Purpose,
+        pool: PoolId,
+        input: Arc<I>,
+        expires: Time,
+        apart_from: Apart,
+    ) -> Option<JobId> {
         let members = apart_from.queries.iter().flat_map(|query| self.instances_of(*query));
         let rows = apart_from.requests.iter().filter_map(|job| self.jobs.get(job)?.instance);
         let taken = members.chain(rows).collect();
-        let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
+        let id = self.submit(purpose, pool, input, taken)?;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.apart_from = (pool == PoolId::DEPLOYED).then(|| Box::new(apart_from));
             job.timer = Some(expires);
@@ -107,9 +131,9 @@ impl<I, O> Core<I, O> {
         let id = JobId(self.fresh_id());
         let state = self.pools.get_mut(usize::from(pool.0))?;
         let submitted = match purpose {
-            // A copy is of no use where its query is; what a parity query must keep away from will end.
-            Purpose::Copy(_) => state.submit_copy(id, &avoid, true),
-            _ if is_apart(purpose, pool) => state.submit_copy(id, &avoid, false),
+            Purpose::Copy(_) => state.submit_copy(id, &avoid, Aside::Copy),
+            Purpose::Coded(..) => state.submit_copy(id, &avoid, Aside::Coded),
+            _ if is_apart(purpose, pool) => state.submit_copy(id, &avoid, Aside::Parity),
             _ => state.submit(id, avoid),
         };
         let instance = match submitted {
@@ -148,7 +172,7 @@ impl<I, O> Core<I, O> {
                     query.backup = None;
                 }
             }
-            Purpose::Parity(..) => {}
+            Purpose::Parity(..) | Purpose::Coded(..) => {}
         }
         if let Some(instance) = job.instance {
             if failure.is_some_and(FailureKind::suspects_instance) {
@@ -234,6 +258,11 @@ impl<I, O> Core<I, O> {
         self.jobs.get(&id).map(|job| job.purpose)
     }
 
+    /// Where the request is in flight.
+    pub(crate) fn instance_of(&self, id: JobId) -> Option<InstanceId> {
+        self.jobs.get(&id)?.instance
+    }
+
     /// Instances that have requests of this query.
     pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
         let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
@@ -312,7 +341,7 @@ fn may_copy_to<I>(
     let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
     match job.purpose {
         Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),
-        Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|apart| {
+        Purpose::Parity(..) | Purpose::Coded(..) => job.apart_from.as_ref().is_none_or(|apart| {
             let mut members = apart.queries.iter().filter_map(|query| queries.get(query));
             !members.any(serves) && !apart.requests.iter().any(is_there)
         }),

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use crate::{
     ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, CodedHedgedConfig,
-    EqualResources, Hedge, HedgeConfig, NoRedundancy, Replicate, ReplicateConfig, Strategy,
+    EqualResources, Hedge, HedgeConfig, Interpolated, InterpolatedConfig, NoRedundancy, Replicate,
+    ReplicateConfig, Strategy,
 };
 
 /// A redundancy strategy and its settings.
@@ -25,12 +26,22 @@ pub enum StrategyConfig {
     Coded(CodedConfig),
     /// Coded redundancy, hedged.
     CodedHedged(CodedHedgedConfig),
+    /// Every query coded, none sent as it is.
+    Interpolated(InterpolatedConfig),
 }
 
 impl StrategyConfig {
     /// The names of all strategies.
-    pub const NAMES: [&str; 7] =
-        ["none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded_hedged"];
+    pub const NAMES: [&str; 8] = [
+        "none",
+        "equal_resources",
+        "replicate",
+        "hedge",
+        "approximate_backup",
+        "coded",
+        "coded_hedged",
+        "interpolated",
+    ];
 
     /// The strategy's name in configurations, metrics and reports.
     pub const fn name(&self) -> &'static str {
@@ -42,6 +53,7 @@ impl StrategyConfig {
             Self::ApproximateBackup(_) => "approximate_backup",
             Self::Coded(_) => "coded",
             Self::CodedHedged(_) => "coded_hedged",
+            Self::Interpolated(_) => "interpolated",
         }
     }
 
@@ -59,6 +71,7 @@ impl StrategyConfig {
             Self::ApproximateBackup(config) => Box::new(ApproximateBackup::new(config)),
             Self::Coded(config) => Box::new(Coded::new(config)),
             Self::CodedHedged(config) => Box::new(CodedHedged::new(config)),
+            Self::Interpolated(config) => Box::new(Interpolated::new(config)),
         }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness")]
 
 mod config;
+mod lagrange;
 
 pub use config::*;
 
@@ -15,8 +16,8 @@ use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
     Action, Answer, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure,
-    FailureKind, GroupId, GroupKey, HoldBackPolicy, InstanceId, JobId, PoolId, QueryId, Rejected, Row, Slot,
-    StrategyConfig, Time,
+    FailureKind, GroupId, GroupKey, HoldBackPolicy, InstanceId, InterpolatedConfig, JobId, PoolId, QueryId,
+    Rejected, Row, Slot, StrategyConfig, Time,
 };
 
 /// What a client sends; a parity query has no number.
@@ -67,6 +68,8 @@ pub struct Client {
     pub exact_seen: bool,
     /// The last attempt failed and no other is known to be under way.
     pub lost: bool,
+    /// It was sent as it is, if only into the line for a slot.
+    pub withheld: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -108,6 +111,7 @@ pub struct Harness {
     /// By class.
     strategies: Vec<StrategyConfig>,
     coded: Option<CodedConfig>,
+    interpolated: Option<InterpolatedConfig>,
     backup: Option<PoolId>,
     decoder: Option<LinearDecoder>,
     code: Option<Code>,
@@ -142,6 +146,7 @@ impl Harness {
     /// With a strategy for each class; at most one of them coded, at most one with a backup model.
     pub fn build(config: CoreConfig, strategies: Vec<StrategyConfig>) -> Self {
         let coded = strategies.iter().find_map(coded_part);
+        let interpolated = strategies.iter().find_map(interpolated_part);
         let backup = strategies.iter().find_map(|strategy| match strategy {
             StrategyConfig::ApproximateBackup(config) => Some(config.pool),
             _ => None,
@@ -172,6 +177,7 @@ impl Harness {
             config,
             strategies,
             coded,
+            interpolated,
             backup,
             decoder: code.clone().map(|code| LinearDecoder::new(code, 1).unwrap()),
             code,
@@ -206,12 +212,13 @@ impl Harness {
             Arrival { input, key, deadline, allow_approximate, class },
             &mut actions,
         )?;
-        if free {
+        let is_own = |action: &Action<Input, Output>| matches!(action, Action::Send { input, .. } if input.number == Some(number));
+        let may_withhold = self.may_withhold(class, allow_approximate, deadline);
+        let withheld = may_withhold && !actions.iter().any(is_own);
+        if free && !withheld {
             // CG-3: its own dispatch is the very first thing.
-            match actions.first() {
-                Some(Action::Send { input, .. }) => assert_eq!(input.number, Some(number), "CG-3"),
-                other => panic!("CG-3: a slot was free, and the first action is {other:?}"),
-            }
+            let first = actions.first();
+            assert!(first.is_some_and(is_own), "CG-3: a slot was free, and the first action is {first:?}");
         }
         self.clients.push(Client {
             id,
@@ -224,9 +231,33 @@ impl Harness {
             answered_at: None,
             exact_seen: false,
             lost: false,
+            withheld,
         });
         self.apply(actions);
         Ok(number)
+    }
+
+    /// Whether its strategy may keep a query back until its group is full.
+    fn may_withhold(&self, class: ClassId, allow_approximate: bool, deadline: Time) -> bool {
+        let Some(StrategyConfig::Interpolated(config)) = self.strategies.get(usize::from(class.0)) else {
+            return false;
+        };
+        allow_approximate && deadline > self.now + 2 * config.fill_within
+    }
+
+    /// What stands for CG-3 where queries are withheld: coded, sent or closed within `fill_within`. One that waits in line
+    /// for a slot counts as sent: the pool has none free then.
+    fn check_withheld(&self) {
+        let Some(config) = &self.interpolated else { return };
+        if !self.engine.core().pool(PoolId::DEPLOYED).unwrap().has_free_slot() {
+            return;
+        }
+        let mut withheld = self.clients.iter().enumerate().filter(|(_, client)| client.withheld);
+        let overdue = withheld.find(|(number, client)| {
+            let coded = self.groups.values().any(|members| members.contains(number));
+            client.fate == Fate::Waiting && !coded && self.now.since(client.arrived) > config.fill_within
+        });
+        assert!(overdue.is_none(), "withheld for too long: {overdue:?}");
     }
 
     /// Ends the request at `index` (modulo what is in flight) as its model would, or with a failure.
@@ -297,12 +328,16 @@ impl Harness {
         }
         let index = index % self.encodes.len();
         let PendingEncode { group, row, inputs } = self.encodes.swap_remove(index);
-        let code = self.code.as_ref().unwrap();
-        let value = inputs
-            .iter()
-            .enumerate()
-            .map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value)
-            .sum();
+        let value = match &self.code {
+            Some(code) => {
+                let terms = inputs.iter().enumerate();
+                terms.map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value).sum()
+            }
+            None => {
+                let values: Vec<f32> = inputs.iter().map(|input| input.value).collect();
+                lagrange::encode(&values, usize::from(row.0))
+            }
+        };
         let parity =
             works.then(|| Arc::new(Input { number: None, key: inputs[0].key, value, group: Some(group) }));
         let mut actions = Vec::new();
@@ -327,11 +362,12 @@ impl Harness {
         let (predictions, parity) = (slices(&predictions), slices(&parity));
         let predictions: Vec<Option<&[f32]>> = predictions.iter().map(Option::as_deref).collect();
         let parity: Vec<Option<&[f32]>> = parity.iter().map(Option::as_deref).collect();
-        self.decoder
-            .as_ref()
-            .unwrap()
-            .decode(&predictions, &parity, usize::from(slot.0), &mut out)
-            .expect("the engine asked for a reconstruction that cannot be decoded");
+        match &self.decoder {
+            Some(decoder) => decoder
+                .decode(&predictions, &parity, usize::from(slot.0), &mut out)
+                .expect("the engine asked for a reconstruction that cannot be decoded"),
+            None => out[0] = lagrange::decode(predictions.len(), &parity, usize::from(slot.0)),
+        }
         let mut actions = Vec::new();
         self.engine.reconstructed(self.now, query, works.then_some(out[0]), &mut actions);
         self.apply(actions);
@@ -372,6 +408,7 @@ impl Harness {
             self.apply(actions);
             let next_after = self.engine.next_timer();
             assert!(next_after.is_none_or(|after| after > self.now), "a due timer was left pending");
+            self.check_withheld();
         }
         self.now = until;
     }
@@ -406,11 +443,15 @@ impl Harness {
                     assert!(load < slots, "{instance:?} has no free slot");
                     let to_model = instance.pool == PoolId::DEPLOYED;
                     if let (Some(group), true) = (input.group, to_model) {
-                        let unmodified =
-                            self.coded.as_ref().is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
+                        let unmodified = self.interpolated.is_some()
+                            || self
+                                .coded
+                                .as_ref()
+                                .is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
                         assert!(unmodified, "a parity query for parity models was sent to the deployed one");
                         let shares = |sent: &Sent| {
-                            let number = sent.input.number;
+                            // A member that is sent in spite of being coded keeps away itself, if it can.
+                            let number = sent.input.number.filter(|_| self.interpolated.is_none());
                             let is_member =
                                 number.is_some_and(|number| self.groups[&group].contains(&number));
                             sent.instance == instance && (is_member || sent.input.group == Some(group))
@@ -425,6 +466,7 @@ impl Harness {
                         // It is not in the table yet when this is its first send.
                         if let Some(client) = self.clients.get_mut(number) {
                             client.lost = false;
+                            client.withheld = false;
                         }
                     }
                     self.sent.push(Sent { job, instance, input });
@@ -441,6 +483,10 @@ impl Harness {
                 Action::Encode { group, row, inputs } => self.check_encode(group, row, inputs),
                 Action::Reconstruct { query, slot, predictions, parity } => {
                     assert!(predictions[usize::from(slot.0)].is_none(), "CG-2: its prediction is in hand");
+                    if let Some(config) = &self.interpolated {
+                        let there = parity.iter().flatten().count();
+                        assert!(parity.len() == config.workers() && there >= config.k, "{there} outputs");
+                    }
                     self.decodes.push(PendingDecode { query, slot, predictions, parity });
                 }
                 Action::Answer { query, answer } => self.check_answer(query, &answer),
@@ -465,15 +511,19 @@ impl Harness {
     }
 
     fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
-        let coded = self.coded.as_ref().expect("only the coded strategy encodes");
-        assert_eq!(inputs.len(), coded.k);
+        let (k, share, burst) = match (&self.coded, &self.interpolated) {
+            (Some(coded), _) => (coded.k, coded.redundant_share, coded.redundant_burst),
+            (None, Some(coded)) => (coded.k, coded.redundant_share, coded.redundant_burst),
+            (None, None) => panic!("only the coded strategies encode"),
+        };
+        assert_eq!(inputs.len(), k);
         assert!(inputs.iter().all(|input| input.key == inputs[0].key), "CG-6: kinds of query mixed");
         let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
-        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), coded.k, "a query twice in one group");
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), k, "a query twice in one group");
         self.groups.insert(group, numbers);
         self.encoded_total += 1;
         let accepted = self.clients.len() as f64 + 1.0;
-        let allowed = coded.redundant_share * accepted + coded.redundant_burst;
+        let allowed = share * accepted + burst;
         assert!(self.encoded_total as f64 <= allowed, "CG-7: more parity queries than the budget allows");
         self.encodes.push(PendingEncode { group, row, inputs });
     }
@@ -508,7 +558,8 @@ impl Harness {
                 assert!(client.allow_approximate, "reconstructed against the client's word");
                 assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
-                let late = now.since(client.arrived) >= hold_back;
+                // A coded query has no request of its own to wait for; when its outputs will do, a scenario shows.
+                let late = self.interpolated.is_some() || now.since(client.arrived) >= hold_back;
                 assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
                 let error = (**output - model(client.value)).abs();
                 assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));
@@ -546,6 +597,7 @@ impl Harness {
         assert_eq!(stats.cg1_violations, 0);
         assert_eq!(stats.queries_tracked, 0, "queries are left over");
         let max_keys = self.coded.as_ref().map_or(0, |coded| coded.max_keys);
+        self.check_withheld();
         assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);
         let predicted = stats.exact + stats.hedged + stats.backup + stats.reconstructed;
         let answered = predicted + stats.failed + stats.abandoned;

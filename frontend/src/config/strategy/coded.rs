@@ -5,7 +5,7 @@ use std::path::Path;
 use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::{CodedConfig, PoolId};
 use parapet_open_inference::Datatype;
-use parapet_repository::{CodeMetadata, ModelEntry};
+use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
 
 use super::settings::{Coded, Parity};
 use super::{Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay, takes_the_place_of};
@@ -13,7 +13,7 @@ use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
 /// Kinds of query (numbers of samples) that have groups of their own.
-const MAX_KEYS: usize = 64;
+pub(super) const MAX_KEYS: usize = 64;
 
 /// A coded strategy.
 pub(super) struct Resolved {
@@ -25,13 +25,11 @@ pub(super) struct Resolved {
     pub(super) parity: Vec<RedundantPool>,
 }
 
-/// The strategy's settings and the code; the first of the parity pools will be `first_parity`.
-pub(super) fn resolve(
+/// The one input and the one output of a model that queries can be coded for.
+pub(super) fn one_fp32_tensor_each_way<'a>(
     at: &At<'_>,
-    deployed: &Deployed<'_>,
-    coded: &Coded,
-    first_parity: PoolId,
-) -> Result<Resolved, ConfigError> {
+    deployed: &Deployed<'a>,
+) -> Result<(&'a TensorSpec, &'a TensorSpec), ConfigError> {
     let [input] = deployed.entry.inputs.as_slice() else {
         return Err(at.field("kind", "coding needs a model with one input", "use kind = \"none\""));
     };
@@ -41,6 +39,17 @@ pub(super) fn resolve(
     if input.datatype != Datatype::Fp32 || output.datatype != Datatype::Fp32 {
         return Err(at.field("kind", "coding needs FP32 input and output", "use kind = \"none\""));
     }
+    Ok((input, output))
+}
+
+/// The strategy's settings and the code; the first of the parity pools will be `first_parity`.
+pub(super) fn resolve(
+    at: &At<'_>,
+    deployed: &Deployed<'_>,
+    coded: &Coded,
+    first_parity: PoolId,
+) -> Result<Resolved, ConfigError> {
+    let (input, _) = one_fp32_tensor_each_way(at, deployed)?;
     let asked = CodeSpec::new(coded.encoder, coded.k, coded.r);
     if !coded.encoder.has_parity_models() {
         if !coded.parity.is_empty() {

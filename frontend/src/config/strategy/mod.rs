@@ -1,6 +1,7 @@
 //! Redundancy as configured: a strategy for the model, and one for each class of requests; the pools that they need.
 
 mod coded;
+mod interpolated;
 mod learned;
 pub(super) mod settings;
 
@@ -31,7 +32,8 @@ pub struct ClassConfig {
     pub name: String,
     /// Its strategy.
     pub strategy: StrategyConfig,
-    /// The code of a coded strategy, equal to that of every parity model.
+    /// The code of a coded strategy, equal to that of every parity model; where every query is coded, r is the number of
+    /// spare ones.
     pub code: Option<CodeSpec>,
     /// Its networks, if it is a learned one.
     pub learned: Option<LearnedConfig>,
@@ -154,6 +156,11 @@ fn resolve_strategy(
             at.share("hedge.share", hedge.share)?;
             let coded = coded(&settings)?;
             StrategyConfig::CodedHedged(CodedHedgedConfig { coded, share: hedge.share, burst: hedge.burst })
+        }
+        Strategy::Interpolated(settings) => {
+            let (config, spec) = interpolated::resolve(at, deployed, &settings)?;
+            code = Some(spec);
+            StrategyConfig::Interpolated(config)
         }
     };
     Ok(ClassConfig { name: String::new(), strategy, code, learned })

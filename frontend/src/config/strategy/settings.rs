@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parapet_encoder::EncoderKind;
+use parapet_encoder::{EncoderKind, OutputTransform};
 use serde::Deserialize;
 
 use crate::config::settings::{millis, one_second, two};
@@ -21,6 +21,7 @@ pub(in crate::config) enum Strategy {
     ApproximateBackup(Box<Backup>),
     Coded(Box<Coded>),
     CodedHedged(Box<Coded>),
+    Interpolated(Box<Interpolated>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,6 +106,32 @@ pub(in crate::config) struct Coded {
     pub(super) parity: Vec<Parity>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::config) struct Interpolated {
+    pub(super) k: usize,
+    #[serde(default = "one")]
+    pub(super) spare: usize,
+    /// No parity model says in which domain outputs are interpolated.
+    #[serde(default)]
+    pub(super) transform: OutputTransform,
+    #[serde(rename = "fill_within_ms", default = "five_ms", deserialize_with = "millis")]
+    pub(super) fill_within: Duration,
+    #[serde(default)]
+    pub(super) hold_back: Delay,
+    #[serde(rename = "plain_after_ms", default = "hundred_ms", deserialize_with = "millis")]
+    pub(super) plain_after: Duration,
+    #[serde(rename = "coded_timeout_ms", default = "one_second", deserialize_with = "millis")]
+    pub(super) coded_timeout: Duration,
+    #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
+    pub(super) late_truth_wait: Duration,
+    pub(super) redundant_share: Option<f64>,
+    pub(super) redundant_burst: Option<f64>,
+    pub(super) shed_above: Option<usize>,
+    #[serde(default = "audit_every")]
+    pub(super) audit_every: u64,
+}
+
 /// The hedge's budget in `coded_hedged`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -165,6 +192,12 @@ const fn redundant_burst() -> f64 {
 }
 const fn audit_every() -> u64 {
     50
+}
+const fn five_ms() -> Duration {
+    Duration::from_millis(5)
+}
+const fn hundred_ms() -> Duration {
+    Duration::from_millis(100)
 }
 const fn ten_ms() -> Duration {
     Duration::from_millis(10)

@@ -12,7 +12,7 @@ use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text, TraceSettings};
-use parapet_loadgen::run::{Plan, Progress, Recording, Stop, ThreadPacer};
+use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{HttpTransport, TargetUrl};
 use parking_lot::Mutex;
@@ -230,7 +230,7 @@ async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recordin
         stop.waiting.cancel();
         std::future::pending::<Infallible>().await
     };
-    let run = parapet_loadgen::run::run(plan, Arc::new(transport), ThreadPacer, Arc::clone(&progress), &stop);
+    let run = parapet_loadgen::run::run(plan, Arc::new(transport), KernelPacer, Arc::clone(&progress), &stop);
     tokio::select! {
         recording = run => recording.context("cannot pace requests"),
         never = watch => match never {},

@@ -49,10 +49,10 @@ struct Trial {
 
 /// Ctrl-C and SIGTERM ask for an end after the current step; a second one ends at once.
 #[derive(Debug, Clone)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    pub(super) fn listen() -> Result<Self, TrainError> {
+    pub(crate) fn listen() -> Result<Self, TrainError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let register = || {
@@ -64,7 +64,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -174,6 +174,8 @@ pub(super) fn train_row(
         if let Some(checkpoint) = found.checkpoint {
             trainer.restore(&checkpoint.state)?;
             eprintln!("{name}: goes on after step {}", trainer.steps_done());
+        } else {
+            eprintln!("{name}: the run had no checkpoint yet; begins at step 0");
         }
     } else {
         folder.begin()?;

@@ -16,6 +16,7 @@ use parity_trainer::run::RunFolder;
 use parity_trainer::{CodeNetworks, Loss, TrainError, Trained, code_metadata, write_entry, write_learned_code};
 use serde::Serialize;
 
+pub(crate) use drive::Interrupt;
 pub(crate) use options::Args;
 use prepare::Prepared;
 use settings::Settings;

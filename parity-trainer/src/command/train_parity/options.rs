@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use parapet_encoder::EncoderKind;
 use parity_trainer::backend::Schedule;
@@ -67,6 +68,9 @@ struct Options {
     /// a decoder are trained, and the deployed model answers the parity queries) [default: concat]
     #[arg(long, value_parser = encoder_kind)]
     encoder: Option<EncoderKind>,
+    /// Coefficients of the weighted sum, a row for each parity model: `1,1;1,-0.5` [default: a table of well-conditioned ones]
+    #[arg(long, value_name = "A,B,..;..", allow_hyphen_values = true)]
+    generator: Option<Generator>,
     /// The domain in which predictions are added, or in which a learned decoder takes and gives them; auto tries each that
     /// fits [default: auto]
     #[arg(long)]
@@ -92,6 +96,12 @@ struct Options {
     /// Scale what the network takes by its mean and deviation [default: true]
     #[arg(long, value_name = "BOOL")]
     normalise: Option<bool>,
+    /// Whether a network of cells learns each cell's part of the sum, and not only the sum [default: true]
+    #[arg(long, value_name = "BOOL")]
+    cell_targets: Option<bool>,
+    /// Weights to begin with: an entry of this trainer whose network is the same, or that of one cell [default: fresh ones]
+    #[arg(long, value_name = "REPOSITORY/NAME")]
+    start: Option<PathBuf>,
     /// Optimiser steps [default: 4000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
@@ -182,6 +192,24 @@ impl Args {
     }
 }
 
+/// Rows of coefficients, as a flag has them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+struct Generator(Vec<Vec<f32>>);
+
+impl FromStr for Generator {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let coefficient = |text: &str| {
+            let number = text.trim().parse::<f32>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("{text:?} is no coefficient; write rows such as `1,1;1,-0.5`"))
+        };
+        let rows = text.split(';').map(|row| row.split(',').map(coefficient).collect());
+        Ok(Self(rows.collect::<Result<_, String>>()?))
+    }
+}
+
 fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
     toml::Value::from(name).try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
@@ -203,5 +231,19 @@ pub(super) mod network_name {
     ) -> Result<Option<NetworkSpec>, D::Error> {
         let name = Option::<String>::deserialize(from)?;
         name.map(|name| name.parse().map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_is_rows_of_coefficients() {
+        let rows: Generator = "1,1; 1,-0.5".parse().unwrap();
+        assert_eq!(rows, Generator(vec![vec![1.0, 1.0], vec![1.0, -0.5]]));
+        for text in ["", "1,", "1;;1", "1,nan", "a,b"] {
+            assert!(text.parse::<Generator>().unwrap_err().contains("is no coefficient"), "{text}");
+        }
     }
 }

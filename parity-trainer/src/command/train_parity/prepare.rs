@@ -61,6 +61,8 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
     if k > data.test.len() {
         return Err(TrainError::TooFewSamples { found: data.test.len(), k });
     }
+    let start = settings.start.as_deref().map(deployed::weights_file).transpose()?;
+    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
     let (network, learned) = if settings.is_learned() {
         let few = few_samples(settings, &data);
         let (encoder, learned) = super::learned::prepare(settings, &deployed, &data.train.shape, &few)?;
@@ -69,7 +71,11 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         let network = network(settings, &deployed, &data.train.shape)?;
         // A network that does not take the samples should not show after the deployed model has answered them all.
         let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
-        Network::new(&network, &data.train.shape, deployed.model.outputs(), &mut any)?;
+        let mut trial = Network::new(&network, &data.train.shape, deployed.model.outputs(), &mut any)?;
+        if let Some(path) = &start {
+            trial.start_from(path)?;
+            digested.push(deployed::file_sha256(path)?);
+        }
         (network, None)
     };
     let steps = settings.steps;
@@ -82,6 +88,8 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         validate_every: u64::from(settings.validate_every.unwrap_or(steps.div_ceil(VALIDATIONS))),
         filler_share: settings.filler_share,
         normalise: settings.normalise,
+        cell_targets: settings.cell_targets,
+        start,
         learned,
         seed: settings.seed,
     };
@@ -93,7 +101,7 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
     let augment = augmentation(settings.augment, &data);
     let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
     let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
-    let digest = settings.digest(&[&data.sha256, &deployed.sha256])?;
+    let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
     Ok(Prepared {
         train: answered(settings, &deployed, &train, augment, copies)?,
         validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,

@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) row: Option<usize>,
     pub(crate) encoder: EncoderKind,
-    /// Rows of coefficients; only the file can set them.
+    /// Rows of coefficients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generator: Option<Vec<Vec<f32>>>,
     pub(crate) transform: TransformChoice,
@@ -58,6 +58,9 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<Loss>,
     pub(crate) normalise: bool,
+    pub(crate) cell_targets: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<PathBuf>,
     pub(crate) steps: u32,
     pub(crate) batch: u32,
     pub(crate) optimiser: OptimiserKind,
@@ -110,6 +113,8 @@ impl Default for Settings {
             decoder_network: None,
             loss: None,
             normalise: true,
+            cell_targets: true,
+            start: None,
             steps: 4000,
             batch: 64,
             optimiser: OptimiserKind::AdamW,
@@ -151,6 +156,10 @@ impl Settings {
             if self.row.is_some() {
                 let problem = "a learned code has one encoder for all rows; leave it out";
                 return Err(SetupError::Misplaced { name: "row", problem });
+            }
+            if self.start.is_some() {
+                let problem = "a learned code's networks begin afresh; leave it out";
+                return Err(SetupError::Misplaced { name: "start", problem });
             }
         } else {
             let problem = "only a learned code has it; leave it out, or set encoder = \"learned\"";
@@ -220,6 +229,7 @@ impl Settings {
             model: PathBuf::new(),
             data: PathBuf::new(),
             out: PathBuf::new(),
+            start: None,
             cache: None,
             deployed: None,
             name: None,

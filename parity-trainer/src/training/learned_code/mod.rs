@@ -163,7 +163,8 @@ impl Task for LearnedCodeTask {
         self.members = members;
         let loss = self.loss.of(&self.domain, &forward.made, &forward.wanted);
         let (agreeing, queries) = self.domain.agreeing(&forward.made.detach(), &forward.wanted);
-        Ok(Attempt { loss, agreeing, queries })
+        let told = loss.double_value(&[]);
+        Ok(Attempt { loss, told, agreeing, queries })
     }
 
     fn validate(&self) -> Result<Validation, TrainError> {

@@ -83,7 +83,7 @@ impl<I, O> Member<I, O> {
 
 /// Where a parity row stands.
 #[derive(Debug)]
-pub(super) enum Parity<I, O> {
+pub(in crate::strategy) enum Parity<I, O> {
     /// The group is still open.
     Open,
     /// The parity query is being computed.
@@ -97,7 +97,7 @@ pub(super) enum Parity<I, O> {
 }
 
 impl<I, O> Parity<I, O> {
-    pub(super) fn is_alive(&self) -> bool {
+    pub(in crate::strategy) fn is_alive(&self) -> bool {
         !matches!(self, Self::Dead)
     }
 }

@@ -5,8 +5,8 @@
 //! the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
 //! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
 
-mod group;
-mod key;
+pub(super) mod group;
+pub(super) mod key;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,126 @@
+//! One group's state.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::super::coded::group::Parity;
+use crate::{GroupKey, JobId, QueryId, Time};
+
+/// Where a member stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// Its client waits for an answer.
+    Waiting,
+    /// Answered with a reconstruction; its own prediction comes, to compare.
+    AwaitingTruth,
+    /// Nothing more will happen.
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Member<I, O> {
+    pub(super) query: QueryId,
+    pub(super) input: Arc<I>,
+    pub(super) status: Status,
+    /// When k outputs will do, and when it is sent as it is; set when the group is coded.
+    pub(super) late_at: Time,
+    pub(super) plain_at: Time,
+    pub(super) late: bool,
+    /// It was sent as it is.
+    pub(super) plain: bool,
+    /// It was sent as it is, and all attempts failed.
+    pub(super) lost: bool,
+    /// A reconstruction is being computed.
+    pub(super) reconstructing: bool,
+    /// A reconstruction was refused (not finite); do not try again.
+    pub(super) refused: bool,
+    pub(super) reconstruction: Option<Arc<O>>,
+}
+
+impl<I, O> Member<I, O> {
+    pub(super) fn new(query: QueryId, input: Arc<I>) -> Self {
+        Self {
+            query,
+            input,
+            status: Status::Waiting,
+            late_at: Time::ZERO,
+            plain_at: Time::ZERO,
+            late: false,
+            plain: false,
+            lost: false,
+            reconstructing: false,
+            refused: false,
+            reconstruction: None,
+        }
+    }
+
+    pub(super) fn may_be_reconstructed(&self) -> bool {
+        self.status == Status::Waiting && !self.reconstructing && !self.refused
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Group<I, O> {
+    pub(super) key: GroupKey,
+    /// In slot order; fewer than k while the group is open.
+    pub(super) members: SmallVec<[Member<I, O>; 8]>,
+    /// The coded queries.
+    pub(super) rows: SmallVec<[Parity<I, O>; 9]>,
+    /// While it is open, when it is dissolved.
+    pub(super) flush_at: Option<Time>,
+    /// When it was coded.
+    pub(super) sealed_at: Option<Time>,
+    /// The slot whose own prediction is asked for once it is answered.
+    pub(super) audited: Option<usize>,
+    /// Outputs that went into reconstructions, and those of them with which one answered.
+    pub(super) used: usize,
+    pub(super) won: usize,
+}
+
+impl<I, O> Group<I, O> {
+    pub(super) fn open(key: GroupKey, workers: usize, flush_at: Time) -> Self {
+        Self {
+            key,
+            members: SmallVec::new(),
+            rows: (0..workers).map(|_| Parity::Open).collect(),
+            flush_at: Some(flush_at),
+            sealed_at: None,
+            audited: None,
+            used: 0,
+            won: 0,
+        }
+    }
+
+    /// Outputs that are there.
+    pub(super) fn outputs(&self) -> usize {
+        self.rows.iter().filter(|row| matches!(row, Parity::Output(_))).count()
+    }
+
+    /// Outputs that are there or may come.
+    pub(super) fn alive(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_alive()).count()
+    }
+
+    /// Whether an output may still come.
+    pub(super) fn is_any_pending(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row, Parity::Encoding | Parity::InFlight { .. }))
+    }
+
+    /// Its coded queries that are queued or in flight.
+    pub(super) fn jobs(&self) -> SmallVec<[JobId; 4]> {
+        let pending = self.rows.iter().filter_map(|row| match row {
+            Parity::InFlight { job, .. } => Some(*job),
+            _ => None,
+        });
+        pending.collect()
+    }
+}
+
+/// The output of a coded query, if it is there.
+pub(super) fn output<I, O>(row: &Parity<I, O>) -> Option<Arc<O>> {
+    match row {
+        Parity::Output(output) => Some(Arc::clone(output)),
+        _ => None,
+    }
+}

@@ -1,0 +1,378 @@
+//! Parameters on a parameter server inside this process.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use parapet_parameter_server::{
+    Action, ArrayConfig, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Clock,
+    Consistency, Epoch, Event, Handle, Key, KeyRange, Keys, Layout, Message, NodeId, Outcome, Peer, Route,
+    Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd, SnapshotPhase, Task,
+    TransferId, Values, Work, WorkerClock, WorkerId,
+};
+
+use super::local::WEIGHTS;
+use super::{BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, Tick, UpdateRule};
+
+/// Weights in a row of the server's array; the last row is filled up with zeroes, which stay zeroes.
+const ROW: usize = 256;
+const ARRAY: ArrayId = ArrayId(0);
+const SERVER: NodeId = NodeId(1);
+/// Who a restored state comes from: nobody that is still there.
+const CHECKPOINT: NodeId = NodeId(0);
+const WORKER: WorkerId = WorkerId(1);
+/// Time is of no use where nothing is ever lost or late.
+const NOW: Duration = Duration::ZERO;
+/// The optimiser's state in a [`BackendState`], in the order of the server's slots.
+const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
+
+/// One server and one worker, bulk synchronous, with nothing between them: the state machines of a cluster, driven by
+/// function calls. Gives the very weights of plain training ([`super::LocalBackend`]).
+pub struct EmbeddedBackend {
+    rule: UpdateRule,
+    server: Server,
+    client: Client,
+    /// Of the layout of all parameters, to accumulate in.
+    gradients: ParameterSet,
+    pushed: u32,
+    clock: u64,
+}
+
+impl fmt::Debug for EmbeddedBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EmbeddedBackend {{ clock: {}, rule: {:?} }}", self.clock, self.rule)
+    }
+}
+
+/// The trainer's update as a server makes it: the learning rate follows from how often a row was updated.
+#[derive(Debug, Clone, Copy)]
+struct ServerRule(UpdateRule);
+
+impl parapet_parameter_server::UpdateRule for ServerRule {
+    fn slots(&self) -> usize {
+        self.0.optimiser.slots()
+    }
+
+    fn counts_steps(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        let (step, rate) = (u64::from(step), self.0.rate(u64::from(step.saturating_sub(1))));
+        match state {
+            [first, second] => self.0.optimiser.update(step, rate, 1.0, values, gradient, first, second),
+            [first] => self.0.optimiser.update(step, rate, 1.0, values, gradient, first, &mut []),
+            _ => {}
+        }
+    }
+}
+
+impl EmbeddedBackend {
+    /// Starts from `weights`.
+    ///
+    /// # Errors
+    /// If a weight is not finite.
+    pub fn new(rule: UpdateRule, weights: ParameterSet) -> Result<Self, BackendError> {
+        let none = vec![0.0; weights.values().len() * rule.optimiser.slots()];
+        let arrays = state_arrays(rule.optimiser, weights.values(), &none);
+        let (server, client) = cluster(rule, &BackendState { clock: 0, arrays })?;
+        Ok(Self { rule, server, client, gradients: weights.zeroes_like(), pushed: 0, clock: 0 })
+    }
+
+    fn range(&self) -> KeyRange {
+        range(self.gradients.values().len())
+    }
+
+    /// Has the worker do `work`, and the server what follows from it.
+    fn run(&mut self, work: Work, what: &'static str) -> Result<Outcome, BackendError> {
+        let step = self.clock + 1;
+        let refused = |reason: String| BackendError::Refused { what, step, reason };
+        let task = Task {
+            work,
+            array: ARRAY,
+            range: self.range(),
+            keys: Keys::All,
+            clock: Clock(step),
+            after: Vec::new(),
+            priority: 0,
+        };
+        let mut actions = Vec::new();
+        let submitted = self.client.submit(NOW, task, &mut actions);
+        let own = submitted.map_err(|error| refused(error.to_string()))?;
+        match exchange(&mut self.server, &mut self.client, actions, own) {
+            Some(Outcome::Refused(reason)) => Err(refused(reason.to_string())),
+            Some(outcome) => Ok(outcome),
+            None => Err(refused("it gave no answer".to_owned())),
+        }
+    }
+}
+
+impl ParameterBackend for EmbeddedBackend {
+    fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
+        let length = self.gradients.values().len();
+        match self.run(Work::Pull, "pull")? {
+            Outcome::Pulled { values, .. } => {
+                into.fill("the parameters to pull into", values.get(..length).unwrap_or_default())
+            }
+            other => Err(self.unexpected("pull", &other)),
+        }
+    }
+
+    fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
+        if self.pushed == 0 {
+            self.gradients.fill("the gradients", gradients.values())?;
+        } else {
+            self.gradients.add("the gradients", gradients.values())?;
+        }
+        self.pushed += 1;
+        Ok(())
+    }
+
+    fn clock(&mut self) -> Result<Tick, BackendError> {
+        let learning_rate = self.rule.rate(self.clock);
+        if self.pushed == 0 {
+            return Ok(Tick { clock: self.clock, learning_rate, gradient_norm: 0.0 });
+        }
+        let (gradient_norm, scale) = self.rule.scale(self.gradients.values(), self.pushed);
+        let scale = scale as f32;
+        let scaled = self.gradients.values().iter().map(|gradient| gradient * scale);
+        let values = padded(scaled, self.gradients.values().len());
+        match self.run(Work::Push(Values::F32(values.into())), "gradient")? {
+            Outcome::Pushed => {}
+            other => return Err(self.unexpected("gradient", &other)),
+        }
+        self.clock += 1;
+        self.pushed = 0;
+        Ok(Tick { clock: self.clock, learning_rate, gradient_norm })
+    }
+
+    fn state(&mut self) -> Result<BackendState, BackendError> {
+        let length = self.gradients.values().len();
+        let lost = || BackendError::State { array: WEIGHTS.to_owned() };
+        let shard = self.server.shards().next().ok_or_else(lost)?;
+        let rows = shard.store.extract(shard.at.range, usize::MAX);
+        let (weights, state) = (rows.values.to_f32(), rows.state.to_f32());
+        let weights = weights.get(..length).unwrap_or_default();
+        let arrays = state_arrays(self.rule.optimiser, weights, &state);
+        Ok(BackendState { clock: self.clock, arrays })
+    }
+
+    fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+        let missing = || BackendError::State { array: WEIGHTS.to_owned() };
+        let (expected, got) =
+            (self.gradients.values().len(), state.array(WEIGHTS).ok_or_else(missing)?.len());
+        if expected != got {
+            let what = "the state's weights".to_owned();
+            return Err(BackendError::Layout { what, expected, got });
+        }
+        (self.server, self.client) = cluster(self.rule, state)?;
+        (self.clock, self.pushed) = (state.clock, 0);
+        Ok(())
+    }
+}
+
+impl EmbeddedBackend {
+    fn unexpected(&self, what: &'static str, outcome: &Outcome) -> BackendError {
+        BackendError::Refused { what, step: self.clock + 1, reason: format!("it answers {outcome:?}") }
+    }
+}
+
+/// A server that holds `state`, as if copied to it from another one, and a worker that has made all steps before.
+fn cluster(rule: UpdateRule, state: &BackendState) -> Result<(Server, Client), BackendError> {
+    let rows = rows(rule.optimiser, state)?;
+    let (range, clock) = (rows.range, Clock(state.clock));
+    let policy = std::sync::Arc::new(Consistency::Bsp);
+    let layout = Layout::dense(ROW, ServerRule(rule));
+    let mut server = Server::new(SERVER, ServerConfig::default(), [(ARRAY, ArrayConfig { layout, policy })]);
+    let array = ClientArray { width: ROW, consistency: Consistency::Bsp };
+    let mut client = Client::new(WORKER, ClientConfig::default(), [(ARRAY, array)]);
+
+    let mut actions = Vec::new();
+    let at = ShardRef { array: ARRAY, range, epoch: Epoch(1) };
+    let clocks = vec![WorkerClock { worker: WORKER, range, clock }];
+    let snapshot = Snapshot {
+        at,
+        transfer: TransferId(1),
+        part: 0,
+        phase: SnapshotPhase::Delta,
+        rows,
+        end: Some(SnapshotEnd { seq: Seq(0), members: 0, clocks }),
+    };
+    let from = Peer::Server(CHECKPOINT);
+    server.handle(NOW, Event::Received { from, message: Message::Snapshot(snapshot) }, &mut actions);
+    let members = Event::Members { version: 1, workers: vec![(WORKER, clock)] };
+    server.handle(NOW, members, &mut actions);
+    let route = Route { array: ARRAY, range, epoch: Epoch(2), chain: vec![SERVER] };
+    let routing = Routing::new(1, vec![route]).map_err(|error| BackendError::Refused {
+        what: "state",
+        step: state.clock,
+        reason: error.to_string(),
+    })?;
+    let told = Event::Received { from, message: Message::Routing(routing.clone()) };
+    server.handle(NOW, told, &mut actions);
+    if actions.iter().any(|action| matches!(action, Action::Lost { .. })) {
+        let reason = "its rows do not fit the model".to_owned();
+        return Err(BackendError::Refused { what: "state", step: state.clock, reason });
+    }
+    client.handle(NOW, ClientEvent::Received(Message::Routing(routing)), &mut Vec::new());
+    Ok((server, client))
+}
+
+/// Carries messages to and fro until none is left; how the task `own` ended.
+fn exchange(
+    server: &mut Server,
+    client: &mut Client,
+    actions: Vec<ClientAction>,
+    own: Handle,
+) -> Option<Outcome> {
+    let mut todo: VecDeque<ClientAction> = actions.into();
+    let (mut answers, mut end) = (Vec::new(), None);
+    while let Some(action) = todo.pop_front() {
+        match action {
+            ClientAction::Send { message, .. } => {
+                server.handle(NOW, Event::Received { from: Peer::Worker(WORKER), message }, &mut answers);
+            }
+            ClientAction::Done { handle, outcome } if handle == own => end = Some(outcome),
+            _ => {}
+        }
+        for answer in answers.drain(..) {
+            if let Action::Send { to: Peer::Worker(_), message } = answer {
+                let mut more = Vec::new();
+                client.handle(NOW, ClientEvent::Received(message), &mut more);
+                todo.extend(more);
+            }
+        }
+    }
+    end
+}
+
+fn range(length: usize) -> KeyRange {
+    KeyRange::new(0, length.div_ceil(ROW) as Key)
+}
+
+fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
+    let mut all: Vec<f32> = Vec::with_capacity(length.next_multiple_of(ROW));
+    all.extend(values);
+    all.resize(length.next_multiple_of(ROW), 0.0);
+    all
+}
+
+/// The state as a checkpoint has it; `slots` may be padded.
+fn state_arrays(optimiser: OptimiserSpec, weights: &[f32], slots: &[f32]) -> Vec<(String, Vec<f32>)> {
+    let length = weights.len();
+    let of_slot = |(name, values): (&&str, &[f32])| {
+        ((*name).to_owned(), values.get(..length).unwrap_or_default().to_vec())
+    };
+    let each = (slots.len() / optimiser.slots()).max(1);
+    let slots = SLOTS.iter().zip(slots.chunks(each)).take(optimiser.slots());
+    [(WEIGHTS.to_owned(), weights.to_vec())].into_iter().chain(slots.map(of_slot)).collect()
+}
+
+/// The state as a server has it.
+fn rows(optimiser: OptimiserSpec, state: &BackendState) -> Result<Rows, BackendError> {
+    let array = |name: &str| {
+        let values = state.array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
+        Ok::<_, BackendError>(padded(values.iter().copied(), values.len()))
+    };
+    let weights = array(WEIGHTS)?;
+    let mut slots = Vec::new();
+    for name in SLOTS.iter().take(optimiser.slots()) {
+        let slot = array(name)?;
+        if slot.len() != weights.len() {
+            let (what, expected, got) = ((*name).to_owned(), weights.len(), slot.len());
+            return Err(BackendError::Layout { what, expected, got });
+        }
+        slots.extend(slot);
+    }
+    let range = range(weights.len());
+    let steps = u32::try_from(state.clock).unwrap_or(u32::MAX);
+    Ok(Rows {
+        range,
+        keys: Keys::All,
+        steps: vec![steps; weights.len() / ROW],
+        values: Values::F32(weights.into()),
+        state: Values::F32(slots.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backend::{LocalBackend, ParameterShape, Schedule};
+
+    /// Not a whole number of rows.
+    const LENGTH: usize = 2 * ROW + 7;
+
+    fn set(values: impl Fn(usize) -> f32) -> ParameterSet {
+        let mut set = ParameterSet::zeroes(vec![ParameterShape { name: "w".into(), shape: vec![LENGTH] }]);
+        for (index, value) in set.values_mut().iter_mut().enumerate() {
+            *value = values(index);
+        }
+        set
+    }
+
+    fn rule(optimiser: OptimiserSpec) -> UpdateRule {
+        UpdateRule { optimiser, learning_rate: 0.05, schedule: Schedule::Cosine, steps: 9, clip: Some(0.5) }
+    }
+
+    fn optimisers() -> impl Strategy<Value = OptimiserSpec> {
+        prop_oneof![
+            Just(OptimiserSpec::Adam { weight_decay: 0.01 }),
+            Just(OptimiserSpec::AdamW { weight_decay: 0.1 }),
+            Just(OptimiserSpec::Sgd { momentum: 0.9, weight_decay: 0.001 }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_server_gives_the_bits_of_plain_training(
+            optimiser in optimisers(),
+            seeds in proptest::collection::vec(0.1f32..9.0, 1..9),
+            cut in 0usize..9,
+            pushes in 1usize..3,
+        ) {
+            let start = set(|index| (index as f32 * 0.37).sin());
+            let mut plain = LocalBackend::new(rule(optimiser), start.clone());
+            let mut served = EmbeddedBackend::new(rule(optimiser), start.clone()).unwrap();
+            for (step, seed) in seeds.iter().enumerate() {
+                if step == cut {
+                    let state = served.state().unwrap();
+                    served = EmbeddedBackend::new(rule(optimiser), start.zeroes_like()).unwrap();
+                    served.restore(&state).unwrap();
+                }
+                for push in 0..pushes {
+                    let gradients = set(|index| (index as f32 * seed + push as f32).cos());
+                    plain.push(&gradients).unwrap();
+                    served.push(&gradients).unwrap();
+                }
+                prop_assert_eq!(plain.clock().unwrap(), served.clock().unwrap());
+                prop_assert_eq!(plain.clock().unwrap(), served.clock().unwrap(), "no gradients, no step");
+                let (mut one, mut other) = (start.zeroes_like(), start.zeroes_like());
+                plain.pull(&mut one).unwrap();
+                served.pull(&mut other).unwrap();
+                prop_assert_eq!(one, other);
+            }
+            prop_assert_eq!(plain.state().unwrap(), served.state().unwrap());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_the_weights_stay() {
+        let optimiser = OptimiserSpec::AdamW { weight_decay: 0.0 };
+        let mut backend = EmbeddedBackend::new(rule(optimiser), set(|_| 1.0)).unwrap();
+        backend.push(&set(|index| if index == 3 { f32::NAN } else { 0.0 })).unwrap();
+        let message = backend.clock().unwrap_err().to_string();
+        assert!(message.contains("gradient of step 1") && !message.contains('\n'), "{message}");
+        let mut weights = set(|_| 0.0);
+        backend.pull(&mut weights).unwrap();
+        assert!(weights.values().iter().all(|&weight| weight == 1.0));
+
+        let mut state = backend.state().unwrap();
+        state.arrays.pop();
+        assert!(matches!(backend.restore(&state), Err(BackendError::State { .. })));
+        state.arrays[0].1.pop();
+        assert!(matches!(backend.restore(&state), Err(BackendError::Layout { .. })));
+    }
+}

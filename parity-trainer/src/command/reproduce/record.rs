@@ -1,0 +1,215 @@
+//! What is known of finished rows, one JSON file each: a later run takes them over.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parity_trainer::TrainError;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The folder of the records, in `--out`.
+const FOLDER: &str = "rows";
+
+/// A finished row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct RowRecord {
+    /// Of its commands: a row whose recipe has changed is another.
+    pub(super) digest: String,
+    /// What was run.
+    pub(super) commands: Vec<String>,
+    /// What the training has cost, before an interruption, too.
+    pub(super) cost: Cost,
+    /// The figures.
+    pub(super) outcome: Outcome,
+}
+
+/// A deployed model that was trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct DeployedRecord {
+    /// Of its command.
+    pub(super) digest: String,
+    /// What was run.
+    pub(super) command: String,
+    /// What it has cost.
+    pub(super) cost: Cost,
+}
+
+/// What commands cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Cost {
+    /// By the clock on the wall.
+    pub(super) seconds: f64,
+    /// Of all processors together; 0 if it was not measured.
+    #[serde(default)]
+    pub(super) processor_seconds: f64,
+}
+
+impl std::ops::Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            seconds: self.seconds + other.seconds,
+            processor_seconds: self.processor_seconds + other.processor_seconds,
+        }
+    }
+}
+
+/// An evaluation's figures, as `eval` writes them; accuracies are parts of 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    /// The code's label.
+    pub(super) code: String,
+    /// The domain in which predictions were added.
+    pub(super) transform: Kind,
+    /// The code's figures.
+    pub(super) evaluation: Figures,
+    /// Those of the deployed model as its own parity model.
+    pub(super) untrained_control: Figures,
+}
+
+/// A transform's name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Kind {
+    pub(super) kind: String,
+}
+
+/// One code's figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    /// A_a.
+    pub(super) accuracy_deployed: Option<f64>,
+    /// A_d and agreement, for each number of missing queries.
+    pub(super) by_losses: Vec<Losses>,
+}
+
+/// Figures for one number of missing queries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Losses {
+    pub(super) missing: usize,
+    /// A_d.
+    pub(super) accuracy: Option<Estimate>,
+    pub(super) agreement: Estimate,
+    pub(super) reconstructions: usize,
+}
+
+/// A part of 1 with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Estimate {
+    pub(super) value: f64,
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+impl Outcome {
+    /// Of the evaluation in `folder`.
+    pub(super) fn read(folder: &Path) -> Result<Self, TrainError> {
+        let path = folder.join("evaluation.json");
+        let failed = |source| TrainError::Report { path: path.clone(), source };
+        serde_json::from_slice(&fs::read(&path).map_err(failed)?).map_err(|error| failed(error.into()))
+    }
+
+    /// A_a - A_d in points, one query missing.
+    pub(super) fn loss(&self) -> Option<f64> {
+        let reconstructed = self.evaluation.by_losses.first()?.accuracy?;
+        Some(100.0 * (self.evaluation.accuracy_deployed? - reconstructed.value))
+    }
+}
+
+/// What a row that was begun before has cost so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Spent {
+    digest: String,
+    cost: Cost,
+}
+
+/// How a row begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Begun {
+    /// Whether the same was begun before.
+    pub(super) again: bool,
+    /// What it has cost so far.
+    pub(super) cost: Cost,
+}
+
+/// The folder of records.
+#[derive(Debug, Clone)]
+pub(super) struct Records(PathBuf);
+
+impl Records {
+    /// Those in `out`; the folder is made.
+    pub(super) fn at(out: &Path) -> Result<Self, TrainError> {
+        let folder = out.join(FOLDER);
+        fs::create_dir_all(&folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
+        Ok(Self(folder))
+    }
+
+    pub(super) fn row(&self, name: &str) -> Option<RowRecord> {
+        self.read(&format!("{name}.json"))
+    }
+
+    pub(super) fn save(&self, name: &str, record: &RowRecord) -> Result<(), TrainError> {
+        self.write(&format!("{name}.json"), record)
+    }
+
+    pub(super) fn deployed(&self, name: &str) -> Option<DeployedRecord> {
+        self.read(&format!("deployed-{name}.json"))
+    }
+
+    pub(super) fn save_deployed(&self, name: &str, record: &DeployedRecord) -> Result<(), TrainError> {
+        self.write(&format!("deployed-{name}.json"), record)
+    }
+
+    /// Notes that a row of `digest` begins.
+    pub(super) fn begin(&self, name: &str, digest: &str) -> Result<Begun, TrainError> {
+        let before: Option<Spent> = self.read(&format!("{name}.begun.json"));
+        let before = before.filter(|spent| spent.digest == digest);
+        let begun =
+            Begun { again: before.is_some(), cost: before.map_or_else(Cost::default, |spent| spent.cost) };
+        self.spent(name, digest, begun.cost)?;
+        Ok(begun)
+    }
+
+    /// Notes what it has cost so far.
+    pub(super) fn spent(&self, name: &str, digest: &str, cost: Cost) -> Result<(), TrainError> {
+        self.write(&format!("{name}.begun.json"), &Spent { digest: digest.to_owned(), cost })
+    }
+
+    /// A record that is torn counts as none: the row is run again.
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_slice(&fs::read(self.0.join(name)).ok()?).ok()
+    }
+
+    fn write(&self, name: &str, record: &impl Serialize) -> Result<(), TrainError> {
+        crate::command::write_json(Some(&self.0.join(name)), record)
+    }
+}
+
+/// What the figures were made on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Machine {
+    /// The processor's name, where the system tells it.
+    pub(super) processor: String,
+    /// Processors that the system has.
+    pub(super) processors: usize,
+    /// Threads that the commands used.
+    pub(super) threads: usize,
+    /// This program's version.
+    pub(super) version: &'static str,
+    /// libtorch's.
+    pub(super) libtorch: &'static str,
+}
+
+impl Machine {
+    /// This one.
+    pub(super) fn here(threads: usize) -> Self {
+        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Self {
+            processor: name.map_or("unknown", |(_, name)| name.trim()).to_owned(),
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads,
+            version: env!("CARGO_PKG_VERSION"),
+            libtorch: option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown"),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Networks of cells: where they begin, and what each cell learns.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::Arc;
+
+use parapet_encoder::{CodeSpec, EncoderKind};
+use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parity_trainer::network::{Network, Normalisation};
+use parity_trainer::{ParityRun, ParityTrainer, TrainingSet};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn network(name: &str, shape: &[usize], seed: u64) -> Network {
+    Network::new(&name.parse().unwrap(), shape, 3, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
+}
+
+fn pixels(count: usize) -> Vec<f32> {
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    (0..count).map(|_| rng.random()).collect()
+}
+
+#[test]
+fn a_network_of_cells_begins_as_the_sum_of_the_network_of_one_cell() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    for inner in ["resnet8:4", "vgg11:4", "lenet:3x3"] {
+        let mut one = network(inner, &[2, 12, 12], 1);
+        one.normalise(&Normalisation::of(&pixels(6 * 144), &[2, 12, 12])).unwrap();
+        one.save(&path).unwrap();
+        let mut both = network(&format!("cells:1x2:{inner}"), &[2, 12, 24], 2);
+        both.start_from(&path).unwrap();
+        let (left, right) = (pixels(2 * 144), pixels(4 * 144).split_off(2 * 144));
+        let mut side_by_side = Vec::new();
+        for (left, right) in left.chunks(12).zip(right.chunks(12)) {
+            side_by_side.extend([left, right].concat());
+        }
+        let sum: Vec<f32> = one.infer(&left).iter().zip(one.infer(&right)).map(|(a, b)| a + b).collect();
+        for (found, wanted) in both.infer(&side_by_side).iter().zip(&sum) {
+            assert!((found - wanted).abs() < 1e-4, "{inner}: {found} {wanted}");
+        }
+    }
+}
+
+#[test]
+fn weights_of_other_layers_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    network("resnet8:4", &[1, 12, 12], 1).save(&path).unwrap();
+    for other in ["resnet8:5", "resnet14:4", "lenet:4x3", "cells:1x2:lenet:4x3"] {
+        let mut other = network(other, &[1, 12, 24], 1);
+        let before = other.infer(&pixels(288));
+        let message = other.start_from(&path).unwrap_err().to_string();
+        assert!(message.contains("cannot begin with it") && !message.contains('\n'), "{message}");
+        assert_eq!(other.infer(&pixels(288)), before);
+    }
+    assert!(network("lenet", &[1, 16, 16], 1).start_from(&folder.path().join("none.safetensors")).is_err());
+}
+
+/// A deployed model that is linear in the mean of each image's quarter.
+fn training_set(count: usize, seed: u64) -> Arc<TrainingSet> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let inputs: Vec<f32> = (0..count * 256).map(|_| rng.random()).collect();
+    let answers = inputs.chunks(256).flat_map(|image| {
+        let part = |at: usize| image.iter().skip(at * 64).take(64).sum::<f32>() / 8.0;
+        [part(0) - part(1), part(1) - part(2), part(2) - part(0)]
+    });
+    Arc::new(TrainingSet { shape: vec![1, 16, 16], outputs: 3, answers: answers.collect(), inputs })
+}
+
+fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
+    let rule = UpdateRule {
+        optimiser: OptimiserSpec::AdamW { weight_decay: 0.0 },
+        learning_rate: 3e-3,
+        schedule: Schedule::Cosine,
+        steps: 150,
+        clip: None,
+    };
+    let run = ParityRun {
+        network: format!(
+            "cells:{grid}:mlp:{},32",
+            256 / grid.split('x').map(|side| side.parse::<usize>().unwrap()).product::<usize>()
+        )
+        .parse()
+        .unwrap(),
+        code: CodeSpec::new(EncoderKind::Concat, k, 1),
+        row: 0,
+        groups: 32,
+        rule,
+        validate_every: u64::MAX,
+        filler_share: 0.0,
+        normalise: true,
+        cell_targets,
+        start: None,
+        seed: 3,
+    };
+    let (train, validation) = (training_set(600, 1), training_set(200, 2));
+    let mut trainer = ParityTrainer::new(run, train, validation, &mut ParityTrainer::local(rule)).unwrap();
+    while !trainer.is_done() {
+        trainer.step().unwrap();
+    }
+    trainer.best().unwrap().validation.loss
+}
+
+#[test]
+fn cells_learn_faster_from_their_own_targets() {
+    for (k, grid) in [(2, "1x2"), (3, "2x2"), (4, "2x2")] {
+        let (own, sum) = (trained(k, grid, true), trained(k, grid, false));
+        assert!(own < 0.9 * sum, "k = {k}: {own} with the cells' targets, {sum} with their sum");
+    }
+}
+
+#[test]
+fn cells_that_are_not_the_slots_learn_from_the_sum() {
+    assert_eq!(trained(2, "2x1", true), trained(2, "2x1", false));
+}

@@ -1,0 +1,79 @@
+//! nginx as the proxy to compare with: what a proxy in C that knows nothing of predictions adds on this machine.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use anyhow::{Context, Result, bail};
+
+use crate::demo;
+
+/// One worker of nginx that passes every request on over kept-alive connections.
+pub(super) struct Nginx {
+    child: Child,
+    authority: String,
+}
+
+impl Nginx {
+    /// In front of the servers at `upstreams`, in turns; `None` where nginx is not installed.
+    pub(super) fn start(upstreams: &[String]) -> Result<Option<Self>> {
+        let folder = demo::folder().join("nginx");
+        fs::create_dir_all(&folder).context("cannot make .parapet/demo/nginx")?;
+        let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+        let configuration = folder.join("nginx.conf");
+        fs::write(&configuration, text(&folder, &address.to_string(), upstreams))?;
+        let started = Command::new("nginx")
+            .arg("-p")
+            .arg(&folder)
+            .arg("-c")
+            .arg(&configuration)
+            .args(["-e", "stderr"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let child = match started {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            started => started.context("cannot start nginx")?,
+        };
+        let nginx = Self { child, authority: address.to_string() };
+        let limit = Instant::now() + Duration::from_secs(5);
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > limit {
+                bail!("nginx does not listen within 5 s");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Some(nginx))
+    }
+
+    /// Where it listens, host:port.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // SIGKILL to the only process: there is no master, see `text`.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(folder: &Path, address: &str, upstreams: &[String]) -> String {
+    let folder = folder.display();
+    let servers: String =
+        upstreams.iter().map(|url| format!("server {}; ", url.trim_start_matches("http://"))).collect();
+    format!(
+        "daemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log stderr error;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n  access_log off;\n  client_body_buffer_size 1m;\n  keepalive_requests 100000000;\n\
+         \x20 client_body_temp_path {folder}/body;\n  proxy_temp_path {folder}/proxy;\n\
+         \x20 fastcgi_temp_path {folder}/fastcgi;\n  uwsgi_temp_path {folder}/uwsgi;\n  scgi_temp_path {folder}/scgi;\n\
+         \x20 upstream instances {{ {servers}keepalive 64; keepalive_requests 100000000; }}\n\
+         \x20 server {{\n    listen {address};\n    location / {{\n      proxy_pass http://instances;\n\
+         \x20     proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n"
+    )
+}

@@ -1,0 +1,78 @@
+//! `cargo xtask bench-training`: steps/s of the trainer against the same networks in PyTorch's Python, on as many threads.
+//!
+//! The two take turns, block by block, so that whatever else the machine does meets both; the ratio is the median of the
+//! blocks' ratios.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::demo::step;
+use crate::{cargo, workspace};
+
+/// Networks, samples (groups) a step and steps a block.
+const CASES: [(&str, &str, u32, u32); 4] = [
+    ("lenet:16", "lenet:16", 64, 150),
+    ("lenet:32", "lenet:32", 64, 80),
+    ("resnet8:16", "resnet8:16", 64, 40),
+    ("mlp:784,400,400", "mlp:400", 64, 400),
+];
+
+/// Arguments of `cargo xtask bench-training`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A Python with PyTorch, of libtorch's version if the figures are to say something
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// Threads of both
+    #[arg(long, default_value_t = 1)]
+    threads: u32,
+    /// Blocks of each, in turns
+    #[arg(long, default_value_t = 5)]
+    blocks: u32,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If a side cannot be run.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    step("building the trainer's loop");
+    // The development profile optimises the trainer, too; libtorch, which nearly all the time goes to, is the same.
+    cargo::run(&["build", "-p", "parity-trainer", "--example", "training_speed"])?;
+    let ours = workspace::target().join("debug/examples/training_speed");
+    let script = workspace::root().join("parity-trainer/benches/pytorch_speed.py");
+    println!("| network | batch | parity-trainer, steps/s | PyTorch, steps/s | ratio [least, most] |");
+    println!("|---|---|---|---|---|");
+    for (network, name, batch, steps) in CASES {
+        let (mut rust, mut python, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..args.blocks {
+            let rest = [batch, steps, args.threads].map(|number| number.to_string());
+            let ours = figure(Command::new(&ours).arg(network).args(&rest))?;
+            let theirs = figure(Command::new(&args.python).arg(&script).arg(name).args(&rest))?;
+            rust.push(ours);
+            python.push(theirs);
+            ratios.push(ours / theirs);
+        }
+        let (rust, python, ratio) = (median(&mut rust), median(&mut python), median(&mut ratios));
+        let (least, most) = (ratios.first().unwrap_or(&0.0), ratios.last().unwrap_or(&0.0));
+        println!("| {network} | {batch} | {rust:.1} | {python:.1} | {ratio:.2} [{least:.2}, {most:.2}] |");
+    }
+    Ok(())
+}
+
+/// The number that a command prints.
+fn figure(command: &mut Command) -> Result<f64> {
+    let output =
+        command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), errors.trim());
+    String::from_utf8_lossy(&output.stdout).trim().parse().context("a command printed no number")
+}
+
+/// The middle one; sorts.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
