@@ -74,8 +74,7 @@ async fn groups_in_which_nobody_is_late_are_audited() {
 
 #[tokio::test(start_paused = true)]
 async fn what_training_measured_is_the_confidence_and_its_transform_the_domain() {
-    let calibration =
-        Calibration { score: Score::Margin, edges: vec![0.5], agreement: vec![0.25, 0.5] };
+    let calibration = Calibration { score: Score::Margin, edges: vec![0.5], agreement: vec![0.25, 0.5] };
     // Raw differences of log-probabilities: the linear code is exact for them no more, but they are told as what they are.
     let transform = OutputTransform::LogSoftmax { floor: -20.0 };
     let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Learned, 2, 1) };
@@ -138,7 +137,10 @@ fn what_cannot_be_served_is_one_line_at_the_start() {
     let narrow = linear_model(&[OUTPUTS], &[0.0; OUTPUTS * OUTPUTS], &[0.0; OUTPUTS]).unwrap();
     fs::write(version.join("decoder.onnx"), narrow).unwrap();
     let message = refused(3, LEARNED);
-    assert!(message.contains("decoder.onnx: its input has 3 values a sample") && message.contains("9"), "{message}");
+    assert!(
+        message.contains("decoder.onnx: its input has 3 values a sample") && message.contains("9"),
+        "{message}"
+    );
     fs::write(version.join("decoder.onnx"), b"torn").unwrap();
     let message = refused(3, LEARNED);
     assert!(message.contains("decoder.onnx: not a network that ONNX Runtime can run"), "{message}");

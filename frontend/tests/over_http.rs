@@ -15,8 +15,8 @@ use parapet_models::config::Settings;
 use parapet_models::{Config, Instance};
 use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
 use support::{
-    INPUTS, OUTPUTS, add_learned_code, add_parity_row, close, coded_toml, config, get, infer, learned_metadata,
-    linear, repository, request, strategy_toml, wait_until,
+    INPUTS, OUTPUTS, add_learned_code, add_parity_row, close, coded_toml, config, get, infer,
+    learned_metadata, linear, repository, request, strategy_toml, wait_until,
 };
 use tokio::sync::oneshot;
 
@@ -356,7 +356,8 @@ async fn a_learned_code_gives_a_late_members_prediction_back() {
     let repository = repository();
     add_learned_code(repository.path(), "linear-code", learned_metadata());
     let profile = repository.path().join("slow.toml");
-    std::fs::write(&profile, "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }").unwrap();
+    std::fs::write(&profile, "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }")
+        .unwrap();
     let flags = ["--fault-profile", profile.to_str().unwrap(), "--drain-grace-ms", "1"];
     let mut instances = vec![instance_with(repository.path(), "linear", &flags).await];
     instances.push(instance(repository.path(), "linear").await);

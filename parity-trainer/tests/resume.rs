@@ -107,7 +107,9 @@ fn running_moments_and_fillers_survive_as_well() {
 
 #[test]
 fn a_learned_codes_training_survives_a_kill() {
-    survives_a_kill("--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02");
+    survives_a_kill(
+        "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02",
+    );
 }
 
 #[test]

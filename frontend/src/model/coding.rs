@@ -81,7 +81,7 @@ impl Coder {
         let encoder = build_encoder(spec, &input.shape)?;
         let label = encoder.code().label();
         let form = Form::Systematic { encoder, decoder: build_decoder(spec, output.sample_len())? };
-        Ok(Some(Self { label, form, parity_inputs, calibrations, output: output.clone() }))
+        Ok(Some(Self { label, form, parity_inputs, calibrations, output: output.clone(), line: None }))
     }
 
     /// A coder for a model with one input and output, of which every query is coded into `spec.k + spec.r`. `None` for other
@@ -115,8 +115,7 @@ impl Coder {
         let (encoder, decoder) = code.clone().into_coders();
         Some(Self {
             label,
-            encoder,
-            decoder,
+            form: Form::Systematic { encoder, decoder },
             parity_inputs: Vec::new(),
             calibrations,
             output,

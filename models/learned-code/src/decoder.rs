@@ -45,14 +45,18 @@ impl Decoder for LearnedDecoder {
         for (place, sample) in inputs.chunks_exact_mut((k + self.code.r()) * length).enumerate() {
             let outputs = predictions.iter().chain(parity);
             for (to, output) in sample.chunks_exact_mut(length).zip(outputs) {
-                if let Some(values) = output.and_then(|output| output.get(place * length..(place + 1) * length)) {
+                if let Some(values) =
+                    output.and_then(|output| output.get(place * length..(place + 1) * length))
+                {
                     to.copy_from_slice(values);
                     transform.apply(to, length);
                 }
             }
         }
         let decoded = self.network.run(samples, &inputs).map_err(|reason| DecodeError::Network { reason })?;
-        for (out, values) in out.chunks_exact_mut(length).zip(decoded.chunks_exact(length).skip(slot).step_by(k)) {
+        for (out, values) in
+            out.chunks_exact_mut(length).zip(decoded.chunks_exact(length).skip(slot).step_by(k))
+        {
             out.copy_from_slice(values);
         }
         transform.invert(out);

@@ -32,7 +32,8 @@ impl Encoder for LearnedEncoder {
         let mut inputs = Vec::with_capacity(samples * self.code.k() * length);
         for sample in 0..samples {
             for query in queries {
-                inputs.extend_from_slice(query.get(sample * length..(sample + 1) * length).unwrap_or_default());
+                inputs
+                    .extend_from_slice(query.get(sample * length..(sample + 1) * length).unwrap_or_default());
             }
         }
         let rows = self.network.run(samples, &inputs).map_err(|reason| EncodeError::Network { reason })?;

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Decoder};
-use parapet_encoder::{Code, CodeSpec, EncoderKind, Encoder};
+use parapet_encoder::{Code, CodeSpec, Encoder, EncoderKind};
 use parapet_onnx_runtime::OnnxRuntime;
 use parapet_repository::{ModelEntry, Platform};
 

@@ -43,13 +43,16 @@ impl Network {
         })?;
         let (input, input_shape) = tensor(file, "input", session.inputs(), inputs)?;
         let (output, _) = tensor(file, "output", session.outputs(), outputs)?;
-        let network =
-            Self { session: Mutex::new(session), input, output, input_shape, output_len: outputs };
+        let network = Self { session: Mutex::new(session), input, output, input_shape, output_len: outputs };
         // Other batches than one sample's show a batch axis that is fixed within.
         for rows in [1, 3] {
             let tried = network.run(rows, &vec![0.0; rows * inputs]).and_then(|values| {
                 let finite = values.iter().all(|value| value.is_finite());
-                if finite { Ok(()) } else { Err("it answers zeros with numbers that are not finite".to_owned()) }
+                if finite {
+                    Ok(())
+                } else {
+                    Err("it answers zeros with numbers that are not finite".to_owned())
+                }
             });
             tried.map_err(|reason| LearnedCodeError::Broken { file: file.to_owned(), reason })?;
         }
@@ -94,6 +97,8 @@ fn tensor(
             Ok((outlet.name().to_owned(), axes))
         }
         Some(axes) if *batch < 0 => Err(wrong(axes.iter().product::<usize>().to_string())),
-        _ => Err(wrong(format!("shape {shape:?} instead of a free batch axis and fixed others, so not known how many")))
+        _ => Err(wrong(format!(
+            "shape {shape:?} instead of a free batch axis and fixed others, so not known how many"
+        ))),
     }
 }

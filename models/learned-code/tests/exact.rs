@@ -139,18 +139,33 @@ fn refused(encoder: &[u8], decoder: &[u8]) -> String {
 fn networks_that_do_not_fit_are_refused_in_one_line() {
     let (encoder, decoder) = sum_of_two();
     let message = refused(&decoder, &decoder);
-    assert!(message.contains("encoder.onnx: its output has 4 values") && message.contains("make it 3"), "{message}");
+    assert!(
+        message.contains("encoder.onnx: its output has 4 values") && message.contains("make it 3"),
+        "{message}"
+    );
     let short = linear_model(&[2 * D], &blocks(2 * D, &[&[1.0]]), &[0.0; 2 * D]).unwrap();
     let message = refused(&short, &decoder);
-    assert!(message.contains("encoder.onnx: its output has 6 values") && message.contains("make it 3"), "{message}");
+    assert!(
+        message.contains("encoder.onnx: its output has 6 values") && message.contains("make it 3"),
+        "{message}"
+    );
     let narrow = linear_model(&[2 * C], &blocks(2 * C, &[&[1.0]]), &[0.0; 2 * C]).unwrap();
     let message = refused(&encoder, &narrow);
-    assert!(message.contains("decoder.onnx: its input has 4 values") && message.contains("make it 6"), "{message}");
+    assert!(
+        message.contains("decoder.onnx: its input has 4 values") && message.contains("make it 6"),
+        "{message}"
+    );
     let message = refused(b"no network", &decoder);
     assert!(message.contains("encoder.onnx: not a network that ONNX Runtime can run"), "{message}");
-    let nan = GraphBuilder::new("input", &[2 * D]).gemm(&[0.0; 2 * D * D], &[f32::NAN; D]).finish("output").unwrap();
+    let nan = GraphBuilder::new("input", &[2 * D])
+        .gemm(&[0.0; 2 * D * D], &[f32::NAN; D])
+        .finish("output")
+        .unwrap();
     let message = refused(&nan, &decoder);
-    assert!(message.contains("encoder.onnx: does not work: it answers zeros with numbers that are not finite"), "{message}");
+    assert!(
+        message.contains("encoder.onnx: does not work: it answers zeros with numbers that are not finite"),
+        "{message}"
+    );
 }
 
 fn save(repository: &Path, platform: Platform, spec: CodeSpec) {

@@ -54,7 +54,8 @@ impl GraphBuilder {
                 Some(span.checked_div(stride)? + 1)
             };
             let (Some(rows), Some(columns)) = (side(height), side(width)) else {
-                let what = format!("kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}");
+                let what =
+                    format!("kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}");
                 return Err(layer.window(what));
             };
             let out = bias.len();

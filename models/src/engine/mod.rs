@@ -13,8 +13,8 @@ use parapet_repository::ModelEntry;
 
 pub use error::LoadError;
 pub use onnx::OnnxEngine;
-pub use parapet_onnx_runtime::{OnnxRuntime, RuntimeError};
 pub(crate) use parapet_onnx_runtime::one_line;
+pub use parapet_onnx_runtime::{OnnxRuntime, RuntimeError};
 #[cfg(feature = "torch")]
 pub use torch::TorchEngine;
 

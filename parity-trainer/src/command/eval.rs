@@ -11,7 +11,8 @@ use parity_trainer::deployed::{
     self, Deployed, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
 };
 use parity_trainer::evaluation::{
-    CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot, reliability_plot,
+    CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
+    reliability_plot,
 };
 use parity_trainer::{SetupError, TrainError};
 use serde::Serialize;
@@ -96,8 +97,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let untrained = Untrained { deployed: deployed.model.as_ref(), transform: &control_spec.transform };
     let rows: Vec<(usize, &dyn DeployedModel)> =
         judged.rows(spec).into_iter().map(|row| (row, &untrained as &dyn DeployedModel)).collect();
-    let models =
-        CodedModels { deployed: deployed.model.as_ref(), parity: &rows, code: &control_spec, calibrations: &[] };
+    let models = CodedModels {
+        deployed: deployed.model.as_ref(),
+        parity: &rows,
+        code: &control_spec,
+        calibrations: &[],
+    };
     let mut progress = Counter::new("untrained control", "groups evaluated");
     let control = evaluate(models, &test, plan, |done, groups| progress.at(done, groups))?;
     progress.finish();

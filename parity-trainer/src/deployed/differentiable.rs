@@ -51,11 +51,12 @@ pub fn differentiable(deployed: &Deployed, samples: &[f32]) -> Result<Rc<dyn Dif
     let (Some(weights), Some(spec)) = (weights, spec) else {
         return Err(no_gradient("it was not made by this trainer".to_owned()));
     };
-    let spec: NetworkSpec = spec.parse().map_err(|error| no_gradient(format!("{error}")))?;
+    let spec = spec.parse::<NetworkSpec>().map_err(|error| no_gradient(super::error::one_line(&error)))?;
     let network = Network::load(&spec, shape, deployed.model.outputs(), &weights)
         .map_err(|error| no_gradient(super::error::one_line(&error)))?;
     let (own, answers) = (network.infer(samples), deployed.model.infer(samples)?);
-    let apart = own.iter().zip(&answers).any(|(own, answer)| (own - answer).abs() > TOLERANCE * (1.0 + answer.abs()));
+    let apart =
+        own.iter().zip(&answers).any(|(own, answer)| (own - answer).abs() > TOLERANCE * (1.0 + answer.abs()));
     if apart || own.len() != answers.len() {
         return Err(no_gradient(format!("{} holds other weights than its graph", weights.display())));
     }

@@ -67,7 +67,8 @@ impl Layer {
     fn run(&self, value: &Tensor, train: bool) -> Tensor {
         match self {
             Self::Conv { weights, bias, stride, padding, dilation } => {
-                let [stride, padding, dilation] = [stride, padding, dilation].map(|&pixels| [pixels as i64; 2]);
+                let [stride, padding, dilation] =
+                    [stride, padding, dilation].map(|&pixels| [pixels as i64; 2]);
                 value.conv2d(weights, bias.as_ref(), stride, padding, dilation, 1)
             }
             Self::BatchNorm(BatchNorm { scale, bias, mean, variance }) => value.batch_norm(

@@ -17,11 +17,7 @@ pub(super) trait Task: std::fmt::Debug {
     fn networks(&self) -> Vec<(&'static str, &Network)>;
 
     /// Takes a step's coding groups, whose samples `next` writes one group at a time, forward to the loss.
-    fn attempt(
-        &mut self,
-        step: u64,
-        next: &mut dyn FnMut(&mut [usize]),
-    ) -> Result<Attempt, TrainError>;
+    fn attempt(&mut self, step: u64, next: &mut dyn FnMut(&mut [usize])) -> Result<Attempt, TrainError>;
 
     /// How good the weights are.
     fn validate(&self) -> Result<Validation, TrainError>;

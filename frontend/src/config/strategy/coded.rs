@@ -8,7 +8,9 @@ use parapet_open_inference::Datatype;
 use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
 
 use super::settings::{Coded, Parity};
-use super::{Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay, takes_the_place_of};
+use super::{
+    Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay, takes_the_place_of,
+};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
@@ -54,7 +56,8 @@ pub(super) fn resolve(
     if !coded.encoder.has_parity_models() {
         if !coded.parity.is_empty() {
             let encoder = coded.encoder;
-            let problem = format!("encoder = \"{encoder}\" asks the deployed model itself, and has no parity models");
+            let problem =
+                format!("encoder = \"{encoder}\" asks the deployed model itself, and has no parity models");
             return Err(at.field("parity", problem, "leave the [[models.strategy.parity]] tables out"));
         }
         another_instance(at, deployed)?;

@@ -126,8 +126,7 @@ pub(super) fn choose(
             chosen = Some(trial);
         }
     }
-    let (transform, loss) =
-        chosen.map(|(trial, loss)| (trial.transform.clone(), *loss)).unwrap_or_default();
+    let (transform, loss) = chosen.map(|(trial, loss)| (trial.transform.clone(), *loss)).unwrap_or_default();
     eprintln!("transform {}: chosen on validation data", candidate_name(&transform, loss));
     let trials = trials.iter().map(|(trial, loss)| Trial {
         transform: transform_name(&trial.transform),

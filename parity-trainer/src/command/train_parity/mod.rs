@@ -13,7 +13,9 @@ use parapet_encoder::Code;
 use parity_trainer::deployed::DeployedModel;
 use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan, evaluate};
 use parity_trainer::run::RunFolder;
-use parity_trainer::{CodeNetworks, Loss, TrainError, Trained, code_metadata, write_entry, write_learned_code};
+use parity_trainer::{
+    CodeNetworks, Loss, TrainError, Trained, code_metadata, write_entry, write_learned_code,
+};
 use serde::Serialize;
 
 pub(crate) use drive::Interrupt;
@@ -123,15 +125,16 @@ fn judge(prepared: &Prepared, name: &str, trained: &[Product]) -> Result<CodeEva
     let mut parity: Vec<(usize, &dyn DeployedModel)> = Vec::new();
     for product in trained {
         match &product.networks {
-            Trained::ParityModel(network) => parity.push((product.row, network)),
+            Trained::ParityModel(network) => parity.push((product.row, network as &dyn DeployedModel)),
             Trained::LearnedCode { encoder, decoder } => {
                 // One table stands for all rows.
                 let calibrations: Vec<_> =
                     calibrations.iter().cycle().take(calibrations.len() * code.r).cloned().collect();
                 let networks = CodeNetworks { encoder, decoder };
-                let evaluation = learned::evaluate_code(prepared, networks, &calibrations, plan, |done, groups| {
-                    progress.at(done, groups);
-                })?;
+                let evaluation =
+                    learned::evaluate_code(prepared, networks, &calibrations, plan, |done, groups| {
+                        progress.at(done, groups);
+                    })?;
                 progress.finish();
                 return Ok(evaluation);
             }

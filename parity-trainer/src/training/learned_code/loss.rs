@@ -35,7 +35,9 @@ impl Loss {
             Self::Kl => {
                 let made = domain.invert(made).log_softmax(-1, Kind::Float);
                 let wanted = domain.invert(wanted).log_softmax(-1, Kind::Float);
-                (wanted.exp() * (wanted - made)).sum_dim_intlist([-1i64].as_slice(), false, Kind::Float).mean(Kind::Float)
+                (wanted.exp() * (wanted - made))
+                    .sum_dim_intlist([-1i64].as_slice(), false, Kind::Float)
+                    .mean(Kind::Float)
             }
             Self::CrossEntropy => {
                 let classes = domain.invert(wanted).argmax(-1, false);
@@ -57,9 +59,10 @@ impl Domain {
     pub(super) fn of(transform: &OutputTransform) -> Self {
         match transform {
             OutputTransform::Raw => Self::Raw,
-            OutputTransform::Standardised { mean, deviation } => {
-                Self::Standardised { mean: Tensor::from_slice(mean), deviation: Tensor::from_slice(deviation) }
-            }
+            OutputTransform::Standardised { mean, deviation } => Self::Standardised {
+                mean: Tensor::from_slice(mean),
+                deviation: Tensor::from_slice(deviation),
+            },
             OutputTransform::LogSoftmax { floor } => Self::LogSoftmax { floor: f64::from(*floor) },
         }
     }
@@ -110,7 +113,10 @@ mod tests {
             let applied = domain.apply(&Tensor::from_slice(&outputs).view([2, 3]));
             let close = |tensor: &Tensor, expected: &[f32]| {
                 let values = Vec::<f32>::try_from(tensor.contiguous().view([-1])).unwrap();
-                assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{values:?}, {expected:?}");
+                assert!(
+                    values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5),
+                    "{values:?}, {expected:?}"
+                );
             };
             close(&applied, &expected);
             let inverted = domain.invert(&applied);

@@ -16,8 +16,8 @@ use parapet_decoder::{Score, top_class};
 use parapet_encoder::Code;
 use tch::{Tensor, no_grad};
 
-pub use loss::Loss;
 use loss::Domain;
+pub use loss::Loss;
 use patterns::{Pattern, Selection};
 
 use super::groups::{CodedSet, GroupSampler, TrainingSet, moments};
@@ -121,7 +121,8 @@ impl LearnedCodeTask {
         let groups = (members.len() / self.k) as i64;
         let (queries, known) = gather(set, members);
         let parity = self.encoder.forward_t(&batch(&queries, self.encoder.input_shape()), train);
-        let dims: Vec<i64> = std::iter::once(-1).chain(set.set.shape.iter().map(|&axis| axis as i64)).collect();
+        let dims: Vec<i64> =
+            std::iter::once(-1).chain(set.set.shape.iter().map(|&axis| axis as i64)).collect();
         let answers = self.domain.apply(&self.through.forward(&parity.view(dims.as_slice()))?);
         let known = Tensor::from_slice(&known).view([groups, k * outputs]);
         let all = Tensor::cat(&[&known, &answers.view([groups, r * outputs])], 1);
@@ -173,7 +174,8 @@ impl Task for LearnedCodeTask {
             let (right, count) = self.domain.agreeing(&forward.made, &forward.wanted);
             agreeing += right;
             queries += count;
-            loss += self.loss.of(&self.domain, &forward.made, &forward.wanted).double_value(&[]) * count as f64;
+            loss +=
+                self.loss.of(&self.domain, &forward.made, &forward.wanted).double_value(&[]) * count as f64;
             Ok(())
         })?;
         let count = queries.max(1) as f64;
