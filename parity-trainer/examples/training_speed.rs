@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         normalise: false,
         cell_targets: false,
         start: None,
+        learned: None,
         seed: 1,
     };
     let mut trainer = ParityTrainer::new(run, Arc::clone(&set), set, &mut ParityTrainer::local(rule))?;

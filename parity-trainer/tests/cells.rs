@@ -92,6 +92,7 @@ fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
         normalise: true,
         cell_targets,
         start: None,
+        learned: None,
         seed: 3,
     };
     let (train, validation) = (training_set(600, 1), training_set(200, 2));

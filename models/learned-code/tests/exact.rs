@@ -103,10 +103,10 @@ proptest! {
 
         let answers = [model(&rows[0]), model(&rows[1])];
         let parity = [Some(answers[0].as_slice()), Some(answers[1].as_slice())];
-        for slot in 0..2 {
+        for (slot, query) in queries.iter().enumerate() {
             let mut out = vec![f32::NAN; batch * C];
             code.decoder().decode(&[None, None], &parity, slot, &mut out).unwrap();
-            prop_assert!(close(&out, &model(queries[slot])), "{slot}");
+            prop_assert!(close(&out, &model(query)), "{slot}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use tch::Tensor;
 
-use super::{Deployed, DeployedError, DeployedModel, TorchScriptModel, read_entry};
+use super::{Deployed, DeployedError, TorchScriptModel, read_entry};
 use crate::network::{Network, NetworkSpec};
 
 /// How far outputs of the network and of the ONNX file that was made of it may lie apart, as a part of their size.

@@ -206,7 +206,8 @@ async fn arrays_are_defined_once(fixture: Fixture) {
     let (one, other) = (fixture.open().await, fixture.open().await);
     let keys = KeyRange::new(0, u64::MAX);
     let (first, second) = tokio::join!(one.define(ARRAY, keys, 64), other.define(ARRAY, keys, 64));
-    (first.unwrap(), second.unwrap());
+    first.unwrap();
+    second.unwrap();
     assert_eq!(one.define(ARRAY, keys, 65).await, Err(RegistryError::OtherArray { array: ARRAY }));
     until(&other, "the array is known", |view| view.arrays.get(&ARRAY) == Some(&(keys, 64))).await;
 }
