@@ -59,8 +59,8 @@ impl Load {
     fn new(bytes: usize, args: &Args) -> Self {
         let keys = match bytes {
             ..=4096 => 1024,
-            ..=262_144 => 64,
-            ..=2_097_152 => 16,
+            4097..=262_144 => 64,
+            262_145..=2_097_152 => 16,
             _ => 8,
         };
         let total = match bytes {
