@@ -54,4 +54,10 @@ pub enum DecodeError {
     /// The system had no stable solution. Cannot happen for a validated [`Code`](parapet_encoder::Code).
     #[error("the parity rows that answered do not determine the missing predictions")]
     Singular,
+    /// A learned decoder's network broke.
+    #[error("the decoder's network failed: {reason}")]
+    Network {
+        /// What ran it says, on one line.
+        reason: String,
+    },
 }

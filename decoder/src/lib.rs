@@ -32,7 +32,7 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
     }
 
     /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the code's transform has an
-    /// inverse, else in the transform's. Nothing is allocated.
+    /// inverse, else in the transform's. Decoders of this crate allocate nothing.
     ///
     /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them); `parity` has r entries,
     /// `None` where there is no parity output. All outputs have the length of `out`, one or more whole samples. At least as
@@ -52,17 +52,22 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
 /// Builds the decoder that `spec` wants, for a model with `output_len` outputs a sample.
 ///
 /// # Errors
-/// [`CodeError`] when the code is invalid or its transform does not fit such a model.
+/// [`CodeError`] when the code is invalid, its transform does not fit such a model, or it is a learned one
+/// ([`EncoderKind::Learned`]), whose decoder comes with its networks.
 pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decoder>, CodeError> {
     let code = Code::try_from(spec)?;
     match spec.encoder {
         EncoderKind::Sum | EncoderKind::Concat => Ok(Box::new(LinearDecoder::new(code, output_len)?)),
         EncoderKind::Berrut => Ok(Box::new(SystematicBerrutDecoder::new(code, output_len)?)),
+        EncoderKind::Learned => Err(CodeError::Networks),
     }
 }
 
-/// What every decoder checks before it touches `out`.
-fn check_group(
+/// What every decoder checks before it touches `out`, which has `expected` elements.
+///
+/// # Errors
+/// [`DecodeError`] when the numbers of outputs or their lengths do not fit, `slot` is there, or too few parity outputs are.
+pub fn check_group(
     code: &Code,
     predictions: &[Option<&[f32]>],
     parity: &[Option<&[f32]>],

@@ -27,9 +27,13 @@ pub fn member_point(k: usize, slot: usize) -> f64 {
     ((2 * slot + 1) as f64 * PI / (2 * k) as f64).cos()
 }
 
-/// The point of coded query `worker` of `workers`: Chebyshev's of the second kind, `cos(worker pi / (workers - 1))`.
+/// The point of coded query `worker` of `workers`: `cos(worker pi / workers)`.
+///
+/// Not the authors' `cos(worker pi / (workers - 1))`: with one spare query those lie half way between those of the queries, so
+/// that each coded query mixes two queries evenly. On an MNIST MLP with k = 8 and s = 1 that gives 73 % where these give 87 %
+/// (`parity-trainer/results/berrut.md`).
 pub fn worker_point(workers: usize, worker: usize) -> f64 {
-    (worker as f64 * PI / (workers.max(2) - 1) as f64).cos()
+    (worker as f64 * PI / workers.max(1) as f64).cos()
 }
 
 /// Which gap between members the coded query of `row` lies in: gap g is before the member of slot g. The r of them are

@@ -20,6 +20,24 @@ pub enum EncoderKind {
     /// Berrut's rational interpolation through the queries, for unmodified replicas of the deployed model instead of
     /// parity models: [`crate::berrut`].
     Berrut,
+    /// Neural networks, trained through the deployed model, which answers the parity queries itself (Kosaian, Rashmi,
+    /// Venkataraman, *Learning a Code*, arXiv 1806.01259).
+    Learned,
+}
+
+impl EncoderKind {
+    /// Whether parity queries are answered by parity models, and not by the deployed model itself.
+    pub const fn has_parity_models(self) -> bool {
+        match self {
+            Self::Sum | Self::Concat => true,
+            Self::Berrut | Self::Learned => false,
+        }
+    }
+
+    /// Whether k and r say all there is to say of its rows, so that there is no generator to give.
+    const fn is_without_generator(self) -> bool {
+        !self.has_parity_models()
+    }
 }
 
 impl std::fmt::Display for EncoderKind {
@@ -28,6 +46,7 @@ impl std::fmt::Display for EncoderKind {
             Self::Sum => "sum",
             Self::Concat => "concat",
             Self::Berrut => "berrut",
+            Self::Learned => "learned",
         })
     }
 }
@@ -43,7 +62,8 @@ pub struct CodeSpec {
     /// Parity queries (and parity models) of a group.
     #[serde(default = "one")]
     pub r: usize,
-    /// r rows of k coefficients; the default has ones in the first row and well-conditioned ones in the others.
+    /// r rows of k coefficients; the default has ones in the first row and well-conditioned ones in the others. Codes
+    /// without parity models have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<Vec<Vec<f32>>>,
     /// The domain in which predictions are added.
@@ -63,7 +83,8 @@ fn one() -> usize {
 }
 
 /// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing predictions solvable from
-/// every choice of u parity rows (for interpolation: interpolated from the outputs that are there).
+/// every choice of u parity rows (for interpolation: interpolated from the outputs that are there; for a learned code: as its
+/// networks were trained to).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
     encoder: EncoderKind,
@@ -116,8 +137,7 @@ impl Code {
             encoder: self.encoder,
             k: self.k,
             r: self.r,
-            // Interpolation's rows follow from k and r.
-            generator: (self.encoder != EncoderKind::Berrut)
+            generator: (!self.encoder.is_without_generator())
                 .then(|| self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
             transform: self.transform.clone(),
         }
@@ -137,8 +157,10 @@ impl TryFrom<&CodeSpec> for Code {
             return Err(CodeError::ParityRows { r, k, max: max_rows });
         }
         let generator = match &spec.generator {
-            Some(_) if encoder == EncoderKind::Berrut => return Err(CodeError::BerrutGenerator),
+            Some(_) if encoder.is_without_generator() => return Err(CodeError::NoGenerator { encoder }),
             None if encoder == EncoderKind::Berrut => berrut::rows(k, r),
+            // Nothing is weighed: networks take the place of the sum.
+            None if encoder == EncoderKind::Learned => vec![1.0; r * k],
             Some(rows) => flatten(rows, k, r)?,
             None => generator::default_rows(k, r),
         };
@@ -147,8 +169,8 @@ impl TryFrom<&CodeSpec> for Code {
         }
         spec.transform.check_numbers()?;
         let code = Self { encoder, k, r, generator, transform: spec.transform.clone() };
-        // What interpolation gives for missing predictions does not come from solving a system.
-        if encoder != EncoderKind::Berrut {
+        // What interpolation and networks give for missing predictions does not come from solving a system.
+        if encoder.has_parity_models() {
             generator::check_recoverable(&code.generator, k)?;
         }
         Ok(code)
@@ -225,6 +247,18 @@ mod tests {
                 assert_eq!(Code::try_from(&code.to_spec()), Ok(code), "k = {k}, r = {r}");
             }
         }
+    }
+
+    #[test]
+    fn a_learned_code_is_sizes_and_a_transform() {
+        let code = Code::try_from(&spec(EncoderKind::Learned, 3, 2)).unwrap();
+        assert_eq!(code.label(), "learned-k3-r2");
+        assert_eq!(code.to_spec(), spec(EncoderKind::Learned, 3, 2));
+        let given = CodeSpec { generator: Some(vec![vec![1.0; 3]; 2]), ..spec(EncoderKind::Learned, 3, 2) };
+        let error = Code::try_from(&given).unwrap_err();
+        assert!(matches!(error, CodeError::NoGenerator { encoder: EncoderKind::Learned }), "{error}");
+        let networks = crate::build_encoder(&spec(EncoderKind::Learned, 2, 1), &[4]);
+        assert!(matches!(networks, Err(CodeError::Networks)));
     }
 
     /// Parity models trained before the default changed have Vandermonde's rows in their metadata.

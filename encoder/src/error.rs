@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::EncoderKind;
+
 /// A code that cannot exist, or that does not fit the model's input. Found at start-up, never on a request.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CodeError {
@@ -93,11 +95,15 @@ pub enum CodeError {
         /// The r asked for.
         r: usize,
     },
-    /// Interpolation's coefficients follow from k and r.
-    #[error(
-        "code.generator: encoder = \"berrut\" takes none, its coefficients follow from k and r; leave it out"
-    )]
-    BerrutGenerator,
+    /// Interpolation's coefficients follow from k and r, and networks have none.
+    #[error("code.generator: encoder = \"{encoder}\" takes none, k and r say it all; leave it out")]
+    NoGenerator {
+        /// The encoder.
+        encoder: EncoderKind,
+    },
+    /// Learned codes are networks, which this crate cannot run.
+    #[error("code.encoder = \"learned\" has networks of its own; load the code from its model repository")]
+    Networks,
     /// The transform's two lists do not go together.
     #[error(
         "code.transform: {mean} means and {deviation} deviations; give one of each, or one for each output"
@@ -195,5 +201,11 @@ pub enum EncodeError {
         len: usize,
         /// Elements of a sample.
         sample_len: usize,
+    },
+    /// A learned encoder's network broke.
+    #[error("the encoder's network failed: {reason}")]
+    Network {
+        /// What ran it says, on one line.
+        reason: String,
     },
 }

@@ -8,7 +8,8 @@
 //!
 //! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
-//! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images).
+//! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images); a learned code's, which is a
+//!   network, by `parapet-learned-code`.
 //! - [`berrut`] has the codes that need no parity model.
 
 pub mod berrut;
@@ -35,7 +36,7 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
     /// Writes the parity query of `row` (0-based, `< r`) into `parity`.
     ///
     /// `queries` holds k slices of equal length, each one or more whole samples in row-major order (the batch axis
-    /// first); `parity` has that same length. Nothing is allocated.
+    /// first); `parity` has that same length. Encoders of this crate allocate nothing.
     ///
     /// # Errors
     /// [`EncodeError`] when the row, the number of queries or a length does not fit the code.
@@ -45,17 +46,22 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
 /// Builds the encoder that `spec` names for samples of `sample_shape` (without the batch axis).
 ///
 /// # Errors
-/// [`CodeError`] when the code itself is invalid or cannot be applied to that shape.
+/// [`CodeError`] when the code itself is invalid, cannot be applied to that shape, or is a learned one
+/// ([`EncoderKind::Learned`]), whose encoder comes with its networks.
 pub fn build_encoder(spec: &CodeSpec, sample_shape: &[usize]) -> Result<Box<dyn Encoder>, CodeError> {
     let code = Code::try_from(spec)?;
     match spec.encoder {
         EncoderKind::Sum | EncoderKind::Berrut => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
         EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
+        EncoderKind::Learned => Err(CodeError::Networks),
     }
 }
 
-/// What every encoder checks before it touches data.
-fn check_group(
+/// What every encoder of samples of `sample_len` elements checks before it touches data.
+///
+/// # Errors
+/// [`EncodeError`] when the row, the number of queries or a length does not fit.
+pub fn check_group(
     code: &Code,
     sample_len: usize,
     row: usize,

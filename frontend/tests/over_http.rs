@@ -15,8 +15,8 @@ use parapet_models::config::Settings;
 use parapet_models::{Config, Instance};
 use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
 use support::{
-    INPUTS, OUTPUTS, add_parity_row, close, coded_toml, config, get, infer, linear, repository, request,
-    strategy_toml, wait_until,
+    INPUTS, OUTPUTS, add_learned_code, add_parity_row, close, coded_toml, config, get, infer,
+    learned_metadata, linear, repository, request, strategy_toml, wait_until,
 };
 use tokio::sync::oneshot;
 
@@ -347,4 +347,41 @@ async fn four_queries_are_interpolated_from_the_answers_of_four_instances_of_fiv
         assert_eq!(answer.header("parapet-provenance"), Some("reconstructed"));
         assert_eq!(answer.json()["parameters"]["code"].as_str(), Some("berrut-k4-s1"));
     }
+}
+
+/// One of two members sits on an instance that takes a minute. Its prediction comes back through ONNX Runtime twice over: the
+/// encoder's parity query, answered by an instance of the deployed model, and the decoder.
+#[tokio::test]
+async fn a_learned_code_gives_a_late_members_prediction_back() {
+    let repository = repository();
+    add_learned_code(repository.path(), "linear-code", learned_metadata());
+    let profile = repository.path().join("slow.toml");
+    std::fs::write(&profile, "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }")
+        .unwrap();
+    let flags = ["--fault-profile", profile.to_str().unwrap(), "--drain-grace-ms", "1"];
+    let mut instances = vec![instance_with(repository.path(), "linear", &flags).await];
+    instances.push(instance(repository.path(), "linear").await);
+    let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+    let strategy = "kind = \"coded\"\nencoder = \"learned\"\nmodel = \"linear-code\"\nk = 2\n\
+                    hold_back = { fixed_ms = 50 }";
+    let cluster = Cluster::of(instances, repository, |root| strategy_toml(root, &at, strategy)).await;
+    cluster.wait_until_all_are_up(2).await;
+
+    let samples = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0]];
+    let asked = samples.map(|sample| {
+        let address = cluster.address;
+        tokio::spawn(async move { infer(address, &sample, "").await })
+    });
+    let mut kinds = Vec::new();
+    for (asked, sample) in asked.into_iter().zip(samples) {
+        let answer = asked.await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+        assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
+        let json = answer.json();
+        let code = json["parameters"]["code"].as_str().map(str::to_owned);
+        kinds.push((answer.header("parapet-provenance").unwrap().to_owned(), code));
+    }
+    kinds.sort_unstable();
+    let reconstructed = ("reconstructed".to_owned(), Some("learned-k2-r1".to_owned()));
+    assert_eq!(kinds, [("exact".to_owned(), None), reconstructed]);
 }

@@ -139,6 +139,9 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
                 Box::new(OnnxEngine::load(runtime, &entry, version, config.threads, max_rows)?)
             }
             Platform::TorchScript => load_torch(&entry, version, config.threads)?,
+            Platform::LearnedCode => {
+                return Err(LoadError::LearnedCode { file: entry.toml_file() }.into());
+            }
         };
         warm_up(engine.as_ref(), &entry, max_rows).map_err(|source| StartError::WarmUp {
             model: entry.name.clone(),

@@ -58,6 +58,12 @@ pub enum TrainError {
         /// Queries in a group.
         k: usize,
     },
+    /// A learned code's networks cannot be run as they will be served.
+    #[error(transparent)]
+    LearnedCode(#[from] parapet_learned_code::LearnedCodeError),
+    /// ONNX Runtime is not there.
+    #[error(transparent)]
+    Runtime(#[from] parapet_onnx_runtime::RuntimeError),
     /// Training ran away.
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
     Diverged {
@@ -105,6 +111,8 @@ impl TrainError {
                     error,
                     NetworkError::Name { .. }
                         | NetworkError::Input { .. }
+                        | NetworkError::Output { .. }
+                        | NetworkError::NoOnnx { .. }
                         | NetworkError::Load { .. }
                         | NetworkError::Missing { .. }
                         | NetworkError::Start { .. }
@@ -116,7 +124,9 @@ impl TrainError {
             | Self::Report { .. }
             | Self::Encode(_)
             | Self::Decode(_)
-            | Self::Backend(_) => false,
+            | Self::Backend(_)
+            | Self::LearnedCode(_)
+            | Self::Runtime(_) => false,
         }
     }
 }
@@ -175,6 +185,14 @@ pub enum SetupError {
     Untrained {
         /// The encoder.
         encoder: String,
+    },
+    /// A setting that the encoder has no use for.
+    #[error("--{name}: {problem}")]
+    Misplaced {
+        /// The setting.
+        name: &'static str,
+        /// Why, and the fix.
+        problem: &'static str,
     },
     /// The user has ended the run.
     #[error("interrupted; {hint}")]

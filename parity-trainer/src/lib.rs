@@ -16,11 +16,12 @@ pub mod network;
 pub mod run;
 mod training;
 
-pub use entry::{code_metadata, write_entry};
+pub use entry::{CodeNetworks, code_metadata, write_entry, write_learned_code};
 pub use error::{SetupError, TrainError};
 pub use evaluation::accuracy;
 pub use training::{
-    Best, Buffer, DeployedRun, MakeBackend, ParityRun, ParityTrainer, RngPosition, SamplerPosition, Snapshot,
-    StepReport, Trained, TrainerState, TrainingSet, TransformChoice, TransformTrial, Validation,
-    candidate_transforms, split_validation, train_deployed, training_inputs, try_transform,
+    Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, ParityTrainer, RngPosition,
+    SamplerPosition, Snapshot, StepReport, Trained, TrainerState, TrainingSet, TransformChoice,
+    TransformTrial, Validation, candidate_transforms, group_shape, split_validation, train_deployed,
+    training_inputs, try_transform,
 };

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use parity_trainer::{SetupError, TrainError};
 
-use command::{eval, reproduce, train_deployed, train_parity};
+use command::{eval, eval_berrut, reproduce, train_deployed, train_parity};
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]
@@ -34,6 +34,8 @@ enum Command {
     Train(Box<train_parity::Args>),
     /// Evaluate parity models on the test set
     Eval(eval::Args),
+    /// Evaluate interpolation, which needs no parity models, on the test set
+    EvalBerrut(eval_berrut::Args),
     /// Make the accuracy table again: train, evaluate and tell every row of it
     Reproduce(reproduce::Args),
 }
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::TrainDeployed(args) => train_deployed::run(&args),
         Command::Train(args) => train_parity::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
+        Command::EvalBerrut(args) => eval_berrut::run(&args, threads),
         Command::Reproduce(args) => reproduce::run(&args, threads),
     };
     match outcome {

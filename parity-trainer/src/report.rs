@@ -32,7 +32,8 @@ pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
     rows
 }
 
-fn estimate(estimate: Estimate) -> String {
+/// A part of 1 as a percentage, with where it probably lies.
+pub(crate) fn estimate(estimate: Estimate) -> String {
     match estimate.interval {
         None => percent(estimate.value),
         Some((low, high)) => {

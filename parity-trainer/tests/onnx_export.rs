@@ -18,30 +18,34 @@ fn onnx_runtime_answers_like_libtorch() {
     let environment =
         ort::init_from(&library).expect("run `cargo xtask setup` first").build().expect("an environment");
 
-    let cases: [(&str, &[usize]); 18] = [
-        ("mlp:784,200,100", &[1, 28, 28]),
-        ("mlp:64,32", &[64]),
-        ("mlp:12", &[1, 3, 4]),
-        ("lenet", &[1, 28, 28]),
-        ("lenet:8", &[3, 32, 32]),
-        ("lenet:4", &[2, 17, 23]),
-        ("lenet:4x3", &[2, 17, 10]),
-        ("resnet8:8", &[3, 32, 32]),
-        ("resnet8:4", &[1, 98, 40]),
-        ("resnet14:4", &[1, 28, 28]),
-        ("resnet20:4", &[2, 5, 3]),
-        ("resnet18:4", &[3, 32, 32]),
-        ("vgg11:4", &[3, 32, 32]),
-        ("vgg11:4", &[1, 98, 40]),
-        ("vgg11x0.0625", &[1, 1, 1]),
-        ("cells:1x2:lenet:8x3", &[1, 28, 28]),
-        ("cells:1x2:resnet8:4", &[1, 28, 28]),
-        ("cells:2x2:mlp:12,5", &[3, 4, 4]),
+    let cases: [(&str, &[usize], usize); 21] = [
+        ("mlp:784,200,100", &[1, 28, 28], CLASSES),
+        ("mlp:64,32", &[64], CLASSES),
+        ("mlp:12", &[1, 3, 4], CLASSES),
+        ("lenet", &[1, 28, 28], CLASSES),
+        ("lenet:8", &[3, 32, 32], CLASSES),
+        ("lenet:4", &[2, 17, 23], CLASSES),
+        ("lenet:4x3", &[2, 17, 10], CLASSES),
+        ("resnet8:8", &[3, 32, 32], CLASSES),
+        ("resnet8:4", &[1, 98, 40], CLASSES),
+        ("resnet14:4", &[1, 28, 28], CLASSES),
+        ("resnet20:4", &[2, 5, 3], CLASSES),
+        ("resnet18:4", &[3, 32, 32], CLASSES),
+        ("vgg11:4", &[3, 32, 32], CLASSES),
+        ("vgg11:4", &[1, 98, 40], CLASSES),
+        ("vgg11x0.0625", &[1, 1, 1], CLASSES),
+        ("cells:1x2:lenet:8x3", &[1, 28, 28], CLASSES),
+        ("cells:1x2:resnet8:4", &[1, 28, 28], CLASSES),
+        ("cells:2x2:mlp:12,5", &[3, 4, 4], CLASSES),
+        // A learned code's encoders, to images; its decoder.
+        ("dilated:6", &[2, 14, 14], 14 * 14),
+        ("dilated:3", &[6, 5, 9], 2 * 3 * 5 * 9),
+        ("mlp:30,30,20", &[30], 20),
     ];
-    for (name, shape) in cases {
+    for (name, shape, outputs) in cases {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let spec: NetworkSpec = name.parse().unwrap();
-        let mut network = Network::new(&spec, shape, CLASSES, &mut rng).unwrap();
+        let mut network = Network::new(&spec, shape, outputs, &mut rng).unwrap();
         let length = SAMPLES * shape.iter().product::<usize>();
         let inputs: Vec<f32> = (0..length).map(|_| rng.random_range(0.0..50.0)).collect();
         network.normalise(&Normalisation::of(&inputs, shape)).unwrap();
@@ -54,7 +58,7 @@ fn onnx_runtime_answers_like_libtorch() {
         let answer = session.run(ort::inputs![INPUT => tensor]).unwrap();
         let (answered_shape, answered) = answer[OUTPUT].try_extract_tensor::<f32>().unwrap();
 
-        assert_eq!(**answered_shape, [SAMPLES as i64, CLASSES as i64], "{name}");
+        assert_eq!(**answered_shape, [SAMPLES as i64, outputs as i64], "{name}");
         let torch = network.infer(&inputs);
         assert!(torch.iter().any(|output| (output - torch[0]).abs() > 1e-2), "{name}: {torch:?}");
         for (onnx, torch) in answered.iter().zip(torch) {

@@ -131,6 +131,11 @@ fn rows_are_run_once_and_told() {
     assert_eq!(model(), before);
     assert_eq!(fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap(), results);
 
+    // Rows that are not asked for keep their place in the table.
+    assert!(reproduce(folder.path(), "--recipes recipes.toml --only unknown").status.success());
+    let some = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
+    assert!(some.contains("- **strict**: lost"), "{some}");
+
     // Another recipe is another row; the deployed model stays.
     fs::write(folder.path().join("recipes.toml"), RECIPES.replace("steps = 200", "steps = 3")).unwrap();
     let changed = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
@@ -138,7 +143,10 @@ fn rows_are_run_once_and_told() {
     assert!(!errors.contains("done before") && !errors.contains("train-deployed"), "{errors}");
     assert!(model() != before);
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(results.contains("- **strict**: lost"), "rows that are not asked for are told: {results}");
+    assert!(
+        results.contains("- **strict** was not run: not asked for."),
+        "it began with the old tiny: {results}"
+    );
 }
 
 #[test]

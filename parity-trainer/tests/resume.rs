@@ -43,14 +43,19 @@ fn workplace() -> tempfile::TempDir {
 const MLP: &str = "--network mlp:256,64 --steps 3000 --checkpoint-steps 50";
 
 fn train(name: &str, rest: &str) -> String {
+    let code = if rest.contains("--encoder") { "" } else { "--encoder sum --transform raw" };
     format!(
-        "train --model models/quarters --data . --encoder sum --transform raw --augment none --batch 16 --seed 3 \
-         --out models --name {name} {rest}"
+        "train --model models/quarters --data . {code} --augment none --batch 16 --seed 3 --out models --name {name} {rest}"
     )
 }
 
+/// All files of the entry's version, one after another; of a learned code both networks.
 fn model(folder: &Path, name: &str) -> Vec<u8> {
-    fs::read(folder.join("models").join(name).join("1/model.onnx")).unwrap()
+    let items = fs::read_dir(folder.join("models").join(name).join("1")).unwrap();
+    let mut files: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 1, "{files:?}");
+    files.iter().flat_map(|file| fs::read(file).unwrap()).collect()
 }
 
 fn checkpoints(folder: &Path, name: &str) -> Vec<PathBuf> {
@@ -98,6 +103,13 @@ fn a_killed_run_ends_as_if_nothing_had_happened() {
 #[test]
 fn running_moments_and_fillers_survive_as_well() {
     survives_a_kill("--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1");
+}
+
+#[test]
+fn a_learned_codes_training_survives_a_kill() {
+    survives_a_kill(
+        "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02",
+    );
 }
 
 #[test]

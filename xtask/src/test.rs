@@ -1,5 +1,7 @@
 //! `cargo xtask test`: set-up, then every test of the workspace.
 
+use std::process::{Command, Stdio};
+
 use anyhow::Result;
 
 use crate::{cargo, native};
@@ -28,6 +30,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.runner.is_empty() {
         // The trainer links libtorch through an rpath that doc tests do not get.
         cargo::run(&["test", "--doc", "--workspace", "--exclude", "parity-trainer"])?;
+    }
+    if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        eprintln!(
+            "etcd is not installed, so the tests of the registry in etcd were skipped (Debian, Ubuntu: `apt install \
+             etcd-server`)"
+        );
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use parapet_frontend::Frontend;
 use parapet_frontend::config::{FrontendConfig, LogFormat};
+use parapet_onnx_runtime::OnnxRuntime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -27,6 +28,9 @@ struct Arguments {
     /// requests/s; more carry more load.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// ONNX Runtime's library, which learned codes need [default: beside this program, or where `cargo xtask setup` put it]
+    #[arg(long, value_name = "FILE")]
+    onnxruntime: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -42,6 +46,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.onnxruntime.is_some() {
+        // Once loaded it is there for whoever needs it.
+        OnnxRuntime::load(arguments.onnxruntime.as_deref())?;
+    }
     let config = FrontendConfig::load(&arguments.config)?;
     if arguments.check {
         println!("{}: {} models, all well", arguments.config.display(), config.models.len());

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use parapet_encoder::CodeError;
+use parapet_learned_code::LearnedCodeError;
+use parapet_onnx_runtime::RuntimeError;
 use parapet_repository::RepositoryError;
 use parapet_toml_file::Mistake;
 use thiserror::Error;
@@ -47,6 +49,26 @@ pub enum ConfigError {
         field: String,
         /// What is wrong in the repository.
         source: Box<RepositoryError>,
+    },
+    /// The networks of a learned code cannot be used.
+    #[error("{}: {field}: {source}", path.display())]
+    LearnedCode {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong with them.
+        source: Box<LearnedCodeError>,
+    },
+    /// A learned code needs ONNX Runtime.
+    #[error("{}: {field}: \"learned\" needs ONNX Runtime: {source}", path.display())]
+    OnnxRuntime {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// Where it was looked for.
+        source: Box<RuntimeError>,
     },
     /// A code that cannot be, or does not fit the model.
     #[error("{}: {field}: {source}", path.display())]

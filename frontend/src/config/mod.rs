@@ -10,7 +10,7 @@ mod strategy;
 pub use error::ConfigError;
 pub use resolve::{ModelConfig, PoolSettings};
 pub use settings::{HealthSettings, LogFormat, ServerSettings};
-pub use strategy::{ClassConfig, DEFAULT_CLASS, RedundantPool};
+pub use strategy::{ClassConfig, DEFAULT_CLASS, LearnedConfig, RedundantPool};
 
 use std::path::{Path, PathBuf};
 

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use parapet_frontend_core::{
-    Action, Answer, Comparison, GroupId, InstanceId, JobId, Outcome, QueryId, Row, Slot,
+    Action, Answer, ClassId, Comparison, GroupId, InstanceId, JobId, Outcome, QueryId, Row, Slot,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Driver, Locked};
 use crate::metrics::Source;
-use crate::model::coding::agree;
+use crate::model::coding::{Coder, agree};
+use crate::model::line::Line;
 use crate::payload::{Input, Output};
 use crate::upstream::Transport;
 
@@ -80,7 +81,11 @@ impl<T: Transport> Driver<T> {
                 }
                 Work::Encode { group, row, inputs } => {
                     let driver = Arc::clone(self);
-                    if inputs.iter().map(|input| input.len()).sum::<usize>() > ENCODE_INLINE_BYTES {
+                    if let Some(line) = self.line(group.class()) {
+                        if !line.join(move || driver.encode(group, row, &inputs)) {
+                            self.feed_encoded(group, row, None);
+                        }
+                    } else if inputs.iter().map(|input| input.len()).sum::<usize>() > ENCODE_INLINE_BYTES {
                         tokio::task::spawn_blocking(move || driver.encode(group, row, &inputs));
                     } else {
                         // Behind the member's own request, which waits in the same queue of tasks.
@@ -88,9 +93,28 @@ impl<T: Transport> Driver<T> {
                     }
                 }
                 Work::Reconstruct { query, slot, predictions, parity } => {
-                    self.reconstruct(query, slot, &predictions, &parity);
+                    let Some(line) = self.line(query.class()) else {
+                        self.reconstruct(query, slot, &predictions, &parity);
+                        continue;
+                    };
+                    let driver = Arc::clone(self);
+                    if !line.join(move || driver.reconstruct(query, slot, &predictions, &parity)) {
+                        self.feed_reconstructed(query, None);
+                    }
                 }
-                Work::Compare(comparison) => self.compare(&comparison),
+                Work::Compare(comparison) => {
+                    let class = match &comparison {
+                        Comparison::LateTruth { .. } => None,
+                        Comparison::Audit { class, .. } => Some(*class),
+                    };
+                    let Some(line) = class.and_then(|class| self.line(class)) else {
+                        self.compare(&comparison);
+                        continue;
+                    };
+                    let driver = Arc::clone(self);
+                    // An audit that finds no place is not made.
+                    let _made = line.join(move || driver.compare(&comparison));
+                }
                 Work::Probe(instance) => {
                     if let Some(notify) = self.probes.get(&instance) {
                         notify.notify_one();
@@ -130,9 +154,18 @@ impl<T: Transport> Driver<T> {
                 .inspect_err(|error| tracing::warn!(%group, %error, "a group could not be encoded"))
                 .ok()
         });
+        self.feed_encoded(group, row, parity);
+    }
+
+    fn feed_encoded(self: &Arc<Self>, group: GroupId, row: Row, parity: Option<Input>) {
         self.feed(|locked, now| {
             locked.engine.encoded(now, group, row, parity.map(Arc::new), &mut locked.actions);
         });
+    }
+
+    /// Where a class's coding waits for its turn, if it takes long.
+    fn line(&self, class: ClassId) -> Option<&Line> {
+        self.coder(class).and_then(Coder::line)
     }
 
     fn reconstruct(
@@ -150,6 +183,10 @@ impl<T: Transport> Driver<T> {
                 )
                 .ok()
         });
+        self.feed_reconstructed(query, output);
+    }
+
+    fn feed_reconstructed(self: &Arc<Self>, query: QueryId, output: Option<Output>) {
         self.feed(|locked, now| locked.engine.reconstructed(now, query, output, &mut locked.actions));
     }
 

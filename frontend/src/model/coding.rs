@@ -11,7 +11,8 @@ use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
 use thiserror::Error;
 
-use crate::config::ModelConfig;
+use super::line::Line;
+use crate::config::{LearnedConfig, ModelConfig};
 use crate::payload::{Input, Output};
 
 /// Why a parity query or a reconstruction could not be computed. The group goes on without it.
@@ -44,6 +45,8 @@ pub struct Coder {
     calibrations: Vec<Calibration>,
     output: TensorSpec,
     label: String,
+    /// See [`Coder::line`].
+    line: Option<Line>,
 }
 
 /// Which queries are coded.
@@ -78,7 +81,7 @@ impl Coder {
         let encoder = build_encoder(spec, &input.shape)?;
         let label = encoder.code().label();
         let form = Form::Systematic { encoder, decoder: build_decoder(spec, output.sample_len())? };
-        Ok(Some(Self { label, form, parity_inputs, calibrations, output: output.clone() }))
+        Ok(Some(Self { label, form, parity_inputs, calibrations, output: output.clone(), line: None }))
     }
 
     /// A coder for a model with one input and output, of which every query is coded into `spec.k + spec.r`. `None` for other
@@ -98,7 +101,31 @@ impl Coder {
             parity_inputs: Vec::new(),
             calibrations: Vec::new(),
             output: output.clone(),
+            line: None,
         }))
+    }
+
+    /// A coder by a learned code's networks, for a model with one output. `None` for other models.
+    pub fn learned(model: &ModelConfig, learned: &LearnedConfig) -> Option<Self> {
+        let code = &learned.code;
+        let output = model.entry.outputs.first()?.clone();
+        // One table stands for all rows.
+        let calibrations = (0..code.code().r()).map_while(|_| code.calibration().cloned()).collect();
+        let label = code.code().label();
+        let (encoder, decoder) = code.clone().into_coders();
+        Some(Self {
+            label,
+            form: Form::Systematic { encoder, decoder },
+            parity_inputs: Vec::new(),
+            calibrations,
+            output,
+            line: Some(Line::new(learned.max_queue)),
+        })
+    }
+
+    /// Where encoding and decoding wait for their turn, if they compute networks: no request should wait behind them.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
     }
 
     /// The code's short name, as `concat-k2-r1`.

@@ -1,6 +1,7 @@
 //! A served model: what the protocol says of it, what it takes, and the driver behind it.
 
 pub mod coding;
+pub mod line;
 mod request;
 
 pub use request::{CLASS, MAX_REQUEST_ID, Options};
@@ -198,10 +199,13 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
 type Redundancy = (Box<dyn Strategy<Input, Output>>, Option<Coder>);
 
 fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
-    let coder = class.code.as_ref().map_or(Ok(None), |spec| match &class.strategy {
-        StrategyConfig::Coded(coded) => Coder::new(config, spec, coded),
-        StrategyConfig::CodedHedged(hedged) => Coder::new(config, spec, &hedged.coded),
-        StrategyConfig::Interpolated(_) => Coder::every_coded(config, spec),
+    let coder = class.code.as_ref().map_or(Ok(None), |spec| match (&class.strategy, &class.learned) {
+        (StrategyConfig::Coded(_) | StrategyConfig::CodedHedged(_), Some(learned)) => {
+            Ok(Coder::learned(config, learned))
+        }
+        (StrategyConfig::Coded(coded), None) => Coder::new(config, spec, coded),
+        (StrategyConfig::CodedHedged(hedged), None) => Coder::new(config, spec, &hedged.coded),
+        (StrategyConfig::Interpolated(_), _) => Coder::every_coded(config, spec),
         _ => Ok(None),
     });
     // The configuration was resolved by building this very coder.

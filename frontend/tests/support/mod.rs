@@ -64,6 +64,46 @@ pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {
     fs::write(root.join(name).join("1/model.onnx"), file).unwrap();
 }
 
+/// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query is the sum of both, and each
+/// prediction the parity's output less the other's.
+pub fn add_learned_code(root: &Path, name: &str, code: CodeMetadata) {
+    let tensor =
+        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    let model = ModelToml {
+        name: name.to_owned(),
+        platform: Platform::LearnedCode,
+        inputs: vec![tensor("input", INPUTS)],
+        outputs: vec![tensor("output", OUTPUTS)],
+        code: Some(code),
+        training: toml::Table::new(),
+    };
+    model.save(&root.join(name)).unwrap();
+    let version = root.join(name).join("1");
+    fs::create_dir_all(&version).unwrap();
+    let encoder = linear_model(&[2 * INPUTS], &blocks(INPUTS, &[&[1.0, 1.0]]), &[0.0; INPUTS]).unwrap();
+    fs::write(version.join("encoder.onnx"), encoder).unwrap();
+    let decoder = blocks(OUTPUTS, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]);
+    let decoder = linear_model(&[3 * OUTPUTS], &decoder, &[0.0; 2 * OUTPUTS]).unwrap();
+    fs::write(version.join("decoder.onnx"), decoder).unwrap();
+}
+
+pub fn learned_metadata() -> CodeMetadata {
+    CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Learned, 2, 1))
+}
+
+/// A matrix of blocks of `size` x `size`, each a multiple of the identity.
+fn blocks(size: usize, factors: &[&[f32]]) -> Vec<f32> {
+    let mut weights = Vec::new();
+    for row in factors {
+        for line in 0..size {
+            for factor in *row {
+                weights.extend((0..size).map(|column| if column == line { *factor } else { 0.0 }));
+            }
+        }
+    }
+    weights
+}
+
 /// `[[models]]` with no strategy.
 pub fn plain_toml(repository: &Path, instances: &[SocketAddr], extra: &str) -> String {
     format!(

@@ -12,7 +12,8 @@ use crate::experiment::{Experiment, FileError, Role, Strategy, StrategyKind};
 /// What only a real cluster has.
 const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
 /// What of a strategy's settings has no part in a simulation: predictions have no content.
-const REAL_SETTINGS: [&str; 4] = ["encoder", "audit_every", "late_truth_wait_ms", "parity_timeout_ms"];
+const REAL_SETTINGS: [&str; 6] =
+    ["encoder", "audit_every", "late_truth_wait_ms", "parity_timeout_ms", "coded_timeout_ms", "transform"];
 /// The frontend's default, which is not the one of the other strategies.
 const HEDGE_BURST: &str = ":burst=10";
 /// So is that percentile, where the file says nothing of when a query is late.
@@ -102,7 +103,9 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
             ("kind", _) => Ok(()),
             ("k" | "r" | "copies" | "eager" | "redundant_share" | "shed_above", value) => push(name, value),
             ("burst" | "redundant_burst", value) => push("burst", value),
-            ("flush_after_ms", value) => push("flush_ms", value),
+            ("flush_after_ms" | "fill_within_ms", value) => push("flush_ms", value),
+            ("plain_after_ms", value) => push("plain_ms", value),
+            ("spare", value) => push("r", value),
             ("max_copies", Value::Integer(copies)) => push("copies", &Value::from(copies.saturating_add(1))),
             ("share", value) if kind == Some(StrategyKind::Hedge) => push("hedge_share", value),
             ("share", value) if kind == Some(StrategyKind::ApproximateBackup) => {

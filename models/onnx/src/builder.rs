@@ -45,15 +45,18 @@ impl GraphBuilder {
 
     /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
     pub fn conv(self, conv: Conv<'_>) -> Self {
-        let Conv { weights, bias, kernel, stride, padding } = conv;
+        let Conv { weights, bias, kernel, stride, padding, dilation } = conv;
         self.layer("Conv", |layer| {
             let [channels, height, width] = layer.image()?;
             let side = |length: usize| {
-                let span = (length + 2 * padding).checked_sub(kernel)?;
+                let reach = dilation * kernel.saturating_sub(1) + 1;
+                let span = (length + 2 * padding).checked_sub(reach)?;
                 Some(span.checked_div(stride)? + 1)
             };
             let (Some(rows), Some(columns)) = (side(height), side(width)) else {
-                return Err(layer.window(format!("kernel {kernel}, stride {stride}, padding {padding}")));
+                let what =
+                    format!("kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}");
+                return Err(layer.window(what));
             };
             let out = bias.len();
             layer.weights("weights", &[out, channels, kernel, kernel], weights)?;
@@ -62,6 +65,7 @@ impl GraphBuilder {
                 AttributeProto::ints("kernel_shape", &[kernel, kernel]),
                 AttributeProto::ints("strides", &[stride, stride]),
                 AttributeProto::ints("pads", &[padding; 4]),
+                AttributeProto::ints("dilations", &[dilation; 2]),
             ];
             Ok(vec![out, rows, columns])
         })

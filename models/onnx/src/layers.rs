@@ -13,6 +13,8 @@ pub struct Conv<'a> {
     pub stride: usize,
     /// Zeros added at each edge, pixels.
     pub padding: usize,
+    /// Step between the pixels of a window; 1 for neighbours.
+    pub dilation: usize,
 }
 
 /// Batch normalisation with fixed statistics: `scale * (x - mean) / sqrt(variance + epsilon) + bias`.

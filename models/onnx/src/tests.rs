@@ -25,7 +25,7 @@ fn batch_of(dims: &[i64]) -> Vec<Dimension> {
 }
 
 fn conv<'a>(weights: &'a [f32], bias: &'a [f32], padding: usize) -> Conv<'a> {
-    Conv { weights, bias, kernel: 3, stride: 1, padding }
+    Conv { weights, bias, kernel: 3, stride: 1, padding, dilation: 1 }
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub struct ModelEntry {
     pub inputs: Vec<TensorSpec>,
     /// Outputs, in the model's order.
     pub outputs: Vec<TensorSpec>,
-    /// For a parity model: the code and its place in it.
+    /// For a parity model: the code and its place in it. For a learned code: the code.
     pub code: Option<CodeMetadata>,
     /// How the model came to be.
     pub training: toml::Table,
@@ -63,10 +63,18 @@ impl ModelEntry {
         self.folder.join(ModelToml::FILE_NAME)
     }
 
-    /// The file of `version`.
+    /// The file of `version`; of a learned code, its encoder's.
     pub fn model_file(&self, version: u64) -> Result<PathBuf, RepositoryError> {
+        Ok(self.version_folder(version)?.join(self.platform.file_name()))
+    }
+
+    /// The folder of `version`, with the files that its platform names ([`Platform::file_names`]).
+    ///
+    /// # Errors
+    /// If there is no such version.
+    pub fn version_folder(&self, version: u64) -> Result<PathBuf, RepositoryError> {
         if self.versions.contains(&version) {
-            return Ok(self.folder.join(version.to_string()).join(self.platform.file_name()));
+            return Ok(self.folder.join(version.to_string()));
         }
         let (folder, available) = (self.folder.clone(), self.versions.clone());
         Err(RepositoryError::NoVersion { folder, version, available })
@@ -96,10 +104,11 @@ fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, RepositoryErr
         let Some(version) = version.filter(|_| item.path().is_dir()) else {
             continue;
         };
-        if !item.path().join(platform.file_name()).is_file() {
+        let missing = platform.file_names().iter().find(|name| !item.path().join(name).is_file());
+        if let Some(missing) = missing {
             return Err(RepositoryError::Field {
                 path: item.path(),
-                field: platform.file_name().to_owned(),
+                field: (*missing).to_owned(),
                 problem: "missing".to_owned(),
                 fix: "put the model's file there or remove the folder".to_owned(),
             });

@@ -11,6 +11,10 @@
 //!   fashion/
 //!     model.toml
 //!     1/model.pt        a TorchScript module, where platform = "pytorch_libtorch"
+//!   fashion-code/
+//!     model.toml
+//!     1/encoder.onnx    a learned code's networks, where platform = "parapet_learned_code"
+//!     1/decoder.onnx
 //! ```
 //!
 //! [`ModelRepository::load`] gives a [`ModelEntry`] that is parsed and validated; nothing else reads `model.toml`. The

@@ -23,7 +23,7 @@ pub struct ModelToml {
     pub inputs: Vec<TensorSpec>,
     /// Outputs, in the model's order.
     pub outputs: Vec<TensorSpec>,
-    /// For a parity model: the code and its place in it.
+    /// For a parity model: the code and its place in it. For a learned code: the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeMetadata>,
     /// How the model came to be; free-form. Serving does not read it; the trainer finds its own networks by it.
@@ -40,23 +40,38 @@ pub enum Platform {
     /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve it.
     #[serde(rename = "pytorch_libtorch")]
     TorchScript,
+    /// A learned code's encoder and decoder as ONNX, run by the frontend; no instance serves it.
+    #[serde(rename = "parapet_learned_code")]
+    LearnedCode,
 }
 
 impl Platform {
+    /// Name of a learned encoder's file in a version's folder.
+    pub const ENCODER_FILE: &str = "encoder.onnx";
+    /// Name of a learned decoder's file in a version's folder.
+    pub const DECODER_FILE: &str = "decoder.onnx";
+
     /// The name in `model.toml` and in the protocol's metadata.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OnnxRuntime => "onnxruntime_onnx",
             Self::TorchScript => "pytorch_libtorch",
+            Self::LearnedCode => "parapet_learned_code",
         }
     }
 
-    /// Name of the model's file in a version's folder.
-    pub const fn file_name(self) -> &'static str {
+    /// Names of the model's files in a version's folder, the first of which stands for the model.
+    pub const fn file_names(self) -> &'static [&'static str] {
         match self {
-            Self::OnnxRuntime => "model.onnx",
-            Self::TorchScript => "model.pt",
+            Self::OnnxRuntime => &["model.onnx"],
+            Self::TorchScript => &["model.pt"],
+            Self::LearnedCode => &[Self::ENCODER_FILE, Self::DECODER_FILE],
         }
+    }
+
+    /// Name of the file that stands for the model in a version's folder.
+    pub fn file_name(self) -> &'static str {
+        self.file_names().first().copied().unwrap_or_default()
     }
 }
 
@@ -196,6 +211,12 @@ impl ModelToml {
                 }
             }
         }
+        let is_learned = self.code.as_ref().is_some_and(|code| code.spec.encoder == EncoderKind::Learned);
+        if is_learned != (self.platform == Platform::LearnedCode) {
+            let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
+            let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", and nothing else has";
+            return wrong("platform", problem, fix);
+        }
         let Some(code) = &self.code else { return Ok(()) };
         check_name(&code.deployed)?;
         let invalid = |source| RepositoryError::Code { path: path.to_owned(), source };
@@ -210,6 +231,9 @@ impl ModelToml {
         }
         if let Some(Err(source)) = code.calibration.as_ref().map(Calibration::validate) {
             return Err(RepositoryError::Calibration { path: path.to_owned(), source });
+        }
+        if is_learned && code.row > 0 {
+            return wrong("code.row", code.row.to_string(), "a learned code is for all rows; leave it out");
         }
         if code.row >= code.spec.r {
             let problem = format!("{} is beyond the last of r = {} rows", code.row, code.spec.r);

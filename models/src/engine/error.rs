@@ -38,6 +38,12 @@ pub enum LoadError {
         /// What libtorch says.
         reason: String,
     },
+    /// A learned code, which is no model.
+    #[error("{}: a learned code, which the frontend runs; serve the deployed model instead", file.display())]
+    LearnedCode {
+        /// The `model.toml`.
+        file: PathBuf,
+    },
     /// A TorchScript module, but no libtorch.
     #[error(
         "{}: platform: this instance is built without TorchScript; build parapet-instance with the feature `torch` \

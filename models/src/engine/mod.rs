@@ -3,7 +3,6 @@
 mod error;
 mod graph;
 mod onnx;
-mod runtime;
 #[cfg(feature = "torch")]
 mod torch;
 
@@ -14,7 +13,8 @@ use parapet_repository::ModelEntry;
 
 pub use error::LoadError;
 pub use onnx::OnnxEngine;
-pub use runtime::{OnnxRuntime, RuntimeError};
+pub(crate) use parapet_onnx_runtime::one_line;
+pub use parapet_onnx_runtime::{OnnxRuntime, RuntimeError};
 #[cfg(feature = "torch")]
 pub use torch::TorchEngine;
 
@@ -67,9 +67,4 @@ impl EngineError {
     pub(crate) fn may_spare_others(&self) -> bool {
         matches!(self, Self::Run { .. })
     }
-}
-
-/// An error's message on one line, for logs and for clients.
-pub(crate) fn one_line(error: &impl std::fmt::Display) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

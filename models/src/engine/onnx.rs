@@ -1,7 +1,6 @@
 //! Models run by ONNX Runtime.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use bytes::Bytes;
 use ort::session::Session;
@@ -32,7 +31,9 @@ impl OnnxEngine {
         max_rows: usize,
     ) -> Result<Self, LoadError> {
         let file = entry.model_file(version)?;
-        let session = session(runtime, &file, threads)
+        let session = runtime
+            .session(threads.get())
+            .and_then(|mut session| session.commit_from_file(&file))
             .map_err(|error| LoadError::Unusable { file, reason: one_line(&error) })?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
@@ -69,16 +70,6 @@ impl InferenceEngine for OnnxEngine {
         };
         self.outputs.iter().map(output).collect()
     }
-}
-
-fn session(runtime: &OnnxRuntime, file: &Path, threads: NonZeroUsize) -> ort::Result<Session> {
-    Session::builder(&runtime.0)?
-        .with_intra_threads(threads.get())?
-        .with_inter_threads(1)?
-        // Spinning threads take the processor away from the other instances of a machine.
-        .with_intra_op_spinning(false)?
-        .with_inter_op_spinning(false)?
-        .commit_from_file(file)
 }
 
 fn failed(error: ort::Error) -> EngineError {

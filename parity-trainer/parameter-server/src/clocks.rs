@@ -112,6 +112,11 @@ impl RangedClocks {
         self.parts(worker, range).map(|(_, clock)| clock).min()
     }
 
+    /// The latest clock of any worker on any key; 0 if there is no worker.
+    pub fn latest(&self) -> Clock {
+        self.workers.values().flatten().map(|&(_, clock)| clock).max().unwrap_or_default()
+    }
+
     /// The clock that every worker has finished on all of `range`; `None` if there is no worker.
     pub fn finished(&self, range: KeyRange) -> Option<Clock> {
         self.workers.keys().filter_map(|&worker| self.lowest_of(worker, range)).min()

@@ -41,6 +41,11 @@ impl Intake {
         self.received.contains(worker)
     }
 
+    /// The latest clock that any worker has sent.
+    pub fn latest(&self) -> Clock {
+        self.received.latest()
+    }
+
     /// How many parts of the worker's pushes are pending.
     pub fn pending_of(&self, worker: WorkerId) -> usize {
         self.pending.iter().filter(|push| push.worker == worker).count()

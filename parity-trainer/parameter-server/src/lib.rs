@@ -25,6 +25,7 @@
 mod client;
 mod clocks;
 mod consistency;
+mod coordinator;
 mod filter;
 mod ids;
 mod intake;
@@ -44,6 +45,7 @@ pub use client::{
 };
 pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
+pub use coordinator::{Change, Cluster, Coordinator, CoordinatorConfig, HandOver};
 pub use filter::{
     ArrayFilters, Bytes, Digest, Filter, FilterError, Kkt, Link, LinkLimits, Packed, PackedKeys,
     PackedValues, Precision, PushFilter, Traffic, UnpackError,

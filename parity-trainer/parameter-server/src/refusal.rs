@@ -35,8 +35,9 @@ pub enum Refusal {
     /// Too few or too many values, or values that are not finite.
     #[error("{0}")]
     BadValues(#[from] ValuesError),
-    /// The range stands still while its last changes are copied to a server that joins.
-    #[error("the range is being handed over: send again shortly")]
+    /// The range stands still while its last changes are copied to a server that joins, or takes nothing after a
+    /// checkpoint's clock.
+    #[error("the range is being handed over, or written to a checkpoint: send again shortly")]
     Stopped,
     /// A log or queue is full.
     #[error("the server has too much unacknowledged work for this range: send again shortly")]

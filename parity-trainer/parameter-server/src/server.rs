@@ -132,6 +132,8 @@ pub struct Server {
     /// Shards that are being copied to this server.
     incoming: BTreeMap<(ArrayId, Key), Incoming>,
     transfers: u64,
+    /// Pushes after this clock wait.
+    hold: Option<Clock>,
 }
 
 impl fmt::Debug for Server {
@@ -156,7 +158,19 @@ impl Server {
             replicas: BTreeMap::new(),
             incoming: BTreeMap::new(),
             transfers: 0,
+            hold: None,
         }
+    }
+
+    /// Takes no push after this clock until it is told otherwise (`None`), so that the state of all servers comes to
+    /// contain every worker's updates up to it and none after: a checkpoint's cut. Workers send what is refused again
+    /// ([`Refusal::Stopped`]).
+    ///
+    /// Gives the latest clock that any head here has taken before: if it is after the one to hold at, hold at a later
+    /// one. A head that takes over from another has not been told; its clocks then show that there is no cut.
+    pub fn hold(&mut self, after: Option<Clock>) -> Clock {
+        self.hold = after;
+        self.replicas.values().map(|replica| replica.intake.latest()).max().unwrap_or_default()
     }
 
     /// Its number.
@@ -257,6 +271,7 @@ impl Server {
                     now,
                     node: self.node,
                     config: &self.config,
+                    hold: self.hold,
                     policy: &*array.policy,
                     actions: &mut *actions,
                 };

@@ -166,3 +166,27 @@ fn a_tail_that_does_not_know_the_reader_does_not_answer_it() {
     };
     assert_eq!(tail.hear(worker(0), Message::Pull(pull)), [(worker(0), Message::Refused(refused))]);
 }
+
+#[test]
+fn a_held_server_takes_pushes_up_to_a_clock() {
+    let mut head = Node::new(1, Consistency::Eventual, 1, &[1]);
+    assert_eq!(head.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
+    assert_eq!(head.0.hold(Some(Clock(2))), Clock(1));
+    assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
+    let refused = head.hear(worker(0), push(1, 0, 3));
+    let reasons: Vec<_> = refused
+        .iter()
+        .map(|(_, message)| match message {
+            Message::Refused(refused) => refused.reason,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(reasons, [Refusal::Stopped]);
+    assert!(Refusal::Stopped.is_retryable());
+    // A resend is acknowledged, the other worker may catch up.
+    assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
+    assert_eq!(head.hear(worker(1), push(1, 1, 1)), [ack(1, 1, 1)]);
+    assert_eq!(head.values(), [3.0, 6.0]);
+    assert_eq!(head.0.hold(None), Clock(2));
+    assert_eq!(head.hear(worker(0), push(1, 0, 3)), [ack(1, 0, 3)]);
+}

@@ -23,6 +23,11 @@ fn a_thousand_clusters_keep_every_invariant() {
                 sum.refused_not_finite += tally.refused_not_finite;
                 sum.eager_rows += tally.eager_rows;
                 sum.virtual_ms += tally.virtual_ms;
+                sum.decisions += tally.decisions;
+                sum.overtaken += tally.overtaken;
+                sum.given_up += tally.given_up;
+                sum.leaves += tally.leaves;
+                sum.new_leaders += tally.new_leaders;
             }
             Err(error) => failed.push(format!("seed {seed}: {error}")),
         }
@@ -39,8 +44,12 @@ fn a_thousand_clusters_keep_every_invariant() {
             sum.worker_changes,
             sum.refused_not_finite,
             sum.eager_rows,
+            sum.decisions,
+            sum.overtaken,
+            sum.given_up,
+            sum.new_leaders,
         ];
-        assert!(enough.iter().all(|&count| count > 300), "{sum:?}");
+        assert!(enough.iter().all(|&count| count > 300) && sum.leaves > 100, "{sum:?}");
     }
 }
 

@@ -4,11 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_decoder::Calibration;
-use parapet_encoder::OutputTransform;
+use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
+use parapet_repository::CodeMetadata;
 use parity_trainer::data::Samples;
-use parity_trainer::deployed::{self, Deployed, DeployedError, DeployedModel, OpenOptions, ParityEntry};
+use parity_trainer::deployed::{
+    self, Deployed, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
+};
 use parity_trainer::evaluation::{
-    CodeEvaluation, CodedModels, EvaluationPlan, evaluate, markdown, overall_plot, reliability_plot,
+    CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
+    reliability_plot,
 };
 use parity_trainer::{SetupError, TrainError};
 use serde::Serialize;
@@ -18,7 +22,7 @@ use crate::progress::Counter;
 use crate::report;
 
 /// Resamples for the intervals.
-const RESAMPLES: usize = 1000;
+pub(super) const RESAMPLES: usize = 1000;
 /// Samples that models are tried on.
 const TRIAL_SAMPLES: usize = 16;
 
@@ -28,7 +32,7 @@ pub(crate) struct Args {
     /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
     #[arg(long, value_name = "MODEL")]
     model: PathBuf,
-    /// Its parity models, one for each row of the code that is there
+    /// Its parity models, one for each row of the code that is there; or its learned code
     #[arg(long, value_name = "REPOSITORY/NAME,..", value_delimiter = ',', required = true)]
     parity: Vec<PathBuf>,
     /// The data whose test set is asked about
@@ -57,7 +61,7 @@ struct Report<'a> {
     data_sha256: &'a str,
     seed: u64,
     evaluation: &'a CodeEvaluation,
-    /// The deployed model as its own parity model.
+    /// The deployed model as its own parity model; beside a learned code, that of the sum.
     untrained_control: &'a CodeEvaluation,
 }
 
@@ -65,44 +69,46 @@ struct Report<'a> {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let data = load_data(&args.data)?;
     let mut test = data.test;
-    let parity = open_parity(args, threads, &test)?;
-    let Some(first) = parity.first() else {
-        return Err(SetupError::Needed { name: "parity" }.into());
-    };
-    first.scaling.apply(&test.shape, &mut test.values);
+    let judged = Judged::open(args, threads, &test)?;
+    let (metadata, scaling) = judged.trained_for()?;
+    scaling.apply(&test.shape, &mut test.values);
     let options =
         OpenOptions { input: args.input.clone(), output: args.output.clone(), onnxruntime: None, threads };
     let deployed = deployed::open(&args.model, &options, &test.shape, few(&test))?;
     if data.classes > deployed.model.outputs() {
         return Err(TrainError::Classes { classes: data.classes, outputs: deployed.model.outputs() });
     }
-    if first.code.deployed != deployed.name {
-        let (wanted, name) = (&first.code.deployed, &deployed.name);
-        eprintln!("warning: the parity model was trained for {wanted:?}, this is {name:?}");
+    if metadata.deployed != deployed.name {
+        let (wanted, name) = (&metadata.deployed, &deployed.name);
+        eprintln!("warning: the code was trained for {wanted:?}, this is {name:?}");
     }
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
     }
-    let evaluated = |name: &str, parity: &[(usize, &dyn DeployedModel)], calibrations: &[Calibration]| {
-        let code = &first.code.spec;
-        let models = CodedModels { deployed: deployed.model.as_ref(), parity, code, calibrations };
-        let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.seed };
-        let mut progress = Counter::new(name, "groups evaluated");
-        let evaluation = evaluate(models, &test, plan, |done, groups| progress.at(done, groups));
-        progress.finish();
-        evaluation
+    let spec = &metadata.spec;
+    let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.seed };
+    let trained = judged.evaluate(deployed.model.as_ref(), spec, &test, plan)?;
+    // A learned code has no parity models to leave untrained: beside it stands the sum.
+    let control_spec = if spec.encoder.has_parity_models() {
+        spec.clone()
+    } else {
+        CodeSpec::new(EncoderKind::Sum, spec.k, spec.r)
     };
-    let models: Vec<(usize, &dyn DeployedModel)> =
-        parity.iter().map(|entry| (entry.code.row, entry.model.model.as_ref())).collect();
-    let calibrations: Option<Vec<_>> = parity.iter().map(|entry| entry.code.calibration.clone()).collect();
-    let trained = evaluated("parity models", &models, &calibrations.unwrap_or_default())?;
-    let untrained = Untrained { deployed: deployed.model.as_ref(), transform: &first.code.spec.transform };
-    let untrained: Vec<(usize, &dyn DeployedModel)> =
-        parity.iter().map(|entry| (entry.code.row, &untrained as &dyn DeployedModel)).collect();
-    let control = evaluated("untrained control", &untrained, &[])?;
+    let untrained = Untrained { deployed: deployed.model.as_ref(), transform: &control_spec.transform };
+    let rows: Vec<(usize, &dyn DeployedModel)> =
+        judged.rows(spec).into_iter().map(|row| (row, &untrained as &dyn DeployedModel)).collect();
+    let models = CodedModels {
+        deployed: deployed.model.as_ref(),
+        parity: &rows,
+        code: &control_spec,
+        calibrations: &[],
+    };
+    let mut progress = Counter::new("untrained control", "groups evaluated");
+    let control = evaluate(models, &test, plan, |done, groups| progress.at(done, groups))?;
+    progress.finish();
 
-    let names: Vec<&str> = parity.iter().map(|entry| entry.model.name.as_str()).collect();
-    let code = parapet_encoder::Code::try_from(&first.code.spec)?.label();
+    let names = judged.names();
+    let code = parapet_encoder::Code::try_from(spec)?.label();
     if let Some(folder) = &args.out {
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
         let text = markdown(&title, &trained, &control, &data.class_names);
@@ -115,7 +121,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             deployed: &deployed.name,
             parity: names,
             code: code.clone(),
-            transform: &first.code.spec.transform,
+            transform: &spec.transform,
             data_sha256: &data.sha256,
             seed: args.seed,
             evaluation: &trained,
@@ -138,6 +144,87 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     }
     report::print(&table);
     Ok(())
+}
+
+/// What is evaluated.
+#[derive(Debug)]
+enum Judged {
+    Parity(Vec<ParityEntry>),
+    Learned(Box<LearnedEntry>),
+}
+
+impl Judged {
+    fn open(args: &Args, threads: usize, test: &Samples) -> Result<Self, TrainError> {
+        for path in &args.parity {
+            if let Some(learned) = deployed::open_learned(path, &test.shape)? {
+                if args.parity.len() > 1 {
+                    let problem = "a learned code stands alone; name nothing beside it";
+                    return Err(SetupError::Misplaced { name: "parity", problem }.into());
+                }
+                return Ok(Self::Learned(Box::new(learned)));
+            }
+        }
+        Ok(Self::Parity(open_parity(args, threads, test)?))
+    }
+
+    fn trained_for(&self) -> Result<(&CodeMetadata, &InputScaling), TrainError> {
+        match self {
+            Self::Learned(entry) => Ok((&entry.code, &entry.scaling)),
+            Self::Parity(entries) => match entries.first() {
+                Some(first) => Ok((&first.code, &first.scaling)),
+                None => Err(SetupError::Needed { name: "parity" }.into()),
+            },
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Learned(entry) => vec![&entry.name],
+            Self::Parity(entries) => entries.iter().map(|entry| entry.model.name.as_str()).collect(),
+        }
+    }
+
+    /// The parity rows that are there.
+    fn rows(&self, spec: &CodeSpec) -> Vec<usize> {
+        match self {
+            Self::Learned(_) => (0..spec.r).collect(),
+            Self::Parity(entries) => entries.iter().map(|entry| entry.code.row).collect(),
+        }
+    }
+
+    fn evaluate(
+        &self,
+        deployed: &dyn DeployedModel,
+        code: &CodeSpec,
+        test: &Samples,
+        plan: EvaluationPlan,
+    ) -> Result<CodeEvaluation, TrainError> {
+        let calibrations: Option<Vec<Calibration>> = match self {
+            // One table stands for all rows.
+            Self::Learned(entry) => (0..code.r).map(|_| entry.code.calibration.clone()).collect(),
+            Self::Parity(entries) => entries.iter().map(|entry| entry.code.calibration.clone()).collect(),
+        };
+        let calibrations = calibrations.unwrap_or_default();
+        let (name, parity): (_, Vec<(usize, &dyn DeployedModel)>) = match self {
+            Self::Learned(_) => ("learned code", (0..code.r).map(|row| (row, deployed)).collect()),
+            Self::Parity(entries) => {
+                let models = entries.iter().map(|entry| (entry.code.row, entry.model.model.as_ref()));
+                ("parity models", models.collect())
+            }
+        };
+        let models = CodedModels { deployed, parity: &parity, code, calibrations: &calibrations };
+        let mut progress = Counter::new(name, "groups evaluated");
+        let step = |done, groups| progress.at(done, groups);
+        let evaluation = match self {
+            Self::Parity(_) => evaluate(models, test, plan, step)?,
+            Self::Learned(entry) => {
+                let coders = (entry.learned.encoder(), entry.learned.decoder());
+                evaluate_with(models, coders, test, plan, step)?
+            }
+        };
+        progress.finish();
+        Ok(evaluation)
+    }
 }
 
 /// The deployed model as its own parity model: it answers in the domain in which the code adds.
@@ -163,7 +250,7 @@ impl DeployedModel for Untrained<'_> {
     }
 }
 
-fn few(samples: &Samples) -> &[f32] {
+pub(super) fn few(samples: &Samples) -> &[f32] {
     let few = TRIAL_SAMPLES.min(samples.len()) * samples.sample_len();
     samples.values.get(..few).unwrap_or_default()
 }
@@ -191,7 +278,7 @@ fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<Parity
     Ok(entries)
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrainError> {
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrainError> {
     let path = folder.join(name);
     fs::write(&path, text).map_err(|source| TrainError::Write { path, source })
 }

@@ -1,6 +1,7 @@
 //! The subcommands: arguments in, a model-repository entry and a report out.
 
 pub(crate) mod eval;
+pub(crate) mod eval_berrut;
 pub(crate) mod reproduce;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use parapet_models::engine::RuntimeError;
+use parapet_onnx_runtime::RuntimeError;
 use parapet_repository::RepositoryError;
 
 /// A deployed model that cannot be learned from. One line that names the file, what is wrong and the fix.
@@ -37,6 +37,24 @@ pub enum DeployedError {
     NotParity {
         /// The entry.
         path: PathBuf,
+    },
+    /// ONNX Runtime gives no gradients.
+    #[error(
+        "{}: {reason}, and gradients cannot flow through ONNX Runtime, as a learned code needs; give the model as TorchScript \
+         (.pt), or use another encoder",
+        path.display()
+    )]
+    NoGradient {
+        /// The file.
+        path: PathBuf,
+        /// Why it has to be run by ONNX Runtime.
+        reason: String,
+    },
+    /// A learned code that cannot be run.
+    #[error("{reason}")]
+    LearnedCode {
+        /// What is wrong with which file.
+        reason: String,
     },
     /// The runtime does not take the file.
     #[error("{}: {runtime} cannot use it: {reason}; export the model again", path.display())]

@@ -5,6 +5,7 @@
 //! samples before anybody waits for hours.
 
 mod cache;
+mod differentiable;
 mod error;
 mod external;
 mod network;
@@ -17,11 +18,14 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use parapet_repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml};
+use parapet_learned_code::LearnedCode;
+use parapet_onnx_runtime::OnnxRuntime;
+use parapet_repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
 use sha2::{Digest, Sha256};
 
 pub(crate) use cache::hexadecimal;
 pub use cache::{OutputCache, Reuse};
+pub use differentiable::{Differentiable, differentiable};
 pub use error::DeployedError;
 pub use onnx::OnnxModel;
 pub use scaling::InputScaling;
@@ -154,6 +158,45 @@ pub fn open_parity(
     let mut model = open(&file, options, sample_shape, samples)?;
     model.name = entry.name;
     Ok(ParityEntry { code, scaling: scaling.unwrap_or_default(), model })
+}
+
+/// A learned code, as it would be served.
+#[derive(Debug)]
+pub struct LearnedEntry {
+    /// Its name.
+    pub name: String,
+    /// What it was trained for.
+    pub code: CodeMetadata,
+    /// How its training scaled samples.
+    pub scaling: InputScaling,
+    /// The code.
+    pub learned: LearnedCode,
+}
+
+/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry is something else.
+///
+/// # Errors
+/// If the entry cannot be read, or it is for samples of another shape.
+pub fn open_learned(path: &Path, sample_shape: &[usize]) -> Result<Option<LearnedEntry>, DeployedError> {
+    if !path.is_dir() {
+        return Err(DeployedError::NotEntry { path: path.to_path_buf() });
+    }
+    let entry = read_entry(path)?;
+    if entry.platform != Platform::LearnedCode {
+        return Ok(None);
+    }
+    let (Some(code), Some(input)) = (entry.code.clone(), entry.inputs.first()) else {
+        return Err(DeployedError::NotParity { path: path.to_path_buf() });
+    };
+    if input.sample_len() != sample_shape.iter().product::<usize>() {
+        let (model, data) = (format!("{:?}", input.shape), sample_shape.to_vec());
+        return Err(DeployedError::Shape { path: path.to_path_buf(), model, data });
+    }
+    let runtime = OnnxRuntime::load(None)?;
+    let learned = LearnedCode::load(&runtime, &entry, entry.latest())
+        .map_err(|error| DeployedError::LearnedCode { reason: error.to_string() })?;
+    let scaling = entry.training.get("input_scaling").cloned().and_then(|scaling| scaling.try_into().ok());
+    Ok(Some(LearnedEntry { name: entry.name, code, scaling: scaling.unwrap_or_default(), learned }))
 }
 
 /// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ort::session::Session;
 use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
-use parapet_models::engine::OnnxRuntime;
+use parapet_onnx_runtime::OnnxRuntime;
 use parking_lot::Mutex;
 
 use super::error::one_line;
@@ -40,7 +40,8 @@ impl OnnxModel {
             threads => threads,
         };
         let path = || file.to_path_buf();
-        let session = session(&runtime, file, threads).map_err(|error| DeployedError::Unusable {
+        let session = runtime.session(threads).and_then(|mut session| session.commit_from_file(file));
+        let session = session.map_err(|error| DeployedError::Unusable {
             path: path(),
             runtime: "ONNX Runtime",
             reason: one_line(&error),
@@ -118,15 +119,6 @@ impl DeployedModel for OnnxModel {
         }
         Ok(outputs)
     }
-}
-
-fn session(runtime: &OnnxRuntime, file: &Path, threads: usize) -> ort::Result<Session> {
-    Session::builder(runtime.environment())?
-        .with_intra_threads(threads)?
-        .with_inter_threads(1)?
-        .with_intra_op_spinning(false)?
-        .with_inter_op_spinning(false)?
-        .commit_from_file(file)
 }
 
 /// The tensor of one side to use, with its axes.

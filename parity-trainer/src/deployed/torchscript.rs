@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tch::{CModule, Kind, Tensor, no_grad};
 
 use super::error::one_line;
-use super::{BATCH, DeployedError, DeployedModel};
+use super::{BATCH, DeployedError, DeployedModel, Differentiable};
 
 /// A scripted or traced module whose `forward` takes `[batch, ..sample]` and gives `[batch, ..outputs]`.
 pub struct TorchScriptModel {
@@ -41,6 +41,19 @@ impl TorchScriptModel {
         Ok(model)
     }
 
+    /// Keeps gradients from the module's parameters; they still flow to its input.
+    pub(super) fn freeze(&self) -> Result<(), DeployedError> {
+        let parameters = self.module.lock().named_parameters().map_err(|error| DeployedError::Unusable {
+            path: self.file.clone(),
+            runtime: "libtorch",
+            reason: one_line(&error),
+        })?;
+        for (_, parameter) in parameters {
+            let _ = parameter.set_requires_grad(false);
+        }
+        Ok(())
+    }
+
     fn run(&self, samples: &[f32], count: usize) -> Result<Vec<f32>, DeployedError> {
         let failed = |error: tch::TchError| DeployedError::Run {
             path: self.file.clone(),
@@ -60,6 +73,20 @@ impl TorchScriptModel {
         }
         let width = if self.outputs > 0 { format!("{} values", self.outputs) } else { "values".to_owned() };
         Err(DeployedError::Output { path: self.file.clone(), got, samples: count, width })
+    }
+}
+
+impl Differentiable for TorchScriptModel {
+    fn forward(&self, input: &Tensor) -> Result<Tensor, DeployedError> {
+        let output = self.module.lock().forward_ts(&[input]).and_then(|output| {
+            let output = output.f_to_kind(Kind::Float)?;
+            output.f_reshape([-1, self.outputs as i64])
+        });
+        output.map_err(|error| DeployedError::Run {
+            path: self.file.clone(),
+            shape: self.input_shape.clone(),
+            reason: one_line(&error),
+        })
     }
 }
 

@@ -7,11 +7,12 @@
 mod bootstrap;
 mod calibration;
 mod figures;
+mod interpolation;
 mod markdown;
 mod tally;
 
-use parapet_decoder::{build_decoder, top_class};
-use parapet_encoder::{CodeSpec, build_encoder};
+use parapet_decoder::{Decoder, build_decoder, top_class};
+use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
@@ -23,6 +24,7 @@ use crate::network::stream;
 pub use bootstrap::Estimate;
 pub use calibration::{Calibration, CalibrationBin};
 pub use figures::{overall_plot, reliability_plot};
+pub use interpolation::{ByWorker, InterpolationEvaluation, InterpolationPlan, evaluate_interpolation};
 pub use markdown::markdown;
 use tally::Tally;
 pub use tally::{ByClass, ByLosses, BySlot, Overall};
@@ -98,12 +100,27 @@ pub fn evaluate(
     models: CodedModels<'_>,
     samples: &Samples,
     plan: EvaluationPlan,
+    progress: impl FnMut(usize, usize),
+) -> Result<CodeEvaluation, TrainError> {
+    let encoder = build_encoder(models.code, &samples.shape)?;
+    let decoder = build_decoder(models.code, models.deployed.outputs())?;
+    evaluate_with(models, (encoder.as_ref(), decoder.as_ref()), samples, plan, progress)
+}
+
+/// As [`evaluate`], with an encoder and a decoder that are there: those of a learned code, whose parity models are the deployed
+/// model itself.
+///
+/// # Errors
+/// If there are fewer than k samples, the code does not fit them, or a model fails.
+pub fn evaluate_with(
+    models: CodedModels<'_>,
+    (encoder, decoder): (&dyn Encoder, &dyn Decoder),
+    samples: &Samples,
+    plan: EvaluationPlan,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CodeEvaluation, TrainError> {
-    let CodedModels { deployed, parity, code, calibrations } = models;
-    let encoder = build_encoder(code, &samples.shape)?;
+    let CodedModels { deployed, parity, calibrations, .. } = models;
     let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
-    let decoder = build_decoder(code, outputs)?;
     if let Some((_, model)) = parity.iter().find(|(_, model)| model.outputs() != outputs) {
         let got = model.outputs();
         return Err(parapet_decoder::DecodeError::UnequalLength { expected: outputs, got }.into());
@@ -134,7 +151,7 @@ pub fn evaluate(
                 Some(all) => gather(all, outputs, chunk),
                 None => deployed.infer(&gather(&samples.values, sample_len, chunk))?,
             };
-            let answers = parity_answers(models, encoder.as_ref(), samples, chunk)?;
+            let answers = parity_answers(models, encoder, samples, chunk)?;
             for (group, members) in chunk.chunks_exact(k).enumerate() {
                 let row = |place: usize| place * outputs..(place + 1) * outputs;
                 tally.begin_group();
@@ -220,14 +237,18 @@ fn parity_answers(
     chunk: &[usize],
 ) -> Result<Vec<Vec<f32>>, TrainError> {
     let (k, sample_len) = (encoder.code().k(), samples.sample_len());
-    let mut queries = vec![0.0; chunk.len() / k * sample_len];
+    // The queries of each slot, of all groups: encoders take whole batches.
+    let of_slot = |slot: usize| {
+        let members: Vec<usize> = chunk.iter().skip(slot).step_by(k).copied().collect();
+        gather(&samples.values, sample_len, &members)
+    };
+    let slots: Vec<Vec<f32>> = (0..k).map(of_slot).collect();
+    let views: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
+    let mut parity = vec![0.0; chunk.len() / k * sample_len];
     let mut answers = Vec::with_capacity(models.parity.len());
     for (row, model) in models.parity {
-        for (members, query) in chunk.chunks_exact(k).zip(queries.chunks_exact_mut(sample_len)) {
-            let members: Vec<&[f32]> = members.iter().map(|&index| samples.sample(index)).collect();
-            encoder.encode(*row, &members, query)?;
-        }
-        answers.push(model.infer(&queries)?);
+        encoder.encode(*row, &views, &mut parity)?;
+        answers.push(model.infer(&parity)?);
     }
     Ok(answers)
 }

@@ -11,6 +11,9 @@ use super::{NetworkError, NetworkSpec, script};
 /// stands after each group.
 const VGG11: [&[usize]; 5] = [&[1], &[2], &[4, 4], &[8, 8], &[8, 8]];
 
+/// Dilations of a dilated network's 3 x 3 convolutions (Kosaian et al., arXiv 1806.01259, section 3: after Yu and Koltun 2016).
+const DILATIONS: [usize; 6] = [1, 1, 2, 4, 8, 1];
+
 /// The layers of `spec` for samples of `shape`; their weights are variables under `root`.
 pub(super) fn layers(
     spec: &NetworkSpec,
@@ -22,6 +25,21 @@ pub(super) fn layers(
     let mut maker = LayerMaker { root, rng, layers: Vec::new(), made: 0 };
     maker.network(spec, shape, outputs)?;
     Ok(maker.layers)
+}
+
+/// The window of a convolution without stride.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    kernel: usize,
+    padding: usize,
+    dilation: usize,
+}
+
+impl Window {
+    /// Without padding.
+    const fn of(kernel: usize) -> Self {
+        Self { kernel, padding: 0, dilation: 1 }
+    }
 }
 
 struct LayerMaker<'a> {
@@ -50,7 +68,7 @@ impl<'a> LayerMaker<'a> {
                 let [mut channels, mut height, mut columns] = spec.check_lenet_input(shape)?;
                 let shrunk = |side: usize| (side + 1 - kernel) / 2;
                 for out in [*width, 2 * width] {
-                    self.conv(channels, out, *kernel);
+                    self.conv(channels, out, Window::of(*kernel));
                     self.push(Layer::Relu);
                     self.push(Layer::MaxPool);
                     (channels, height, columns) = (out, shrunk(height), shrunk(columns));
@@ -68,6 +86,18 @@ impl<'a> LayerMaker<'a> {
             NetworkSpec::Vgg11 { width } => {
                 let features = self.vgg11(spec.check_image_input(shape)?, *width);
                 self.classifier(features, outputs);
+            }
+            NetworkSpec::Dilated { channels } => {
+                let [inputs, height, width] = spec.check_image_input(shape)?;
+                let planes = spec.check_image_output(outputs, height * width)?;
+                let mut before = inputs;
+                for dilation in DILATIONS {
+                    self.conv(before, *channels, Window { kernel: 3, padding: dilation, dilation });
+                    self.push(Layer::Relu);
+                    before = *channels;
+                }
+                self.conv(before, planes, Window::of(1));
+                self.push(Layer::Flatten);
             }
             NetworkSpec::Cells { rows, columns, inner } => {
                 let cell = spec.check_cells_input(shape)?;
@@ -139,18 +169,19 @@ impl<'a> LayerMaker<'a> {
         self.linear(features, outputs);
     }
 
-    fn conv(&mut self, inputs: usize, outputs: usize, kernel: usize) {
+    fn conv(&mut self, inputs: usize, outputs: usize, window: Window) {
+        let Window { kernel, padding, dilation } = window;
         let path = self.path("conv");
         let weights = self.weights(&path, &[outputs, inputs, kernel, kernel]);
         let bias = Some(constant(&path, "bias", outputs, 0.0, true));
-        self.push(Layer::Conv { weights, bias, stride: 1, padding: 0 });
+        self.push(Layer::Conv { weights, bias, stride: 1, padding, dilation });
     }
 
     /// A convolution that keeps the image's size, divided by `stride`, and a batch norm whose scale begins at `scale`.
     fn conv_norm(&mut self, inputs: usize, outputs: usize, kernel: usize, stride: usize, scale: f32) {
         let path = self.path("conv");
         let weights = self.weights(&path, &[outputs, inputs, kernel, kernel]);
-        self.push(Layer::Conv { weights, bias: None, stride, padding: kernel / 2 });
+        self.push(Layer::Conv { weights, bias: None, stride, padding: kernel / 2, dilation: 1 });
         let path = self.path("norm");
         self.push(Layer::BatchNorm(BatchNorm {
             scale: constant(&path, "weight", outputs, scale, true),

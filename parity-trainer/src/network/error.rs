@@ -9,7 +9,7 @@ pub enum NetworkError {
     #[error(
         "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, `resnet8`, `resnet14`, `resnet20`, \
          `resnet18` or `vgg11`, each with `:WIDTH` (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` \
-         such as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, or `script:FILE.pt`"
+         such as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or `script:FILE.pt`"
     )]
     Name {
         /// What was written.
@@ -28,6 +28,18 @@ pub enum NetworkError {
         shape: Vec<usize>,
         /// What to do.
         fix: String,
+    },
+    /// A network that gives images where a few values are wanted.
+    #[error(
+        "network `{network}` gives images of {plane} pixels a channel, not {outputs} values; it is for learned encoders"
+    )]
+    Output {
+        /// The network.
+        network: String,
+        /// Values wanted.
+        outputs: usize,
+        /// Pixels of a channel.
+        plane: usize,
     },
     /// A user's module that cannot be trained for the data.
     #[error("{}: {problem}; {fix}", path.display())]

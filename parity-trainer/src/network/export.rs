@@ -34,15 +34,15 @@ impl Network {
 fn append(graph: GraphBuilder, layers: &[Layer]) -> Result<GraphBuilder, NetworkError> {
     layers.iter().try_fold(graph, |graph, layer| {
         Ok(match layer {
-            Layer::Conv { weights, bias, stride, padding } => {
+            Layer::Conv { weights, bias, stride, padding, dilation } => {
                 let &[outputs, .., kernel] = weights.size().as_slice() else { return Ok(graph) };
                 let bias = match bias {
                     Some(bias) => values(bias)?,
                     None => vec![0.0; outputs as usize],
                 };
                 let (weights, kernel) = (values(weights)?, kernel as usize);
-                let (stride, padding) = (*stride, *padding);
-                graph.conv(Conv { weights: &weights, bias: &bias, kernel, stride, padding })
+                let (stride, padding, dilation) = (*stride, *padding, *dilation);
+                graph.conv(Conv { weights: &weights, bias: &bias, kernel, stride, padding, dilation })
             }
             Layer::BatchNorm(layer::BatchNorm { scale, bias, mean, variance }) => {
                 graph.batch_norm(BatchNorm {

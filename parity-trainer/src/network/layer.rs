@@ -16,6 +16,7 @@ pub(super) enum Layer {
         bias: Option<Tensor>,
         stride: usize,
         padding: usize,
+        dilation: usize,
     },
     /// Over the channels of images; the running moments are those of inference.
     BatchNorm(BatchNorm),
@@ -65,9 +66,10 @@ pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool) -> Tensor {
 impl Layer {
     fn run(&self, value: &Tensor, train: bool) -> Tensor {
         match self {
-            Self::Conv { weights, bias, stride, padding } => {
-                let (stride, padding) = ([*stride as i64; 2], [*padding as i64; 2]);
-                value.conv2d(weights, bias.as_ref(), stride, padding, [1, 1], 1)
+            Self::Conv { weights, bias, stride, padding, dilation } => {
+                let [stride, padding, dilation] =
+                    [stride, padding, dilation].map(|&pixels| [pixels as i64; 2]);
+                value.conv2d(weights, bias.as_ref(), stride, padding, dilation, 1)
             }
             Self::BatchNorm(BatchNorm { scale, bias, mean, variance }) => value.batch_norm(
                 Some(scale),

@@ -103,6 +103,21 @@ impl Network {
         self.variables.save(path).map_err(|source| NetworkError::Save { path: path.to_path_buf(), source })
     }
 
+    /// Writes several networks' weights as one safetensors file, the variables' names after each network's own word.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save_all(networks: &[(&str, &Self)], path: &Path) -> Result<(), NetworkError> {
+        let named = networks.iter().flat_map(|(word, network)| {
+            let variables = network.variables.variables().into_iter();
+            variables.map(move |(name, tensor)| (format!("{word}{name}"), tensor))
+        });
+        let mut named: Vec<(String, Tensor)> = named.collect();
+        named.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Tensor::write_safetensors(&named, path)
+            .map_err(|source| NetworkError::Save { path: path.to_path_buf(), source })
+    }
+
     /// Makes the network scale what it takes by `normalisation`, before its first layer.
     ///
     /// # Errors
@@ -162,7 +177,9 @@ impl Network {
             _ => 1.0,
         };
         let last = self.layers.iter_mut().rev().find_map(|layer| match layer {
-            Layer::Linear { weights, bias } => Some((weights, bias)),
+            Layer::Linear { weights, bias } | Layer::Conv { weights, bias: Some(bias), .. } => {
+                Some((weights, bias))
+            }
             _ => None,
         });
         if let Some((weights, bias)) = last {

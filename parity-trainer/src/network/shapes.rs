@@ -38,6 +38,14 @@ impl NetworkSpec {
         }
     }
 
+    /// Planes of `plane` pixels that `outputs` values make.
+    pub(super) fn check_image_output(&self, outputs: usize, plane: usize) -> Result<usize, NetworkError> {
+        match outputs.checked_div(plane) {
+            Some(planes @ 1..) if outputs.is_multiple_of(plane) => Ok(planes),
+            _ => Err(NetworkError::Output { network: self.to_string(), outputs, plane }),
+        }
+    }
+
     pub(super) fn lenet_hidden(&self) -> usize {
         match self {
             Self::LeNet { width, .. } => LENET_HIDDEN * width,

@@ -1,5 +1,5 @@
 //! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`, `mlp:784,200,100`,
-//! `cells:1x2:lenet:16x3`, `script:module.pt`.
+//! `cells:1x2:lenet:16x3`, `dilated:40`, `script:module.pt`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,6 +35,12 @@ pub enum NetworkSpec {
     Vgg11 {
         /// Channels of the first convolution; the last has eight times as many.
         width: usize,
+    },
+    /// For learned encoders: 3 x 3 convolutions with dilations 1, 1, 2, 4, 8 and 1, which see the whole of a small image, and a
+    /// 1 x 1 convolution to an image of the same size (Kosaian et al., arXiv 1806.01259, section 3).
+    Dilated {
+        /// Channels of all but the last; 20 for each query of a group in the paper.
+        channels: usize,
     },
     /// For the parity queries of concatenation: the sum of one network's outputs over the cells of a grid.
     ///
@@ -103,6 +109,8 @@ const RESNETS: [ResNetDepth; 4] = [ResNetDepth::D8, ResNetDepth::D14, ResNetDept
 const LENET_WIDTH: usize = 32;
 const LENET_KERNEL: usize = 5;
 const VGG11_WIDTH: usize = 64;
+/// For two queries.
+const DILATED_CHANNELS: usize = 40;
 const WIDTH_MAX: usize = 65_536;
 /// Most channels of a deep network's first convolution: the last ones have eight times as many.
 const CHANNELS_MAX: usize = 1024;
@@ -149,7 +157,8 @@ impl NetworkSpec {
         match self {
             Self::Script { .. } => false,
             Self::Cells { inner, .. } => inner.exports_onnx(),
-            Self::Mlp { .. } | Self::LeNet { .. } | Self::ResNet { .. } | Self::Vgg11 { .. } => true,
+            Self::Mlp { .. } | Self::LeNet { .. } | Self::ResNet { .. } => true,
+            Self::Vgg11 { .. } | Self::Dilated { .. } => true,
         }
     }
 
@@ -165,6 +174,7 @@ impl NetworkSpec {
             (Some(depth), _) => depth.default_width(),
             (None, "vgg11") => VGG11_WIDTH,
             (None, "lenet") => LENET_WIDTH,
+            (None, "dilated") => DILATED_CHANNELS,
             (None, _) => return Err("no such network"),
         };
         let width = match (text, factor) {
@@ -180,6 +190,7 @@ impl NetworkSpec {
         }
         Ok(match depth {
             Some(depth) => Self::ResNet { depth, width },
+            None if family == "dilated" => Self::Dilated { channels: width },
             None if family == "lenet" => Self::LeNet { width, kernel: LENET_KERNEL },
             None => Self::Vgg11 { width },
         })
@@ -196,6 +207,8 @@ impl fmt::Display for NetworkSpec {
             Self::ResNet { depth, width } => write!(f, "{}:{width}", depth.name()),
             Self::Vgg11 { width: VGG11_WIDTH } => f.write_str("vgg11"),
             Self::Vgg11 { width } => write!(f, "vgg11:{width}"),
+            Self::Dilated { channels: DILATED_CHANNELS } => f.write_str("dilated"),
+            Self::Dilated { channels } => write!(f, "dilated:{channels}"),
             Self::Cells { rows, columns, inner } => write!(f, "cells:{rows}x{columns}:{inner}"),
             Self::Script { path } => write!(f, "script:{}", path.display()),
             Self::Mlp { widths } => {
@@ -224,6 +237,8 @@ mod tests {
             "resnet18:8",
             "vgg11",
             "vgg11:16",
+            "dilated",
+            "dilated:60",
             "cells:2x2:resnet8:12",
             "script:a folder/net.pt",
             "cells:1x2:script:net.pt",

@@ -53,7 +53,7 @@ pub fn train_deployed(
         steps: steps as u64,
         clip: None,
     };
-    let mut weights = Weights::of(&network)?;
+    let mut weights = Weights::of(&[("", &network)])?;
     let mut backend = EmbeddedBackend::new(rule, weights.parameters().clone())?;
     let mut inputs = vec![0.0; batch_len * sample_len];
     let mut labels = vec![0i64; batch_len];

@@ -170,7 +170,8 @@ impl CodedSet {
         moments(&self.coded)
     }
 
-    fn coded(&self, index: usize) -> &[f32] {
+    /// The outputs for a sample, transformed.
+    pub(super) fn coded(&self, index: usize) -> &[f32] {
         let length = self.set.outputs;
         self.coded.get(index * length..(index + 1) * length).unwrap_or_default()
     }

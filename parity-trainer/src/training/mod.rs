@@ -1,20 +1,43 @@
-//! Training: the deployed model on labels, the parity model on the deployed model's outputs.
+//! Training: the deployed model on labels, parity models and learned codes on the deployed model's outputs.
 
 mod deployed;
 mod groups;
+mod learned_code;
 mod parity;
+mod parity_model;
 mod split;
+mod task;
 mod transform;
 mod validation;
 mod weights;
 
 pub use deployed::{DeployedRun, train_deployed};
 pub use groups::{SamplerPosition, TrainingSet, training_inputs};
-pub use parity::{Best, MakeBackend, ParityRun, ParityTrainer, RngPosition, Trained, TrainerState};
+pub use learned_code::{LearnedRun, Loss, group_shape};
+pub use parity::{Best, MakeBackend, ParityRun, ParityTrainer, RngPosition, TrainerState};
 pub use split::split_validation;
 pub use transform::{TransformChoice, TransformTrial, candidate_transforms, try_transform};
 pub use validation::Validation;
 pub use weights::{Buffer, Snapshot};
+
+use crate::network::Network;
+
+/// Groups whose queries say how a network scales its input.
+const NORMALISATION_GROUPS: usize = 256;
+
+/// What a training gives, frozen.
+#[derive(Debug)]
+pub enum Trained {
+    /// A parity model.
+    ParityModel(Network),
+    /// A learned code's networks.
+    LearnedCode {
+        /// From k queries to r parity queries.
+        encoder: Network,
+        /// From k + r predictions to k.
+        decoder: Network,
+    },
+}
 
 /// What a training loop tells after each step.
 #[derive(Debug, Clone, Copy, PartialEq)]

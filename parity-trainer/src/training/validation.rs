@@ -1,12 +1,10 @@
 //! How good a parity model is on samples that it does not learn from.
 
-use std::sync::Arc;
-
 use parapet_decoder::{Score, top_class};
 use parapet_encoder::Encoder;
 use rand::seq::SliceRandom;
 
-use super::groups::{CodedSet, GroupBatch, TrainingSet};
+use super::groups::{CodedSet, GroupBatch};
 use crate::TrainError;
 use crate::network::{Network, stream};
 
@@ -15,14 +13,14 @@ const GROUPS: usize = 512;
 /// Shuffles of a small validation set into groups.
 const SHUFFLES: usize = 8;
 /// Groups that go through the network at once.
-const CHUNK: usize = 64;
+pub(super) const CHUNK: usize = 64;
 
 /// One validation's figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Validation {
     /// The part of the queries whose reconstruction names the deployed model's class, each missing in turn.
     pub agreement: f64,
-    /// Mean squared error of the parity outputs.
+    /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
     pub loss: f64,
 }
 
@@ -31,6 +29,23 @@ impl Validation {
     pub fn beats(&self, other: &Self) -> bool {
         self.agreement > other.agreement || (self.agreement == other.agreement && self.loss < other.loss)
     }
+}
+
+/// The groups of k out of so many samples that validations look at, one after another; the same for the same seed.
+pub(super) fn fixed_groups(samples: usize, k: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..samples).collect();
+    let whole = samples / k.max(1) * k;
+    let mut rng = stream(seed, 6);
+    let mut groups = Vec::new();
+    for _ in 0..SHUFFLES {
+        order.shuffle(&mut rng);
+        groups.extend_from_slice(order.get(..whole).unwrap_or_default());
+        if groups.len() >= GROUPS * k {
+            break;
+        }
+    }
+    groups.truncate(GROUPS * k);
+    groups
 }
 
 /// Fixed groups of validation samples.
@@ -43,18 +58,7 @@ pub(super) struct Validator {
 impl Validator {
     /// Groups of `k` out of `coded`'s samples, the same for the same seed.
     pub(super) fn new(coded: CodedSet, k: usize, seed: u64) -> Self {
-        let mut order: Vec<usize> = (0..coded.set.len()).collect();
-        let whole = coded.set.len() / k.max(1) * k;
-        let mut rng = stream(seed, 6);
-        let mut groups = Vec::new();
-        for _ in 0..SHUFFLES {
-            order.shuffle(&mut rng);
-            groups.extend_from_slice(order.get(..whole).unwrap_or_default());
-            if groups.len() >= GROUPS * k {
-                break;
-            }
-        }
-        groups.truncate(GROUPS * k);
+        let groups = fixed_groups(coded.set.len(), k, seed);
         Self { coded, groups }
     }
 
@@ -110,10 +114,5 @@ impl Validator {
             each(&batch, &network.infer(&batch.parity));
         }
         Ok(())
-    }
-
-    /// The samples that it is about.
-    pub(super) fn set(&self) -> &Arc<TrainingSet> {
-        &self.coded.set
     }
 }

@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub buffers: Vec<Buffer>,
 }
 
-/// A network's variables, in an order that does not change: by name.
+/// Networks' variables, in an order that does not change: by name.
 #[derive(Debug)]
 pub(super) struct Weights {
     trainable: Vec<Tensor>,
@@ -35,9 +35,13 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Those of `network`, with its values.
-    pub(super) fn of(network: &Network) -> Result<Self, TrainError> {
-        let mut variables: Vec<(String, Tensor)> = network.variables().variables().into_iter().collect();
+    /// Those of `networks`, with their values; names begin with each network's own word.
+    pub(super) fn of(networks: &[(&str, &Network)]) -> Result<Self, TrainError> {
+        let named = networks.iter().flat_map(|(word, network)| {
+            let variables = network.variables().variables().into_iter();
+            variables.map(move |(name, tensor)| (format!("{word}{name}"), tensor))
+        });
+        let mut variables: Vec<(String, Tensor)> = named.collect();
         variables.sort_by(|(a, _), (b, _)| a.cmp(b));
         let (trainable, buffers): (Vec<_>, Vec<_>) =
             variables.into_iter().partition(|(_, tensor)| tensor.requires_grad());

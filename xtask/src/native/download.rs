@@ -68,6 +68,7 @@ fn pip(requirements: &Path, wheels: &Path) -> Command {
     for glibc_minor in (5..=28).rev() {
         command.arg(format!("--platform=manylinux_2_{glibc_minor}_x86_64"));
     }
+    command.arg("--platform=manylinux1_x86_64");
     command.arg("--dest").arg(wheels).arg("--requirement").arg(requirements);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command

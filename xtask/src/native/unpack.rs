@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -86,6 +87,10 @@ fn extract(component: &Component, wheel: &mut Wheel, into: &Path, bar: &Progress
         let mut writer = BufWriter::with_capacity(1 << 20, file);
         io::copy(&mut entry, &mut bar.wrap_write(&mut writer)).with_context(unpacked)?;
         writer.flush().with_context(unpacked)?;
+        if entry.unix_mode().is_some_and(|mode| mode & 0o100 != 0) {
+            let runnable = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(&destination, runnable).with_context(unpacked)?;
+        }
     }
     Ok(())
 }

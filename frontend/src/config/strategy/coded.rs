@@ -1,17 +1,31 @@
 //! Coded redundancy as configured: its code compared with those that the parity models were trained for.
 
+use std::path::Path;
+
 use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::{CodedConfig, PoolId};
 use parapet_open_inference::Datatype;
-use parapet_repository::TensorSpec;
+use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
 
 use super::settings::{Coded, Parity};
-use super::{Deployed, RedundantPool, another_instance, resolve_delay, takes_the_place_of};
+use super::{
+    Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay, takes_the_place_of,
+};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
 /// Kinds of query (numbers of samples) that have groups of their own.
 pub(super) const MAX_KEYS: usize = 64;
+
+/// A coded strategy.
+pub(super) struct Resolved {
+    pub(super) config: CodedConfig,
+    pub(super) spec: CodeSpec,
+    /// The networks of a learned code.
+    pub(super) learned: Option<LearnedConfig>,
+    /// Pools of parity models.
+    pub(super) parity: Vec<RedundantPool>,
+}
 
 /// The one input and the one output of a model that queries can be coded for.
 pub(super) fn one_fp32_tensor_each_way<'a>(
@@ -30,32 +44,48 @@ pub(super) fn one_fp32_tensor_each_way<'a>(
     Ok((input, output))
 }
 
-/// The strategy's settings, the code, and the parity pools, the first of which will be `first_parity`.
+/// The strategy's settings and the code; the first of the parity pools will be `first_parity`.
 pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
     coded: &Coded,
     first_parity: PoolId,
-) -> Result<(CodedConfig, CodeSpec, Vec<RedundantPool>), ConfigError> {
+) -> Result<Resolved, ConfigError> {
     let (input, _) = one_fp32_tensor_each_way(at, deployed)?;
     let asked = CodeSpec::new(coded.encoder, coded.k, coded.r);
-    let (spec, parity) = match coded.encoder {
-        EncoderKind::Sum | EncoderKind::Concat => resolve_parities(at, deployed, asked, &coded.parity)?,
-        EncoderKind::Berrut => {
-            if !coded.parity.is_empty() {
-                let problem = "encoder = \"berrut\" asks the deployed model itself, and has no parity models";
-                return Err(at.field("parity", problem, "leave the [[models.strategy.parity]] tables out"));
-            }
-            another_instance(at, deployed)?;
-            (asked, Vec::new())
+    if !coded.encoder.has_parity_models() {
+        if !coded.parity.is_empty() {
+            let encoder = coded.encoder;
+            let problem =
+                format!("encoder = \"{encoder}\" asks the deployed model itself, and has no parity models");
+            return Err(at.field("parity", problem, "leave the [[models.strategy.parity]] tables out"));
+        }
+        another_instance(at, deployed)?;
+    }
+    let own_entry = coded.model.is_some() || coded.version.is_some() || coded.max_coding_queue.is_some();
+    if coded.encoder != EncoderKind::Learned && own_entry {
+        let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
+        return Err(at.field("model", "only a learned code has an entry of its own", fix));
+    }
+    let (spec, learned, parity) = match coded.encoder {
+        EncoderKind::Sum | EncoderKind::Concat => {
+            let (spec, parity) = resolve_parities(at, deployed, asked, &coded.parity)?;
+            (spec, None, parity)
+        }
+        EncoderKind::Berrut => (asked, None, Vec::new()),
+        EncoderKind::Learned => {
+            let learned = learned::resolve(at, deployed, &asked, coded)?;
+            (learned.code.code().to_spec(), Some(learned), Vec::new())
         }
     };
     let first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { first_parity };
-    build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
-        path: at.path.to_owned(),
-        field: at.prefix.clone(),
-        source: Box::new(source),
-    })?;
+    if learned.is_none() {
+        build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
+            path: at.path.to_owned(),
+            field: at.prefix.clone(),
+            source: Box::new(source),
+        })?;
+    }
     at.share("redundant_share", coded.redundant_share)?;
     at.positive("flush_after_ms", coded.flush_after)?;
     at.positive("parity_timeout_ms", coded.parity_timeout)?;
@@ -73,7 +103,7 @@ pub(super) fn resolve(
         audit_every: coded.audit_every,
         max_keys: MAX_KEYS,
     };
-    Ok((config, spec, parity))
+    Ok(Resolved { config, spec, learned, parity })
 }
 
 /// The parity pools, one for each row, and the code that all of their models were trained for.
@@ -131,32 +161,7 @@ fn resolve_parity(
             "name a parity model",
         ));
     };
-    let differs = |what: &str, asked: String, trained: String| {
-        at.field(
-            "model",
-            format!("{what} = {asked} here, and code.{what} = {trained} in {}", toml.display()),
-            format!("set {what} = {trained}, or name a parity model trained for {asked}"),
-        )
-    };
-    if code.deployed != deployed.name {
-        return Err(differs("deployed", deployed.name.clone(), code.deployed));
-    }
-    if code.row != row {
-        return Err(differs("row", row.to_string(), code.row.to_string()));
-    }
-    if code.spec.encoder != asked.encoder {
-        return Err(differs(
-            "encoder",
-            format!("\"{}\"", asked.encoder),
-            format!("\"{}\"", code.spec.encoder),
-        ));
-    }
-    if code.spec.k != asked.k {
-        return Err(differs("k", asked.k.to_string(), code.spec.k.to_string()));
-    }
-    if code.spec.r != asked.r {
-        return Err(differs("r", asked.r.to_string(), code.spec.r.to_string()));
-    }
+    check_trained_for(at, &toml, deployed, asked, row, &code)?;
     if !takes_the_place_of(&entry, deployed) {
         return Err(at.field(
             "model",
@@ -166,4 +171,31 @@ fn resolve_parity(
     }
     let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?;
     Ok((RedundantPool { label: format!("parity{row}"), entry, version, pool }, code.spec))
+}
+
+/// Holds what an entry's `[code]` says against the deployed model, the code asked for, and the row.
+pub(super) fn check_trained_for(
+    at: &At<'_>,
+    toml: &Path,
+    deployed: &ModelEntry,
+    asked: &CodeSpec,
+    row: usize,
+    code: &CodeMetadata,
+) -> Result<(), ConfigError> {
+    let quoted = |encoder: EncoderKind| format!("\"{encoder}\"");
+    let compared = [
+        ("deployed", deployed.name.clone(), code.deployed.clone()),
+        ("row", row.to_string(), code.row.to_string()),
+        ("encoder", quoted(asked.encoder), quoted(code.spec.encoder)),
+        ("k", asked.k.to_string(), code.spec.k.to_string()),
+        ("r", asked.r.to_string(), code.spec.r.to_string()),
+    ];
+    match compared.into_iter().find(|(_, asked, trained)| asked != trained) {
+        None => Ok(()),
+        Some((what, asked, trained)) => Err(at.field(
+            "model",
+            format!("{what} = {asked} here, and code.{what} = {trained} in {}", toml.display()),
+            format!("set {what} = {trained}, or name a model trained for {asked}"),
+        )),
+    }
 }

@@ -2,6 +2,7 @@
 
 mod coded;
 mod interpolated;
+mod learned;
 pub(super) mod settings;
 
 use std::time::Duration;
@@ -11,6 +12,7 @@ use parapet_frontend_core::{
     ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, PoolId, ReplicateConfig,
     StrategyConfig,
 };
+use parapet_learned_code::LearnedCode;
 use parapet_repository::{ModelEntry, ModelRepository, TensorSpec};
 
 use self::settings::{Backup, Coded, Delay, Hedge, Replicate, Strategy};
@@ -33,6 +35,17 @@ pub struct ClassConfig {
     /// The code of a coded strategy, equal to that of every parity model; where every query is coded, r is the number of
     /// spare ones.
     pub code: Option<CodeSpec>,
+    /// Its networks, if it is a learned one.
+    pub learned: Option<LearnedConfig>,
+}
+
+/// A learned code as it is served.
+#[derive(Debug, Clone)]
+pub struct LearnedConfig {
+    /// The code with its networks.
+    pub code: LearnedCode,
+    /// Pieces of encoding and decoding that may wait for each other.
+    pub max_queue: usize,
 }
 
 /// The instances of one parity or backup model.
@@ -107,12 +120,13 @@ fn resolve_strategy(
     let next = u8::try_from(pools.len() + 1)
         .map(PoolId)
         .map_err(|_| at.field("kind", "more than 255 pools", "use fewer parity rows or classes"))?;
-    let mut code = None;
+    let (mut code, mut learned) = (None, None);
     let mut coded = |coded: &Coded| {
-        let (config, spec, parity) = coded::resolve(at, deployed, coded, next)?;
-        code = Some(spec);
-        pools.extend(parity);
-        Ok(config)
+        let resolved = coded::resolve(at, deployed, coded, next)?;
+        code = Some(resolved.spec);
+        learned = resolved.learned;
+        pools.extend(resolved.parity);
+        Ok(resolved.config)
     };
     let strategy = match strategy {
         Strategy::None => StrategyConfig::None,
@@ -149,7 +163,7 @@ fn resolve_strategy(
             StrategyConfig::Interpolated(config)
         }
     };
-    Ok(ClassConfig { name: String::new(), strategy, code })
+    Ok(ClassConfig { name: String::new(), strategy, code, learned })
 }
 
 /// A copy needs an instance other than its query's.

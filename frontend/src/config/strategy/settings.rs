@@ -96,6 +96,11 @@ pub(in crate::config) struct Coded {
     /// For `coded_hedged`.
     #[serde(default)]
     pub(super) hedge: Option<Hedging>,
+    /// The entry of a learned code.
+    pub(super) model: Option<String>,
+    pub(super) version: Option<u64>,
+    /// For a learned code.
+    pub(super) max_coding_queue: Option<usize>,
     /// None for a code without parity models.
     #[serde(default)]
     pub(super) parity: Vec<Parity>,

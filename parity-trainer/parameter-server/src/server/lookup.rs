@@ -66,7 +66,8 @@ impl Server {
         let policy = &*self.arrays.get(&at.array)?.policy;
         let replica = self.replicas.get_mut(&(at.array, at.range.start))?;
         let same = replica.range() == at.range && replica.epoch() == at.epoch;
-        let context = Context { now, node: self.node, config: &self.config, policy, actions };
+        let (node, config, hold) = (self.node, &self.config, self.hold);
+        let context = Context { now, node, config, hold, policy, actions };
         same.then_some((replica, context))
     }
 

@@ -18,6 +18,7 @@ pub(super) struct Context<'a> {
     pub(super) now: Duration,
     pub(super) node: NodeId,
     pub(super) config: &'a ServerConfig,
+    pub(super) hold: Option<Clock>,
     pub(super) policy: &'a dyn ConsistencyPolicy,
     pub(super) actions: &'a mut Vec<Action>,
 }
@@ -137,7 +138,7 @@ impl Replica {
         if self.committed.lowest_of(worker, at.range).is_some_and(|finished| finished >= clock) {
             return Ok(true);
         }
-        if self.stands_still() {
+        if self.stands_still() || context.hold.is_some_and(|hold| clock > hold) {
             return Err(Refusal::Stopped);
         }
         let full = self.log.len() >= context.config.max_log

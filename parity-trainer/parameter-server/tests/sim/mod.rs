@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod check;
+mod leader;
 mod registry;
 mod worker;
 
@@ -21,6 +22,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 pub use check::Checker;
+use leader::{Decision, Leading};
 use registry::Registry;
 use worker::Worker;
 
@@ -87,6 +89,12 @@ enum Due {
     Chaos,
     Upkeep,
     Heal(NodeId),
+    /// The leader looks at the registry, and decides.
+    Lead,
+    /// Its decision reaches the registry.
+    Commit(Box<Decision>),
+    /// The registry has not heard of a server for too long.
+    Lapse(NodeId),
 }
 
 struct Scheduled(u64, u64, Due);
@@ -122,6 +130,14 @@ pub struct Tally {
     pub refused_not_finite: usize,
     pub eager_rows: usize,
     pub virtual_ms: u64,
+    /// Changes that leaders made, and that came too late.
+    pub decisions: usize,
+    pub overtaken: usize,
+    /// Hand-overs that leaders gave up.
+    pub given_up: usize,
+    /// Servers that left after they were emptied.
+    pub leaves: usize,
+    pub new_leaders: usize,
 }
 
 pub struct Simulation {
@@ -136,6 +152,8 @@ pub struct Simulation {
     servers: BTreeMap<NodeId, Server>,
     workers: BTreeMap<WorkerId, Worker>,
     registry: Registry,
+    /// In half of the runs a leader decides what becomes of the table, in the others chance does.
+    leading: Option<Leading>,
     arrays: Vec<(ArrayId, ArrayConfig)>,
     config: ServerConfig,
     cut_off: BTreeSet<NodeId>,
@@ -172,6 +190,7 @@ impl Simulation {
         };
         let mut simulation = Self {
             registry: Registry::new(&mut rng, 3),
+            leading: (bug.is_none() && seed % 2 == 1).then(|| Leading::new(&mut rng)),
             check: Checker::new(model),
             loss: if rng.random_bool(0.3) { 0.0 } else { rng.random_range(0.0..0.15) },
             rng,
@@ -196,6 +215,7 @@ impl Simulation {
         for _ in 0..3 {
             simulation.start_worker(Clock(0));
         }
+        simulation.begin_to_lead();
         simulation.broadcast(true);
         simulation.at(1, Due::Upkeep);
         simulation.at(1, Due::Chaos);
@@ -210,6 +230,7 @@ impl Simulation {
                 self.chaos = false;
                 self.loss = 0.0;
                 self.cut_off.clear();
+                self.calm_down();
             }
             if at > LIMIT_MS * 1000 {
                 let stuck: Vec<_> = self
@@ -221,7 +242,11 @@ impl Simulation {
                 return Err(format!("liveness: stuck at the limit: {stuck:?}, {:?}", self.registry.routing));
             }
             self.act(due)?;
-            if !self.chaos && self.workers.values().all(Worker::has_finished) && self.settled() {
+            if !self.chaos
+                && self.workers.values().all(Worker::has_finished)
+                && self.settled()
+                && self.has_led()
+            {
                 break;
             }
         }
@@ -255,6 +280,34 @@ impl Simulation {
             Due::ServerTick(node) => self.tell_server(node, Event::Tick),
             Due::WorkerTick(worker) => self.tell_worker(worker, parapet_parameter_server::ClientEvent::Tick),
             Due::Proceed(worker) => self.proceed(worker),
+            Due::Propose(at, add) if self.leading.is_some() => {
+                self.report(|leading| leading.proposed(at, add));
+                Ok(())
+            }
+            Due::Lost(at, node) if self.leading.is_some() => {
+                self.report(|leading| leading.lost(node, at));
+                Ok(())
+            }
+            Due::Suspect(node) if self.leading.is_some() => {
+                self.suspect(node);
+                Ok(())
+            }
+            Due::SuspectWorker(worker) if self.leading.is_some() => {
+                self.report(|leading| leading.misses(worker));
+                Ok(())
+            }
+            Due::Lead => {
+                self.lead();
+                Ok(())
+            }
+            Due::Commit(decision) => {
+                self.commit(*decision);
+                Ok(())
+            }
+            Due::Lapse(node) => {
+                self.report(|leading| leading.lapsed(node));
+                Ok(())
+            }
             Due::Propose(at, add) => {
                 if self.servers.contains_key(&add) && self.registry.append(at, add) {
                     self.tally.joins += 1;
@@ -293,6 +346,7 @@ impl Simulation {
             }
             Due::Heal(node) => {
                 self.cut_off.remove(&node);
+                self.report(|leading| leading.healed(node));
                 Ok(())
             }
         }

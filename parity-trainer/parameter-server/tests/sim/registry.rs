@@ -65,7 +65,7 @@ impl Registry {
     }
 
     /// Whether every shard of the server is also on another one that is alive.
-    fn can_lose(&self, node: NodeId, alive: &BTreeSet<NodeId>) -> bool {
+    pub fn can_lose(&self, node: NodeId, alive: &BTreeSet<NodeId>) -> bool {
         let mut routes = self.routing.routes().iter().filter(|route| route.chain.contains(&node));
         routes.all(|route| route.chain.iter().any(|other| *other != node && alive.contains(other)))
     }
@@ -76,6 +76,7 @@ impl Simulation {
         let node = NodeId(self.next_server);
         self.next_server += 1;
         self.servers.insert(node, Server::new(node, self.config, self.arrays.clone()));
+        self.report(|leading| leading.joined(node));
     }
 
     /// Tells everyone of the tables: at the start surely and at once, later with delays, or not at all.
@@ -94,6 +95,7 @@ impl Simulation {
                 }
             }
         }
+        self.tell_of_hand_overs();
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
         for worker in workers {
             if surely || !self.rng.random_bool(self.loss) {
@@ -108,6 +110,9 @@ impl Simulation {
 
     /// What a registry does now and then: removes the dead, ends hand-overs that hang, tells everyone.
     pub fn upkeep(&mut self) {
+        if self.leading.is_some() {
+            return self.broadcast(false);
+        }
         let alive: BTreeSet<NodeId> = self.servers.keys().copied().collect();
         for route in self.registry.routing.routes().to_vec() {
             for node in route.chain.iter().filter(|node| !alive.contains(node)) {
@@ -134,9 +139,13 @@ impl Simulation {
         let alive: BTreeSet<NodeId> = self.servers.keys().copied().collect();
         let nodes: Vec<NodeId> = alive.iter().copied().collect();
         let &node = nodes.choose(&mut self.rng).unwrap();
+        let kind = self.rng.random_range(0..12);
+        if self.leading.is_some() && kind < 10 {
+            return self.try_the_leader(kind, node);
+        }
         let routes = self.registry.routing.routes().to_vec();
         let route = routes.choose(&mut self.rng).unwrap().clone();
-        match self.rng.random_range(0..12) {
+        match kind {
             0 if self.registry.can_lose(node, &alive) && nodes.len() > 3 => {
                 self.tally.crashes += 1;
                 self.servers.remove(&node);

@@ -53,6 +53,7 @@ impl Simulation {
         self.workers.insert(id, worker);
         self.registry.members.push((id, joined));
         self.registry.members_version += 1;
+        self.report(|leading| leading.hears_of(id));
         self.at(5_000, Due::Proceed(id));
     }
 

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use parapet_decoder::Calibration;
 use parapet_encoder::OutputTransform;
 use parity_trainer::run::{Checkpoint, LogRecord, RunError, RunFolder};
 use parity_trainer::{
-    ParityRun, ParityTrainer, SetupError, StepReport, TrainError, Trained, TransformTrial,
+    Loss, ParityRun, ParityTrainer, SetupError, StepReport, TrainError, Trained, TransformTrial,
     candidate_transforms, try_transform,
 };
 use serde::{Deserialize, Serialize};
 
+use super::learned;
 use super::prepare::Prepared;
 use super::settings::Settings;
 use crate::progress::Progress;
@@ -24,17 +26,23 @@ const MARGIN: f64 = 0.005;
 /// The choice of an output transform, in the run's folder.
 pub(super) const CHOICE: &str = "transform.toml";
 
+/// What was chosen on validation data.
 #[derive(Debug, Serialize, Deserialize)]
-struct Choice {
+pub(super) struct Choice {
     /// Digest of the run.
     run: String,
-    transform: OutputTransform,
+    /// What a learned code's training lessens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) loss: Option<Loss>,
+    pub(super) transform: OutputTransform,
     trials: Vec<Trial>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Trial {
     transform: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss: Option<Loss>,
     steps: i64,
     agreement: f64,
 }
@@ -61,38 +69,43 @@ impl Interrupt {
     }
 }
 
-/// Chooses the output transform on validation data, by trials if there is a choice; a resumed run keeps its choice.
-pub(super) fn choose_transform(
+/// Chooses the output transform, and a learned code's loss, on validation data, by trials if there is a choice; a resumed run keeps its choice.
+pub(super) fn choose(
     settings: &Settings,
     prepared: &Prepared,
     folder: &RunFolder,
     resume: bool,
     interrupt: &Interrupt,
-) -> Result<OutputTransform, TrainError> {
-    let candidates = candidate_transforms(settings.transform, &prepared.train);
-    if let [only] = candidates.as_slice() {
-        return Ok(only.clone());
+) -> Result<Choice, TrainError> {
+    let transforms = candidate_transforms(settings.transform, &prepared.train);
+    let candidates = learned::candidates(settings, transforms);
+    let run = prepared.digest.clone();
+    if let [(transform, loss)] = candidates.as_slice() {
+        return Ok(Choice { run, loss: *loss, transform: transform.clone(), trials: Vec::new() });
     }
     if resume && let Some(choice) = folder.read::<Choice>(CHOICE)? {
         if choice.run == prepared.digest {
-            return Ok(choice.transform);
+            return Ok(choice);
         }
         return Err(RunError::OtherRun { path: folder.path().join(CHOICE) }.into());
     }
     let share = settings.trial_share / candidates.len().max(1) as f64;
     let steps = ((f64::from(settings.steps) * share).round() as u64).max(1);
-    let mut trials: Vec<TransformTrial> = Vec::new();
-    for transform in candidates {
-        let mut rule = prepared.run.rule;
-        rule.steps = steps;
-        let name = transform_name(&transform);
+    let mut trials: Vec<(TransformTrial, Option<Loss>)> = Vec::new();
+    for (transform, loss) in candidates {
+        let mut run = prepared.run.clone();
+        run.rule.steps = steps;
+        if let (Some(learned), Some(loss)) = (&mut run.learned, loss) {
+            learned.loss = loss;
+        }
+        let name = candidate_name(&transform, loss);
         let mut progress = crate::progress::Counter::new(&format!("trial of {name}"), "steps");
         let trial = try_transform(
-            &prepared.run,
+            &run,
             transform,
             steps,
             (&prepared.train, &prepared.validation),
-            &mut ParityTrainer::local(rule),
+            &mut ParityTrainer::local(run.rule),
             |step| progress.at(step as usize, steps as usize),
         )?;
         progress.finish();
@@ -100,28 +113,35 @@ pub(super) fn choose_transform(
             "transform {name}: {:.1} % agreement after {steps} steps",
             100.0 * trial.validation.agreement
         );
-        trials.push(trial);
+        trials.push((trial, loss));
         if interrupt.is_asked() {
             return Err(SetupError::Interrupted { hint: "run the same command again".to_owned() }.into());
         }
     }
-    let mut chosen: Option<&TransformTrial> = None;
+    let mut chosen: Option<&(TransformTrial, Option<Loss>)> = None;
     for trial in &trials {
-        let margin = if chosen.is_some_and(|best| best.transform.is_raw()) { MARGIN } else { 0.0 };
-        if chosen.is_none_or(|best| trial.validation.agreement > best.validation.agreement + margin) {
+        let margin = if chosen.is_some_and(|(best, _)| best.transform.is_raw()) { MARGIN } else { 0.0 };
+        let agreement = trial.0.validation.agreement;
+        if chosen.is_none_or(|(best, _)| agreement > best.validation.agreement + margin) {
             chosen = Some(trial);
         }
     }
-    let transform = chosen.map(|trial| trial.transform.clone()).unwrap_or_default();
-    eprintln!("transform {}: chosen on validation data", transform_name(&transform));
-    let trials = trials.iter().map(|trial| Trial {
+    let (transform, loss) = chosen.map(|(trial, loss)| (trial.transform.clone(), *loss)).unwrap_or_default();
+    eprintln!("transform {}: chosen on validation data", candidate_name(&transform, loss));
+    let trials = trials.iter().map(|(trial, loss)| Trial {
         transform: transform_name(&trial.transform),
+        loss: *loss,
         steps: steps as i64,
         agreement: trial.validation.agreement,
     });
-    let choice = Choice { run: prepared.digest.clone(), transform, trials: trials.collect() };
+    let choice = Choice { run, loss, transform, trials: trials.collect() };
     folder.write_toml(CHOICE, &choice)?;
-    Ok(choice.transform)
+    Ok(choice)
+}
+
+fn candidate_name(transform: &OutputTransform, loss: Option<Loss>) -> String {
+    let transform = transform_name(transform);
+    loss.map_or_else(|| transform.clone(), |loss| format!("{transform}, loss {loss}"))
 }
 
 /// The transform's name in flags and files.
@@ -139,7 +159,7 @@ pub(super) fn train_row(
     folder: &RunFolder,
     resume: bool,
     interrupt: &Interrupt,
-) -> Result<Trained, TrainError> {
+) -> Result<(Trained, Option<Calibration>), TrainError> {
     let digest = settings.digest(&[&prepared.digest, &run.row.to_string()])?;
     let steps = run.rule.steps;
     let (train, validation) = (Arc::clone(&prepared.train), Arc::clone(&prepared.validation));
@@ -282,6 +302,9 @@ fn environment(settings: &Settings, prepared: &Prepared, digest: &str) -> String
     note("deployed", &prepared.deployed.file.display().to_string());
     note("deployed-sha256", &prepared.deployed.sha256);
     note("network", &prepared.run.network.to_string());
+    if let Some(learned) = &prepared.run.learned {
+        note("decoder-network", &learned.decoder.to_string());
+    }
     note("run-sha256", digest);
     table.to_string()
 }

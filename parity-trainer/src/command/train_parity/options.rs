@@ -8,7 +8,7 @@ use parapet_encoder::EncoderKind;
 use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;
-use parity_trainer::{SetupError, TransformChoice};
+use parity_trainer::{Loss, SetupError, TransformChoice};
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
@@ -64,13 +64,15 @@ struct Options {
     /// Train this parity row only, from 0
     #[arg(long)]
     row: Option<usize>,
-    /// How the queries of a group become one: `sum` (any samples) or `concat` (images) [default: concat]
+    /// How the queries of a group become one: `sum` (any samples), `concat` (images), or `learned` (any samples: an encoder and
+    /// a decoder are trained, and the deployed model answers the parity queries) [default: concat]
     #[arg(long, value_parser = encoder_kind)]
     encoder: Option<EncoderKind>,
     /// Coefficients of the weighted sum, a row for each parity model: `1,1;1,-0.5` [default: a table of well-conditioned ones]
     #[arg(long, value_name = "A,B,..;..", allow_hyphen_values = true)]
     generator: Option<Generator>,
-    /// The domain in which predictions are added; auto tries each that fits [default: auto]
+    /// The domain in which predictions are added, or in which a learned decoder takes and gives them; auto tries each that
+    /// fits [default: auto]
     #[arg(long)]
     transform: Option<TransformChoice>,
     /// Steps of all of auto's trials together, as a part of --steps [default: 0.15]
@@ -78,11 +80,20 @@ struct Options {
     trial_share: Option<f64>,
     /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`), `mlp:INPUTS,HIDDEN,..`, or
     /// `cells:ROWSxCOLUMNS:NETWORK` with the grid of the concatenation: 1x2 for k = 2, 2x2 for k = 3 and 4
-    /// [default: the deployed model's where it is known]
+    /// [default: the deployed model's where it is known]. A learned code's encoder: `mlp:INPUTS,HIDDEN,..` of k samples'
+    /// values, or `dilated:CHANNELS` for images [default: an MLP with one hidden layer as long as its input]
     #[arg(long)]
     #[serde(serialize_with = "network_name::serialize")]
     network: Option<NetworkSpec>,
-    /// Scale what the network takes by the mean and deviation of parity queries [default: true]
+    /// The network of a learned code's decoder, of (k + r) times the model's outputs to k times
+    /// [default: `mlp:` with hidden layers of (k + r) and k times the model's outputs]
+    #[arg(long)]
+    #[serde(serialize_with = "network_name::serialize")]
+    decoder_network: Option<NetworkSpec>,
+    /// What a learned code's training lessens [default: the better of mse and kl in short trials]
+    #[arg(long)]
+    loss: Option<Loss>,
+    /// Scale what the network takes by its mean and deviation [default: true]
     #[arg(long, value_name = "BOOL")]
     normalise: Option<bool>,
     /// Whether a network of cells learns each cell's part of the sum, and not only the sum [default: true]

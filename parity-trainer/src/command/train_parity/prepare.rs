@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parapet_encoder::{EncoderKind, build_encoder};
 use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
-use parity_trainer::network::NetworkSpec;
+use parity_trainer::network::{Network, NetworkSpec};
 use parity_trainer::{ParityRun, SetupError, TrainError, TrainingSet, split_validation, training_inputs};
 
 use super::settings::Settings;
@@ -45,12 +45,14 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         return Err(TrainError::Row { row, last: r - 1, r });
     }
     let mut data = load_data(&settings.data)?;
-    build_encoder(&code, &data.train.shape)?;
+    let fits =
+        |shape: &[usize]| if settings.is_learned() { Ok(()) } else { build_encoder(&code, shape).map(drop) };
+    fits(&data.train.shape)?;
     let scaling = settings.scaling();
     scaling.check(&data.train.shape)?;
     let deployed = open_deployed(settings, threads, &data)?;
     take_shape(&deployed, &mut data)?;
-    build_encoder(&code, &data.train.shape)?;
+    fits(&data.train.shape)?;
     scaling.check(&data.train.shape)?;
     if data.classes > deployed.model.outputs() {
         let outputs = deployed.model.outputs();
@@ -59,8 +61,23 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
     if k > data.test.len() {
         return Err(TrainError::TooFewSamples { found: data.test.len(), k });
     }
-    let network = network(settings, &deployed, &data.train.shape)?;
     let start = settings.start.as_deref().map(deployed::weights_file).transpose()?;
+    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
+    let (network, learned) = if settings.is_learned() {
+        let few = few_samples(settings, &data);
+        let (encoder, learned) = super::learned::prepare(settings, &deployed, &data.train.shape, &few)?;
+        (encoder, Some(learned))
+    } else {
+        let network = network(settings, &deployed, &data.train.shape)?;
+        // A network that does not take the samples should not show after the deployed model has answered them all.
+        let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
+        let mut trial = Network::new(&network, &data.train.shape, deployed.model.outputs(), &mut any)?;
+        if let Some(path) = &start {
+            trial.start_from(path)?;
+            digested.push(deployed::file_sha256(path)?);
+        }
+        (network, None)
+    };
     let steps = settings.steps;
     let run = ParityRun {
         network,
@@ -73,20 +90,9 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         normalise: settings.normalise,
         cell_targets: settings.cell_targets,
         start,
+        learned,
         seed: settings.seed,
     };
-    // A network that does not take the samples should not show after the deployed model has answered them all.
-    let mut trial = parity_trainer::network::Network::new(
-        &run.network,
-        &data.train.shape,
-        deployed.model.outputs(),
-        &mut rand_chacha::rand_core::SeedableRng::seed_from_u64(0),
-    )?;
-    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
-    if let Some(path) = &run.start {
-        trial.start_from(path)?;
-        digested.push(deployed::file_sha256(path)?);
-    }
     std::fs::create_dir_all(&settings.out)
         .map_err(|source| TrainError::Write { path: settings.out.clone(), source })?;
 
@@ -113,14 +119,20 @@ fn open_deployed(settings: &Settings, threads: usize, data: &DataSet) -> Result<
         onnxruntime: None,
         threads,
     };
-    let few = TRIAL_SAMPLES.min(data.train.len()) * data.train.sample_len();
-    let mut samples = data.train.values.get(..few).unwrap_or_default().to_vec();
-    settings.scaling().apply(&data.train.shape, &mut samples);
+    let samples = few_samples(settings, data);
     let mut deployed = deployed::open(&settings.model, &options, &data.train.shape, &samples)?;
     if let Some(name) = &settings.deployed {
         deployed.name.clone_from(name);
     }
     Ok(deployed)
+}
+
+/// Some training samples, as the deployed model takes them.
+fn few_samples(settings: &Settings, data: &DataSet) -> Vec<f32> {
+    let few = TRIAL_SAMPLES.min(data.train.len()) * data.train.sample_len();
+    let mut samples = data.train.values.get(..few).unwrap_or_default().to_vec();
+    settings.scaling().apply(&data.train.shape, &mut samples);
+    samples
 }
 
 /// Gives the samples the shape in which the deployed model, and so its clients, have them: a parity model takes the same

@@ -7,7 +7,7 @@ use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
 use parity_trainer::data::Augment;
 use parity_trainer::deployed::InputScaling;
 use parity_trainer::network::NetworkSpec;
-use parity_trainer::{SetupError, TransformChoice};
+use parity_trainer::{Loss, SetupError, TransformChoice};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -53,6 +53,10 @@ pub(crate) struct Settings {
     pub(crate) trial_share: f64,
     #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
     pub(crate) network: Option<NetworkSpec>,
+    #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
+    pub(crate) decoder_network: Option<NetworkSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) loss: Option<Loss>,
     pub(crate) normalise: bool,
     pub(crate) cell_targets: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,6 +110,8 @@ impl Default for Settings {
             transform: TransformChoice::Auto,
             trial_share: 0.15,
             network: None,
+            decoder_network: None,
+            loss: None,
             normalise: true,
             cell_targets: true,
             start: None,
@@ -146,6 +152,24 @@ impl Settings {
             crate::command::model_name(name)
                 .map_err(|problem| SetupError::config(None, &format!("{name:?}: {problem}")))?;
         }
+        if self.is_learned() {
+            if self.row.is_some() {
+                let problem = "a learned code has one encoder for all rows; leave it out";
+                return Err(SetupError::Misplaced { name: "row", problem });
+            }
+            if self.start.is_some() {
+                let problem = "a learned code's networks begin afresh; leave it out";
+                return Err(SetupError::Misplaced { name: "start", problem });
+            }
+        } else {
+            let problem = "only a learned code has it; leave it out, or set encoder = \"learned\"";
+            if self.decoder_network.is_some() {
+                return Err(SetupError::Misplaced { name: "decoder-network", problem });
+            }
+            if self.loss.is_some() {
+                return Err(SetupError::Misplaced { name: "loss", problem });
+            }
+        }
         let range = |name, value: f64, least: f64, most: f64| {
             if (least..=most).contains(&value) {
                 return Ok(());
@@ -162,6 +186,11 @@ impl Settings {
         range("weight-decay", self.weight_decay, 0.0, 1e3)?;
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
+    }
+
+    /// Whether an encoder and a decoder are trained, and no parity model.
+    pub(super) fn is_learned(&self) -> bool {
+        self.encoder == EncoderKind::Learned
     }
 
     /// The code, adding outputs as they are.

@@ -1,11 +1,11 @@
-//! Finding and loading ONNX Runtime.
+//! Finding and loading ONNX Runtime: one library and one environment for all that a process runs with it.
 
 use std::path::{Path, PathBuf};
 
 use ort::environment::Environment;
+use ort::session::Session;
+use ort::session::builder::SessionBuilder;
 use parking_lot::Mutex;
-
-use super::one_line;
 
 /// Environment variable that names the library.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
@@ -15,7 +15,7 @@ const SET_UP: &str = ".native/onnxruntime/libonnxruntime.so";
 
 /// ONNX Runtime, loaded.
 #[derive(Clone)]
-pub struct OnnxRuntime(pub(super) Environment);
+pub struct OnnxRuntime(Environment);
 
 /// ONNX Runtime cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 impl OnnxRuntime {
     /// Loads ONNX Runtime, once in a process: from `explicit`, else from where `ORT_DYLIB_PATH` says, else from beside the
     /// executable, else from `.native/onnxruntime` in one of the folders above it.
+    ///
+    /// # Errors
+    /// If it is not there, or the library does not fit.
     pub fn load(explicit: Option<&Path>) -> Result<Self, RuntimeError> {
         let mut loaded = LOADED.lock();
         if let Some(runtime) = &*loaded {
@@ -59,10 +62,29 @@ impl OnnxRuntime {
         Ok(loaded.insert(Self(environment)).clone())
     }
 
-    /// The environment, for sessions that are not made by this crate's engine.
-    pub fn environment(&self) -> &Environment {
-        &self.0
+    /// A session to be, on the processor; its operators use `threads` threads, the caller's among them.
+    ///
+    /// # Errors
+    /// If ONNX Runtime refuses the settings.
+    pub fn session(&self, threads: usize) -> ort::Result<SessionBuilder> {
+        Ok(Session::builder(&self.0)?
+            .with_intra_threads(threads)?
+            .with_inter_threads(1)?
+            // Spinning threads take the processor away from the other instances of a machine.
+            .with_intra_op_spinning(false)?
+            .with_inter_op_spinning(false)?)
     }
+}
+
+impl std::fmt::Debug for OnnxRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OnnxRuntime").finish_non_exhaustive()
+    }
+}
+
+/// An error's message on one line, for logs and for clients.
+pub fn one_line(error: &impl std::fmt::Display) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A named library must be there; silently taking another would hide a mistake.

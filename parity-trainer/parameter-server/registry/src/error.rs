@@ -1,0 +1,101 @@
+//! What can go wrong.
+
+use parapet_parameter_server::{ArrayId, RoutingError};
+
+/// Why the registry could not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// No answer in time, or none at all.
+    #[error(
+        "the registry at {endpoints} does not answer ({cause}): start it, or name its addresses in --registry"
+    )]
+    Unreachable {
+        /// Where it should be.
+        endpoints: String,
+        /// What the attempt ended with.
+        cause: String,
+    },
+    /// An answer, but a refusal.
+    #[error("the registry at {endpoints} refuses: {cause}")]
+    Refused {
+        /// Where it is.
+        endpoints: String,
+        /// Its reason.
+        cause: String,
+    },
+    /// The setting names no registry.
+    #[error(
+        "`{given}` names no registry: write `memory`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as \
+         `etcd://10.0.0.5:2379/mnist`"
+    )]
+    Address {
+        /// The setting.
+        given: String,
+    },
+    /// A document is larger than a store takes.
+    #[error("{what} has {bytes} bytes, {limit} are allowed: cut the arrays into fewer shards")]
+    TooLarge {
+        /// The document.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The most it may have.
+        limit: usize,
+    },
+    /// Others have changed it again and again meanwhile.
+    #[error("{what} was changed by others {attempts} times meanwhile: try again")]
+    Contended {
+        /// What.
+        what: &'static str,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// An array is there already, and is another one.
+    #[error(
+        "{array} is there with other keys or another number of shards: take another number for the new array"
+    )]
+    OtherArray {
+        /// Its number.
+        array: ArrayId,
+    },
+    /// A member has too many reports at once.
+    #[error("{limit} reports of this member stand already: retract some")]
+    TooManyReports {
+        /// The most it may have.
+        limit: usize,
+    },
+    /// Somebody else leads by now.
+    #[error("somebody else leads: campaign again when the view says that nobody does")]
+    Deposed,
+    /// The table has changed since it was read.
+    #[error("the routing table has changed meanwhile: decide anew on what it is now")]
+    Conflict,
+    /// What is written makes no sense.
+    #[error(
+        "the registry's {key} cannot be read ({cause}): it was written by another version, or by something else"
+    )]
+    Malformed {
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The registry was shut down.
+    #[error("the registry is closed in this process")]
+    Closed,
+}
+
+impl RegistryError {
+    /// Whether the same call can succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Contended { .. } | Self::Conflict)
+    }
+
+    pub(crate) fn malformed(key: &str, cause: impl std::fmt::Display) -> Self {
+        Self::Malformed { key: key.to_owned(), cause: cause.to_string() }
+    }
+
+    pub(crate) fn routing(key: &str, cause: RoutingError) -> Self {
+        Self::malformed(key, cause)
+    }
+}

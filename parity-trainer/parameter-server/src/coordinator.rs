@@ -1,0 +1,327 @@
+//! What the leader of a cluster decides: who is alive, who serves which shard, and which hand-over is given up.
+//!
+//! [`Coordinator::decide`] looks at all that the registry knows ([`Cluster`]) and says how the routing table should be
+//! changed ([`Change`]). It is asked again whenever the registry changes, or a timer is due, and asks for nothing twice
+//! that has happened: a change that is lost to a race is decided anew on what is there then. All that it remembers is
+//! since when something has been so; a new leader begins with nothing and waits a little longer.
+//!
+//! - A suspected server leaves all chains in one change of the table, which raises the epochs of its shards; the old
+//!   head cannot commit alone, because its successor refuses the old epoch (PS-3).
+//! - A server that only the registry misses gets time to come back: the registry may have been away itself.
+//! - While its last changes are copied, a shard takes no pushes, and only a raised epoch ends that. So a hand-over whose
+//!   receiver dies or hangs, or is not wanted any longer, ends with a raise of the epoch under the same chain.
+
+mod liveness;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::{
+    ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, RoutingError, ShardRef,
+    Step, WorkerId,
+};
+use liveness::Liveness;
+
+/// A shard on its way to a server that will join the end of its chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandOver {
+    /// The shard, at its epoch before the join; its tail copies.
+    pub at: ShardRef,
+    /// The server that joins.
+    pub to: NodeId,
+}
+
+/// What the registry knows of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cluster {
+    /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
+    pub servers: BTreeMap<NodeId, u32>,
+    /// The arrays: their keys, and into how many shards they are to be cut.
+    pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
+    /// Who holds what.
+    pub routing: Routing,
+    /// The hand-overs that tails have been told of.
+    pub hand_overs: Vec<HandOver>,
+    /// Who believes of which server that it is dead, at this moment.
+    pub suspicions: BTreeSet<(Peer, NodeId)>,
+    /// What tails ask for when a hand-over is complete.
+    pub proposals: BTreeSet<HandOver>,
+    /// Servers that were named for a shard whose state never came to them.
+    pub lost: BTreeSet<(NodeId, ShardRef)>,
+    /// The workers whose clocks count.
+    pub workers: BTreeSet<WorkerId>,
+    /// The workers that the registry hears from.
+    pub present_workers: BTreeSet<WorkerId>,
+}
+
+/// What should change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The routing table as it should be. All at once: it is one compare-and-swap.
+    pub routing: Routing,
+    /// The hand-overs that tails should work on.
+    pub hand_overs: Vec<HandOver>,
+    /// Workers that nobody should wait for any longer.
+    pub gone_workers: Vec<WorkerId>,
+    /// Shards whose servers are all gone: only a checkpoint brings them back.
+    pub unrecoverable: Vec<ShardRef>,
+}
+
+/// Settings of a [`Coordinator`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoordinatorConfig {
+    /// Who should hold what.
+    pub placement: Placement,
+    /// Shards that are copied at the same time, at most.
+    pub max_copies: usize,
+    /// For how long the registry may miss a server or worker whom nobody suspects.
+    pub absence: Duration,
+    /// After how long a hand-over is given up the first time; twice as long each time after, up to 64 times.
+    pub hand_over: Duration,
+    /// How long a new shard is left alone, so that its servers learn of its first epoch.
+    pub birth: Duration,
+    /// Arrays are born when there are this many servers.
+    pub min_servers: usize,
+}
+
+impl Default for CoordinatorConfig {
+    fn default() -> Self {
+        Self {
+            placement: Placement::default(),
+            max_copies: Planner::default().max_copies,
+            absence: Duration::from_secs(3),
+            hand_over: Duration::from_secs(30),
+            birth: Duration::from_secs(1),
+            min_servers: 1,
+        }
+    }
+}
+
+/// The leader's memory.
+#[derive(Debug, Clone)]
+pub struct Coordinator {
+    config: CoordinatorConfig,
+    liveness: Liveness,
+    /// When hand-overs were first seen.
+    since: BTreeMap<HandOver, Duration>,
+    /// How often a server's hand-over of a range was given up.
+    given_up: BTreeMap<(ArrayId, KeyRange, NodeId), u32>,
+    /// When shards that are still at their first epoch were first seen.
+    born: BTreeMap<(ArrayId, Key), Duration>,
+    decided: Duration,
+}
+
+impl Coordinator {
+    /// One that has seen nothing.
+    pub fn new(config: CoordinatorConfig) -> Self {
+        let liveness = Liveness::new(config.absence);
+        let (since, given_up, born) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { config, liveness, since, given_up, born, decided: Duration::ZERO }
+    }
+
+    /// When to decide again even if nothing changes.
+    pub fn next_timer(&self) -> Option<Duration> {
+        let hand_overs = self.since.iter().map(|(hand_over, &since)| since + self.patience(hand_over));
+        let births = self.born.values().map(|&since| since + self.config.birth);
+        let passed = self.decided;
+        hand_overs.chain(births).chain(self.liveness.timers()).filter(|&timer| timer > passed).min()
+    }
+
+    /// What should change in `cluster`, as it is at `now`, which never goes back.
+    pub fn decide(&mut self, now: Duration, cluster: &Cluster) -> Change {
+        self.decided = now;
+        let live = self.liveness.servers(now, cluster);
+        let gone_workers = self.liveness.gone_workers(now, cluster);
+        self.remember(now, cluster);
+        let mut draft = Draft {
+            routing: cluster.routing.clone(),
+            touched: BTreeSet::new(),
+            hand_overs: cluster.hand_overs.clone(),
+        };
+        let mut unrecoverable = Vec::new();
+        let wanted = self.wanted(cluster, &live);
+
+        self.take_out_empty(cluster, &live, &mut draft, &mut unrecoverable);
+        draft.accept(&cluster.proposals, &live);
+        if let Some(wanted) = &wanted {
+            self.give_up(now, cluster, wanted, &live, &mut draft);
+            draft.add_new_arrays(wanted);
+        }
+        let planner = Planner { max_copies: usize::MAX };
+        let plan = planner.plan(&cluster.routing, wanted.as_ref().unwrap_or(&cluster.routing), &live);
+        unrecoverable.extend(plan.lost);
+        for step in plan.steps {
+            self.carry_out(now, &step, &live, &mut draft);
+        }
+        let routing = &draft.routing;
+        draft.hand_overs.retain(|hand_over| route(routing, hand_over.at).is_some());
+        unrecoverable.sort_unstable();
+        unrecoverable.dedup();
+        Change { routing: draft.routing, hand_overs: draft.hand_overs, gone_workers, unrecoverable }
+    }
+
+    /// The table as it should be in the end; `None` while there are no or too few servers.
+    fn wanted(&self, cluster: &Cluster, live: &BTreeSet<NodeId>) -> Option<Routing> {
+        let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live);
+        let named = servers.values().filter(|&&weight| weight > 0).count();
+        let first = cluster.routing.routes().is_empty();
+        if named == 0 || (first && named < self.config.min_servers) {
+            return None;
+        }
+        let ranges = cluster
+            .arrays
+            .iter()
+            .flat_map(|(&array, &(keys, shards))| keys.cut(shards.max(1)).map(move |range| (array, range)));
+        self.config.placement.ring(&servers).routing(0, ranges).ok()
+    }
+
+    fn remember(&mut self, now: Duration, cluster: &Cluster) {
+        self.since.retain(|hand_over, _| cluster.hand_overs.contains(hand_over));
+        for &hand_over in &cluster.hand_overs {
+            self.since.entry(hand_over).or_insert(now);
+        }
+        let routing = &cluster.routing;
+        self.given_up.retain(|&(array, range, to), _| {
+            routing.route(array, range.start).is_some_and(|r| r.range == range && !r.chain.contains(&to))
+        });
+        let is_newborn = |route: &&Route| route.epoch == Epoch(1);
+        self.born.retain(|&(array, first), _| routing.route(array, first).as_ref().is_some_and(is_newborn));
+        for route in routing.routes().iter().filter(is_newborn) {
+            self.born.entry((route.array, route.range.start)).or_insert(now);
+        }
+    }
+
+    fn patience(&self, hand_over: &HandOver) -> Duration {
+        let slot = (hand_over.at.array, hand_over.at.range, hand_over.to);
+        let times = self.given_up.get(&slot).copied().unwrap_or(0).min(6);
+        self.config.hand_over.saturating_mul(1 << times)
+    }
+
+    /// Takes servers out of chains to which they came without the shard's state.
+    fn take_out_empty(
+        &self,
+        cluster: &Cluster,
+        live: &BTreeSet<NodeId>,
+        draft: &mut Draft,
+        unrecoverable: &mut Vec<ShardRef>,
+    ) {
+        for &(_, at) in &cluster.lost {
+            let Some(route) = route(&cluster.routing, at) else { continue };
+            let empty = |node: &NodeId| cluster.lost.contains(&(*node, at));
+            let rest: Vec<NodeId> = route.chain.iter().copied().filter(|node| !empty(node)).collect();
+            if !rest.iter().any(|node| live.contains(node)) {
+                unrecoverable.push(at);
+            } else if rest.len() < route.chain.len() {
+                draft.replace(at, vec![(at.range, rest)]);
+            }
+        }
+    }
+
+    /// Ends hand-overs that will not end by themselves.
+    fn give_up(
+        &mut self,
+        now: Duration,
+        cluster: &Cluster,
+        wanted: &Routing,
+        live: &BTreeSet<NodeId>,
+        draft: &mut Draft,
+    ) {
+        for hand_over in &cluster.hand_overs {
+            let HandOver { at, to } = *hand_over;
+            let Some(route) = route(&cluster.routing, at) else { continue };
+            let hangs = self.since.get(hand_over).is_some_and(|&s| now >= s + self.patience(hand_over));
+            let mut targets = wanted.overlapping(at.array, at.range);
+            let is_wanted = targets.any(|target| target.chain.contains(&to));
+            let ends = live.contains(&to) && is_wanted && !hangs;
+            if !ends && draft.replace(at, vec![(at.range, route.chain.clone())]) && hangs {
+                *self.given_up.entry((at.array, at.range, to)).or_default() += 1;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Duration, step: &Step, live: &BTreeSet<NodeId>, draft: &mut Draft) {
+        let at = step.at();
+        let only_live_servers_leave = match step {
+            Step::Remove { nodes, .. } => nodes.iter().all(|node| live.contains(node)),
+            _ => true,
+        };
+        if at.epoch == Epoch(1) && only_live_servers_leave {
+            let born = self.born.get(&(at.array, at.range.start));
+            if born.is_none_or(|&since| now < since + self.config.birth) {
+                return;
+            }
+        }
+        let under_way = draft.hand_overs.iter().any(|hand_over| hand_over.at == at);
+        match step {
+            Step::Append { add, .. } => {
+                if !under_way
+                    && !draft.touched.contains(&at)
+                    && draft.hand_overs.len() < self.config.max_copies
+                {
+                    draft.hand_overs.push(HandOver { at, to: *add });
+                    self.since.insert(HandOver { at, to: *add }, now);
+                }
+            }
+            Step::Split { .. } | Step::Remove { .. } => draft.apply(step),
+        }
+    }
+}
+
+/// The table that comes to be; each shard of the present one is changed once at most.
+struct Draft {
+    routing: Routing,
+    touched: BTreeSet<ShardRef>,
+    hand_overs: Vec<HandOver>,
+}
+
+impl Draft {
+    /// Whether the shard was changed.
+    fn take(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
+        let Ok(next) = next else { return false };
+        let changed = self.touched.insert(at);
+        if changed {
+            self.routing = next;
+        }
+        changed
+    }
+
+    fn replace(&mut self, at: ShardRef, parts: Vec<(KeyRange, Vec<NodeId>)>) -> bool {
+        let next = self.routing.replace(at.array, at.range, at.epoch, parts);
+        self.take(at, next)
+    }
+
+    fn apply(&mut self, step: &Step) {
+        let next = step.apply(&self.routing);
+        self.take(step.at(), next);
+    }
+
+    /// Appends the servers whose copies are complete. The shard stands still until its epoch is raised, so it is raised
+    /// in any case.
+    fn accept(&mut self, proposals: &BTreeSet<HandOver>, live: &BTreeSet<NodeId>) {
+        for &HandOver { at, to } in proposals {
+            let Some(route) = route(&self.routing, at) else { continue };
+            let joins = live.contains(&to) && !route.chain.contains(&to);
+            let chain = route.chain.iter().copied().chain(joins.then_some(to)).collect();
+            self.replace(at, vec![(at.range, chain)]);
+        }
+    }
+
+    fn add_new_arrays(&mut self, wanted: &Routing) {
+        let known: BTreeSet<ArrayId> = self.routing.routes().iter().map(|route| route.array).collect();
+        let new: Vec<Route> =
+            wanted.routes().iter().filter(|route| !known.contains(&route.array)).cloned().collect();
+        if new.is_empty() {
+            return;
+        }
+        let routes = self.routing.routes().iter().cloned().chain(new).collect();
+        if let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes) {
+            self.routing = next;
+        }
+    }
+}
+
+/// The route of exactly this shard, at its epoch.
+fn route(routing: &Routing, at: ShardRef) -> Option<&Route> {
+    let route = routing.route(at.array, at.range.start)?;
+    (route.range == at.range && route.epoch == at.epoch).then_some(route)
+}
