@@ -5,7 +5,7 @@
 //! that were missed. What is received waits there until there is room for the answers (a peer that reads nothing gets no
 //! more work done), and, if it comes from a worker, until the replicas can follow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -93,9 +93,14 @@ struct Live {
     peer: Peer,
     sender: Sender,
     link: Link,
+    /// Requests that came before their answers had room. No more come until there is some.
+    parked: VecDeque<Parked>,
     /// The connection is closed when this is dropped.
     _interest: oneshot::Sender<()>,
 }
+
+/// A frame, and its part of the inbox's bytes.
+type Parked = (Frame, Option<OwnedSemaphorePermit>);
 
 /// Holds back workers' messages.
 #[derive(Debug, Default)]
@@ -248,11 +253,19 @@ impl<T: Transport> Connections<T> {
                 if let Some(old) = old {
                     self.live.remove(&old);
                 }
-                self.live.insert(id, Live { peer, sender, link, _interest: interest });
+                self.live
+                    .insert(id, Live { peer, sender, link, parked: VecDeque::new(), _interest: interest });
                 self.counters.connected += 1;
                 Some(Happened::Up(peer))
             }
             Inbound::Frame { id, frame, bytes } => {
+                if let Some(live) = self.live.get_mut(&id)
+                    && matches!(live.peer, Peer::Worker(_))
+                    && (live.sender.is_long() || !live.parked.is_empty())
+                {
+                    live.parked.push_back((frame, bytes));
+                    return None;
+                }
                 let happened = self.frame(id, frame);
                 drop(bytes);
                 happened
@@ -268,6 +281,25 @@ impl<T: Transport> Connections<T> {
                 Some(Happened::Unreachable(node))
             }
         }
+    }
+
+    /// The next request whose answer has room by now.
+    pub(crate) fn take_parked(&mut self) -> Option<Happened> {
+        loop {
+            let ready = |live: &Live| !live.parked.is_empty() && !live.sender.is_long();
+            let (id, (frame, _bytes)) = {
+                let (&id, live) = self.live.iter_mut().find(|(_, live)| ready(live))?;
+                (id, live.parked.pop_front()?)
+            };
+            if let Some(happened) = self.frame(id, frame) {
+                return Some(happened);
+            }
+        }
+    }
+
+    /// Those whose requests wait, to be asked for room.
+    pub(crate) fn parked(&self) -> Option<Sender> {
+        self.live.values().find(|live| !live.parked.is_empty()).map(|live| live.sender.clone())
     }
 
     fn forget(&mut self, id: u64) -> Option<Peer> {

@@ -150,6 +150,7 @@ impl<T: Transport> ServerNode<T> {
         let mut inbound = Vec::with_capacity(AT_ONCE);
         self.look();
         loop {
+            let parked = self.connections.parked();
             tokio::select! {
                 biased;
                 () = &mut stop => return,
@@ -161,7 +162,11 @@ impl<T: Transport> ServerNode<T> {
                 }
                 _ = tick.tick() => self.tick(),
                 Some(look) = self.looks.recv() => look(&self.server, self.connections.counters),
+                () = async { if let Some(parked) = &parked { parked.room().await } }, if parked.is_some() => {}
                 () = self.connections.recv(&mut inbound, AT_ONCE) => {}
+            }
+            while let Some(happened) = self.connections.take_parked() {
+                self.happened(happened);
             }
             let mut handled = 0;
             for item in inbound.drain(..) {
@@ -183,14 +188,20 @@ impl<T: Transport> ServerNode<T> {
     }
 
     fn take(&mut self, item: Inbound) {
-        match self.connections.take(item) {
-            Some(Happened::Message(from, message)) => self.tell(Event::Received { from, message }),
-            Some(Happened::Up(Peer::Server(node))) => self.report(Report::Trust(node)),
-            Some(Happened::Down(Peer::Server(node)) | Happened::Unreachable(node)) => {
+        if let Some(happened) = self.connections.take(item) {
+            self.happened(happened);
+        }
+    }
+
+    fn happened(&mut self, happened: Happened) {
+        match happened {
+            Happened::Message(from, message) => self.tell(Event::Received { from, message }),
+            Happened::Up(Peer::Server(node)) => self.report(Report::Trust(node)),
+            Happened::Down(Peer::Server(node)) | Happened::Unreachable(node) => {
                 self.report(Report::Suspect(node));
             }
             // The registry hears of workers from themselves.
-            Some(Happened::Up(Peer::Worker(_)) | Happened::Down(Peer::Worker(_))) | None => {}
+            Happened::Up(Peer::Worker(_)) | Happened::Down(Peer::Worker(_)) => {}
         }
     }
 
