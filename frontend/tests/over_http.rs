@@ -95,6 +95,22 @@ impl Cluster {
         wait_until("all up", Duration::from_secs(2), all_up).await;
     }
 
+    /// Asks for all samples at once; every answer must be right.
+    async fn ask_all<const N: usize>(&self, samples: [[f32; 4]; N]) -> Vec<support::Answer> {
+        let asked = samples.map(|sample| {
+            let address = self.address;
+            tokio::spawn(async move { infer(address, &sample, "").await })
+        });
+        let mut answers = Vec::new();
+        for (asked, sample) in asked.into_iter().zip(samples) {
+            let answer = asked.await.unwrap();
+            assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+            assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
+            answers.push(answer);
+        }
+        answers
+    }
+
     async fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> support::Answer {
         request(self.address, Method::POST, path, headers, body).await
     }
@@ -302,15 +318,8 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
     cluster.wait_until_all_are_up(5).await;
 
     let samples = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0], [3.0, 0.0, -2.0, 1.0]];
-    let asked = samples.map(|sample| {
-        let address = cluster.address;
-        tokio::spawn(async move { infer(address, &sample, "").await })
-    });
     let mut kinds = Vec::new();
-    for (asked, sample) in asked.into_iter().zip(samples) {
-        let answer = asked.await.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
-        assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
+    for answer in cluster.ask_all(samples).await {
         kinds.push(answer.header("parapet-provenance").unwrap().to_owned());
     }
     kinds.sort_unstable();
@@ -368,15 +377,8 @@ async fn a_learned_code_gives_a_late_members_prediction_back() {
     cluster.wait_until_all_are_up(2).await;
 
     let samples = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0]];
-    let asked = samples.map(|sample| {
-        let address = cluster.address;
-        tokio::spawn(async move { infer(address, &sample, "").await })
-    });
     let mut kinds = Vec::new();
-    for (asked, sample) in asked.into_iter().zip(samples) {
-        let answer = asked.await.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
-        assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
+    for answer in cluster.ask_all(samples).await {
         let json = answer.json();
         let code = json["parameters"]["code"].as_str().map(str::to_owned);
         kinds.push((answer.header("parapet-provenance").unwrap().to_owned(), code));

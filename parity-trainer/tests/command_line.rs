@@ -6,30 +6,13 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
-use common::write_quarters;
-
-fn trainer(folder: &Path, line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_parity-trainer"))
-        .current_dir(folder)
-        .args(["--threads", "1"])
-        .args(line.split_whitespace())
-        .output()
-        .unwrap()
-}
+use common::{complaint, trainer, write_quarters};
 
 fn train_deployed(folder: &Path) {
     let line = "train-deployed --data . --network mlp:256,32 --epochs 8 --seed 5 --augment none --out models --name quarters";
     let output = trainer(folder, line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn complaint(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{line}: {message}");
-    message
 }
 
 #[test]

@@ -6,31 +6,8 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
-use common::write_quarters;
-
-fn trainer(folder: &Path, line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_parity-trainer"))
-        .current_dir(folder)
-        .args(["--threads", "1"])
-        .args(line.split_whitespace())
-        .output()
-        .unwrap()
-}
-
-fn succeed(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn complaint(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{message}");
-    message.lines().last().unwrap().to_owned()
-}
+use common::{last_complaint, succeed, write_quarters};
 
 #[test]
 fn a_code_of_two_rows_is_evaluated_for_every_loss() {
@@ -63,13 +40,13 @@ fn a_code_of_two_rows_is_evaluated_for_every_loss() {
         assert!(folder.join("report").join(file).is_file(), "{file}");
     }
 
-    let message = complaint(folder, &format!("{eval} models/p-0,models/p-0"));
+    let message = last_complaint(folder, &format!("{eval} models/p-0,models/p-0"));
     assert!(message.contains("they are the same row"), "{message}");
-    let message = complaint(folder, &format!("{eval} models/quarters"));
+    let message = last_complaint(folder, &format!("{eval} models/quarters"));
     assert!(message.contains("--parity wants parity models"), "{message}");
     interpolation_needs_no_parity_model(folder);
 
-    let message = complaint(folder, "eval --model models/p-0 --data . --parity models/p-1");
+    let message = last_complaint(folder, "eval --model models/p-0 --data . --parity models/p-1");
     assert!(message.contains("is a parity model; --model wants the deployed one"), "{message}");
 }
 
@@ -91,8 +68,8 @@ fn interpolation_needs_no_parity_model(folder: &Path) {
     let text = fs::read_to_string(folder.join("berrut/berrut.md")).unwrap();
     assert!(text.contains("| berrut-k2-r1 (systematic), raw | 1 |"), "{text}");
 
-    let message = complaint(folder, &format!("{eval},99"));
+    let message = last_complaint(folder, &format!("{eval},99"));
     assert!(message.contains("k = 99: a coding group needs 2 to 16 queries"), "{message}");
-    let message = complaint(folder, "eval-berrut --model models/p-0 --data .");
+    let message = last_complaint(folder, "eval-berrut --model models/p-0 --data .");
     assert!(message.contains("is a parity model"), "{message}");
 }

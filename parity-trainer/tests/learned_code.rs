@@ -6,11 +6,10 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use common::script::write_linear_module;
-use common::write_quarters;
+use common::{last_complaint, succeed, write_quarters};
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_learned_code::{LearnedCode, Sizes};
 use parapet_onnx_runtime::OnnxRuntime;
@@ -168,28 +167,6 @@ fn what_was_trained_is_what_is_served() {
     assert!(right > 200, "two of three missing: {right} of 300");
 }
 
-fn trainer(folder: &Path, line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_parity-trainer"))
-        .current_dir(folder)
-        .args(["--threads", "1"])
-        .args(line.split_whitespace())
-        .output()
-        .unwrap()
-}
-
-fn succeed(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn complaint(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{line}: {message}");
-    message.lines().last().unwrap().to_owned()
-}
-
 #[test]
 fn a_code_is_trained_written_and_judged_by_the_command() {
     let place = tempfile::tempdir().unwrap();
@@ -228,23 +205,25 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
     assert!((figure("evaluation") - reconstructed).abs() < 0.06, "{report}");
     // On data as easy as these the deployed model itself may decode a sum without an error.
     assert!(figure("evaluation") >= figure("untrained_control").max(0.9), "{report}");
-    let message = complaint(folder, &format!("{eval},models/quarters-code"));
+    let message = last_complaint(folder, &format!("{eval},models/quarters-code"));
     assert!(message.contains("a learned code stands alone"), "{message}");
 
     // The file alone says nothing of its weights.
     fs::copy(folder.join("models/quarters/1/model.onnx"), folder.join("other.onnx")).unwrap();
-    let message =
-        complaint(folder, "train --model other.onnx --data . --encoder learned --augment none --out models");
+    let message = last_complaint(
+        folder,
+        "train --model other.onnx --data . --encoder learned --augment none --out models",
+    );
     assert!(
         message.contains("gradients cannot flow through ONNX Runtime") && message.contains("TorchScript"),
         "{message}"
     );
-    let message = complaint(folder, &format!("{train} --network mlp:7"));
+    let message = last_complaint(folder, &format!("{train} --network mlp:7"));
     assert!(message.contains("write `mlp:512,...`"), "{message}");
-    let message = complaint(folder, &format!("{train} --row 0"));
+    let message = last_complaint(folder, &format!("{train} --row 0"));
     assert!(message.contains("--row: a learned code has one encoder"), "{message}");
     let sum = train.replace("learned", "sum");
-    let message = complaint(folder, &format!("{sum} --loss kl"));
+    let message = last_complaint(folder, &format!("{sum} --loss kl"));
     assert!(message.contains("--loss: only a learned code has it"), "{message}");
 }
 

@@ -6,9 +6,9 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use common::write_quarters;
+use common::{command, trainer, write_quarters};
 
 const RECIPES: &str = r#"
 notes = "Notes: four quarters.\n"
@@ -82,12 +82,7 @@ encoder = "telepathy"
 
 fn reproduce(folder: &Path, rest: &str) -> Output {
     let line = format!("reproduce --data data --models files --out out {rest}");
-    Command::new(env!("CARGO_BIN_EXE_parity-trainer"))
-        .current_dir(folder)
-        .args(["--threads", "1"])
-        .args(line.split_whitespace())
-        .output()
-        .unwrap()
+    trainer(folder, &line)
 }
 
 fn prepared() -> tempfile::TempDir {
@@ -186,16 +181,8 @@ fn an_interrupted_row_goes_on_where_it_was() {
     let folder = prepared();
     let long = RECIPES.replace("steps = 200", "steps = 4000");
     fs::write(folder.path().join("recipes.toml"), long).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_parity-trainer"))
-        .current_dir(folder.path())
-        .args(
-            "--threads 1 reproduce --data data --models files --out out --recipes recipes.toml"
-                .split_whitespace(),
-        )
-        .args(["--only", "tiny"])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
+    let mut child = command(folder.path(), line).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
     assert!(lines.any(|line| line.unwrap().starts_with("tiny: step 400/4000")), "it began");
     nix::sys::signal::kill(

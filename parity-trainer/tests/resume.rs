@@ -7,28 +7,11 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Stdio};
 
-use common::write_quarters;
+use common::{command, succeed_saying, trainer, write_quarters};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-fn command(folder: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
-    command.current_dir(folder).args(["--threads", "1"]).args(line.split_whitespace());
-    command
-}
-
-fn trainer(folder: &Path, line: &str) -> Output {
-    command(folder, line).output().unwrap()
-}
-
-fn succeed(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{line}: {message}");
-    message
-}
 
 /// A folder with data and a deployed model.
 fn workplace() -> tempfile::TempDir {
@@ -36,7 +19,7 @@ fn workplace() -> tempfile::TempDir {
     write_quarters(folder.path(), 120, 20);
     let line =
         "train-deployed --data . --network mlp:256,16 --epochs 3 --augment none --out models --name quarters";
-    succeed(folder.path(), line);
+    succeed_saying(folder.path(), line);
     folder
 }
 
@@ -84,12 +67,12 @@ fn until_checkpoint(folder: &Path, line: &str, count: usize) -> (Child, BufReade
 fn survives_a_kill(settings: &str) {
     let folder = workplace();
     let folder = folder.path();
-    succeed(folder, &train("straight", settings));
+    succeed_saying(folder, &train("straight", settings));
     let (mut child, _) = until_checkpoint(folder, &train("killed", settings), 3);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!folder.join("models/killed").exists(), "it was killed before its end");
-    let message = succeed(folder, &format!("{} --resume", train("killed", settings)));
+    let message = succeed_saying(folder, &format!("{} --resume", train("killed", settings)));
     assert!(message.contains("killed: goes on after step "), "{message}");
     assert!(model(folder, "straight") == model(folder, "killed"), "the models differ");
     assert_eq!(checkpoints(folder, "killed").len(), 2);
@@ -117,7 +100,7 @@ fn ctrl_c_writes_a_checkpoint_and_says_how_to_go_on() {
     let folder = workplace();
     let folder = folder.path();
     let settings = "--network mlp:256,64 --steps 3000 --checkpoint-steps 400";
-    succeed(folder, &train("straight", settings));
+    succeed_saying(folder, &train("straight", settings));
     let (mut child, mut lines) = until_checkpoint(folder, &train("stopped", settings), 1);
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
     let mut last = String::new();
@@ -130,7 +113,7 @@ fn ctrl_c_writes_a_checkpoint_and_says_how_to_go_on() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(130), "{last}");
     assert!(last.contains("interrupted; the same command with --resume"), "{last}");
-    succeed(folder, &format!("{} --resume", train("stopped", settings)));
+    succeed_saying(folder, &format!("{} --resume", train("stopped", settings)));
     assert!(model(folder, "straight") == model(folder, "stopped"), "the models differ");
 }
 
@@ -147,7 +130,7 @@ fn only_the_same_run_is_resumed() {
     };
     let message = refused(&format!("{} --resume", train("other", settings)));
     assert!(message.contains("no run to resume; leave --resume away"), "{message}");
-    succeed(folder, &train("other", settings));
+    succeed_saying(folder, &train("other", settings));
     let before = model(folder, "other");
     let message = refused(&format!("{} --resume --learning-rate 0.001", train("other", settings)));
     assert!(message.contains("belongs to a run with other settings"), "{message}");
@@ -156,7 +139,7 @@ fn only_the_same_run_is_resumed() {
     let newest = checkpoints(folder, "other").pop().unwrap();
     let contents = fs::read(&newest).unwrap();
     fs::write(&newest, &contents[..contents.len() / 2]).unwrap();
-    let message = succeed(folder, &format!("{} --resume", train("other", settings)));
+    let message = succeed_saying(folder, &format!("{} --resume", train("other", settings)));
     assert!(message.contains("not a whole checkpoint") && message.contains("after step 40"), "{message}");
     assert!(model(folder, "other") == before, "the models differ");
 }
@@ -167,7 +150,7 @@ fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
     let folder = folder.path();
     let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps 120 --transform auto \
                 --seed 7 --augment none --out models";
-    let message = succeed(folder, line);
+    let message = succeed_saying(folder, line);
     assert!(message.contains("transform raw: ") && message.contains("transform log_softmax: "), "{message}");
     let run = folder.join("models/.runs/quarters-parity");
     let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
@@ -184,7 +167,7 @@ fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
 
     let config = run.join("config.toml");
     let again = format!("train --config {} --name again --run again-run", config.display());
-    let message = succeed(folder, &again);
+    let message = succeed_saying(folder, &again);
     assert!(message.contains("reuses its outputs for"), "{message}");
     assert!(model(folder, "quarters-parity") == model(folder, "again"), "the models differ");
 
@@ -216,7 +199,7 @@ fn a_name_in_a_file_names_no_folder_elsewhere() {
 fn each_row_of_a_code_gets_a_model() {
     let folder = workplace();
     let folder = folder.path();
-    succeed(folder, &train("two", "--network mlp:256,32 --steps 40 --r 2"));
+    succeed_saying(folder, &train("two", "--network mlp:256,32 --steps 40 --r 2"));
     for row in 0..2 {
         let card = fs::read_to_string(folder.join(format!("models/two-{row}/model.toml"))).unwrap();
         let card: toml::Table = card.parse().unwrap();

@@ -12,6 +12,7 @@ use parapet_parameter_server::{
 };
 
 use super::local::WEIGHTS;
+use super::parameters::Pushed;
 use super::{BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, Tick, UpdateRule};
 
 /// Weights in a row of the server's array; the last row is filled up with zeroes, which stay zeroes.
@@ -32,9 +33,7 @@ pub struct EmbeddedBackend {
     rule: UpdateRule,
     server: Server,
     client: Client,
-    /// Of the layout of all parameters, to accumulate in.
-    gradients: ParameterSet,
-    pushed: u32,
+    pushed: Pushed,
     clock: u64,
 }
 
@@ -76,11 +75,11 @@ impl EmbeddedBackend {
         let none = vec![0.0; weights.values().len() * rule.optimiser.slots()];
         let arrays = state_arrays(rule.optimiser, weights.values(), &none);
         let (server, client) = cluster(rule, &BackendState { clock: 0, arrays })?;
-        Ok(Self { rule, server, client, gradients: weights.zeroes_like(), pushed: 0, clock: 0 })
+        Ok(Self { rule, server, client, pushed: Pushed::none(&weights), clock: 0 })
     }
 
     fn range(&self) -> KeyRange {
-        range(self.gradients.values().len())
+        range(self.pushed.len())
     }
 
     /// Has the worker do `work`, and the server what follows from it.
@@ -109,7 +108,7 @@ impl EmbeddedBackend {
 
 impl ParameterBackend for EmbeddedBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
-        let length = self.gradients.values().len();
+        let length = self.pushed.len();
         match self.run(Work::Pull, "pull")? {
             Outcome::Pulled { values, .. } => {
                 into.fill("the parameters to pull into", values.get(..length).unwrap_or_default())
@@ -119,35 +118,28 @@ impl ParameterBackend for EmbeddedBackend {
     }
 
     fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
-        if self.pushed == 0 {
-            self.gradients.fill("the gradients", gradients.values())?;
-        } else {
-            self.gradients.add("the gradients", gradients.values())?;
-        }
-        self.pushed += 1;
-        Ok(())
+        self.pushed.add(gradients)
     }
 
     fn clock(&mut self) -> Result<Tick, BackendError> {
         let learning_rate = self.rule.rate(self.clock);
-        if self.pushed == 0 {
+        let Some((sum, count)) = self.pushed.sum() else {
             return Ok(Tick { clock: self.clock, learning_rate, gradient_norm: 0.0 });
-        }
-        let (gradient_norm, scale) = self.rule.scale(self.gradients.values(), self.pushed);
+        };
+        let (gradient_norm, scale) = self.rule.scale(sum, count);
         let scale = scale as f32;
-        let scaled = self.gradients.values().iter().map(|gradient| gradient * scale);
-        let values = padded(scaled, self.gradients.values().len());
+        let values = padded(sum.iter().map(|gradient| gradient * scale), sum.len());
         match self.run(Work::Push(Values::F32(values.into())), "gradient")? {
             Outcome::Pushed => {}
             other => return Err(self.unexpected("gradient", &other)),
         }
         self.clock += 1;
-        self.pushed = 0;
+        self.pushed.clear();
         Ok(Tick { clock: self.clock, learning_rate, gradient_norm })
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {
-        let length = self.gradients.values().len();
+        let length = self.pushed.len();
         let lost = || BackendError::State { array: WEIGHTS.to_owned() };
         let shard = self.server.shards().next().ok_or_else(lost)?;
         let rows = shard.store.extract(shard.at.range, usize::MAX);
@@ -159,14 +151,14 @@ impl ParameterBackend for EmbeddedBackend {
 
     fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
         let missing = || BackendError::State { array: WEIGHTS.to_owned() };
-        let (expected, got) =
-            (self.gradients.values().len(), state.array(WEIGHTS).ok_or_else(missing)?.len());
+        let (expected, got) = (self.pushed.len(), state.array(WEIGHTS).ok_or_else(missing)?.len());
         if expected != got {
             let what = "the state's weights".to_owned();
             return Err(BackendError::Layout { what, expected, got });
         }
         (self.server, self.client) = cluster(self.rule, state)?;
-        (self.clock, self.pushed) = (state.clock, 0);
+        self.clock = state.clock;
+        self.pushed.clear();
         Ok(())
     }
 }

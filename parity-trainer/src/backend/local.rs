@@ -1,5 +1,6 @@
 //! Parameters in this process.
 
+use super::parameters::Pushed;
 use super::{
     BackendError, BackendState, Optimiser, OptimiserSpec, ParameterBackend, ParameterSet, Schedule, Tick,
 };
@@ -46,8 +47,7 @@ pub struct LocalBackend {
     rule: UpdateRule,
     weights: ParameterSet,
     optimiser: Optimiser,
-    gradients: ParameterSet,
-    pushed: u32,
+    pushed: Pushed,
     clock: u64,
 }
 
@@ -55,8 +55,8 @@ impl LocalBackend {
     /// Starts from `weights`.
     pub fn new(rule: UpdateRule, weights: ParameterSet) -> Self {
         let optimiser = Optimiser::new(rule.optimiser, weights.values().len());
-        let gradients = weights.zeroes_like();
-        Self { rule, weights, optimiser, gradients, pushed: 0, clock: 0 }
+        let pushed = Pushed::none(&weights);
+        Self { rule, weights, optimiser, pushed, clock: 0 }
     }
 }
 
@@ -66,25 +66,18 @@ impl ParameterBackend for LocalBackend {
     }
 
     fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
-        if self.pushed == 0 {
-            self.gradients.fill("the gradients", gradients.values())?;
-        } else {
-            self.gradients.add("the gradients", gradients.values())?;
-        }
-        self.pushed += 1;
-        Ok(())
+        self.pushed.add(gradients)
     }
 
     fn clock(&mut self) -> Result<Tick, BackendError> {
         let learning_rate = self.rule.rate(self.clock);
-        if self.pushed == 0 {
+        let Some((sum, count)) = self.pushed.sum() else {
             return Ok(Tick { clock: self.clock, learning_rate, gradient_norm: 0.0 });
-        }
+        };
         self.clock += 1;
-        let (gradient_norm, scale) = self.rule.scale(self.gradients.values(), self.pushed);
-        let (weights, gradients) = (self.weights.values_mut(), self.gradients.values());
-        self.optimiser.step(self.clock, learning_rate, scale, weights, gradients);
-        self.pushed = 0;
+        let (gradient_norm, scale) = self.rule.scale(sum, count);
+        self.optimiser.step(self.clock, learning_rate, scale, self.weights.values_mut(), sum);
+        self.pushed.clear();
         Ok(Tick { clock: self.clock, learning_rate, gradient_norm })
     }
 
@@ -99,7 +92,8 @@ impl ParameterBackend for LocalBackend {
         let missing = || BackendError::State { array: WEIGHTS.to_owned() };
         self.weights.fill("the state's weights", state.array(WEIGHTS).ok_or_else(missing)?)?;
         self.optimiser.restore(|name| state.array(name))?;
-        (self.clock, self.pushed) = (state.clock, 0);
+        self.clock = state.clock;
+        self.pushed.clear();
         Ok(())
     }
 }

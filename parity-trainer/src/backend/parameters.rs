@@ -112,6 +112,45 @@ impl ParameterSet {
     }
 }
 
+/// The gradients pushed since the last step, added up.
+#[derive(Debug)]
+pub(super) struct Pushed {
+    sum: ParameterSet,
+    count: u32,
+}
+
+impl Pushed {
+    /// None yet, for parameters of this layout.
+    pub(super) fn none(weights: &ParameterSet) -> Self {
+        Self { sum: weights.zeroes_like(), count: 0 }
+    }
+
+    /// Values of all parameters together.
+    pub(super) fn len(&self) -> usize {
+        self.sum.values().len()
+    }
+
+    pub(super) fn add(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
+        if self.count == 0 {
+            self.sum.fill("the gradients", gradients.values())?;
+        } else {
+            self.sum.add("the gradients", gradients.values())?;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Their sum and how many they are; nothing if there are none.
+    pub(super) fn sum(&self) -> Option<(&[f32], u32)> {
+        (self.count > 0).then(|| (self.sum.values(), self.count))
+    }
+
+    /// The step was made.
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

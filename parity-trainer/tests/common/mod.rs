@@ -1,4 +1,4 @@
-//! Writes small IDX data sets.
+//! Writes small IDX data sets, and runs the command.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -12,6 +12,7 @@ pub mod script;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -59,4 +60,43 @@ pub fn write_quarters(folder: &Path, train: usize, test: usize) {
         fs::write(folder.join(format!("{split}-images-idx3-ubyte{end}")), images).unwrap();
         fs::write(folder.join(format!("{split}-labels-idx1-ubyte{end}")), labels).unwrap();
     }
+}
+
+/// `parity-trainer` on one thread, in `folder`; arguments are separated by blanks.
+pub fn command(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
+    command.current_dir(folder).args(["--threads", "1"]).args(line.split_whitespace());
+    command
+}
+
+pub fn trainer(folder: &Path, line: &str) -> Output {
+    command(folder, line).output().unwrap()
+}
+
+/// Runs a command that has to succeed; what it wrote to standard output.
+pub fn succeed(folder: &Path, line: &str) -> String {
+    let output = trainer(folder, line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that has to succeed; what it wrote to standard error.
+pub fn succeed_saying(folder: &Path, line: &str) -> String {
+    let output = trainer(folder, line);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{line}: {message}");
+    message
+}
+
+/// Runs a command that has to refuse its input (exit code 2); all that it wrote to standard error.
+pub fn complaint(folder: &Path, line: &str) -> String {
+    let output = trainer(folder, line);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{line}: {message}");
+    message
+}
+
+/// The same of a command that shows progress before: the last line.
+pub fn last_complaint(folder: &Path, line: &str) -> String {
+    complaint(folder, line).lines().last().unwrap().to_owned()
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness")]
 
+mod check;
 mod config;
 mod lagrange;
 
@@ -15,9 +16,9 @@ use std::time::Duration;
 use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure,
-    FailureKind, GroupId, GroupKey, HoldBackPolicy, InstanceId, InterpolatedConfig, JobId, PoolId, QueryId,
-    Rejected, Row, Slot, StrategyConfig, Time,
+    Action, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure, FailureKind,
+    GroupId, GroupKey, HoldBackPolicy, InstanceId, InterpolatedConfig, JobId, PoolId, QueryId, Rejected, Row,
+    Slot, StrategyConfig, Time,
 };
 
 /// What a client sends; a parity query has no number.
@@ -243,21 +244,6 @@ impl Harness {
             return false;
         };
         allow_approximate && deadline > self.now + 2 * config.fill_within
-    }
-
-    /// What stands for CG-3 where queries are withheld: coded, sent or closed within `fill_within`. One that waits in line
-    /// for a slot counts as sent: the pool has none free then.
-    fn check_withheld(&self) {
-        let Some(config) = &self.interpolated else { return };
-        if !self.engine.core().pool(PoolId::DEPLOYED).unwrap().has_free_slot() {
-            return;
-        }
-        let mut withheld = self.clients.iter().enumerate().filter(|(_, client)| client.withheld);
-        let overdue = withheld.find(|(number, client)| {
-            let coded = self.groups.values().any(|members| members.contains(number));
-            client.fate == Fate::Waiting && !coded && self.now.since(client.arrived) > config.fill_within
-        });
-        assert!(overdue.is_none(), "withheld for too long: {overdue:?}");
     }
 
     /// Ends the request at `index` (modulo what is in flight) as its model would, or with a failure.
@@ -494,88 +480,6 @@ impl Harness {
             }
         }
         self.check_budget();
-    }
-
-    /// CG-7, for each class: what was issued is within its strategy's budget.
-    fn check_budget(&mut self) {
-        let stats = self.engine.stats();
-        let mut issued = 0;
-        for (strategy, class) in self.strategies.iter().zip((0u8..).map(ClassId)) {
-            let fates = self.engine.core().fates(class);
-            let (share, burst) = budget(strategy);
-            let allowed = share * stats.accepted as f64 + burst + 1e-9;
-            assert!(fates.issued as f64 <= allowed, "CG-7: {} issued by {}", fates.issued, strategy.name());
-            issued += fates.issued;
-        }
-        assert_eq!(issued, stats.redundant_issued);
-    }
-
-    fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
-        let (k, share, burst) = match (&self.coded, &self.interpolated) {
-            (Some(coded), _) => (coded.k, coded.redundant_share, coded.redundant_burst),
-            (None, Some(coded)) => (coded.k, coded.redundant_share, coded.redundant_burst),
-            (None, None) => panic!("only the coded strategies encode"),
-        };
-        assert_eq!(inputs.len(), k);
-        assert!(inputs.iter().all(|input| input.key == inputs[0].key), "CG-6: kinds of query mixed");
-        let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
-        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), k, "a query twice in one group");
-        self.groups.insert(group, numbers);
-        self.encoded_total += 1;
-        let accepted = self.clients.len() as f64 + 1.0;
-        let allowed = share * accepted + burst;
-        assert!(self.encoded_total as f64 <= allowed, "CG-7: more parity queries than the budget allows");
-        self.encodes.push(PendingEncode { group, row, inputs });
-    }
-
-    fn check_answer(&mut self, query: QueryId, answer: &Answer<Output>) {
-        let now = self.now;
-        let hold_back = self.hold_back();
-        let client =
-            self.clients.iter_mut().find(|client| client.id == query).expect("CG-1: answer for nobody");
-        assert_eq!(client.fate, Fate::Waiting, "CG-1: a second answer");
-        assert!(now <= client.deadline, "CG-1: answered after the deadline");
-        client.answered_at = Some(now);
-        client.fate = match answer {
-            Answer::Exact(output) => {
-                assert_eq!(**output, model(client.value));
-                Fate::Exact
-            }
-            Answer::Hedged(output) => {
-                assert_eq!(**output, model(client.value));
-                Fate::Hedged
-            }
-            Answer::Backup(output) => {
-                assert!(client.allow_approximate, "approximated against the client's word");
-                assert!(!client.exact_seen, "CG-2: a backup's prediction although the model's is in hand");
-                let last_call = now + Duration::from_millis(1) >= client.deadline;
-                let late = now.since(client.arrived) >= HOLD_BACK;
-                assert!(late || client.lost || last_call, "CG-4: answered by the backup before it was late");
-                assert_eq!(**output, backup_model(client.value));
-                Fate::Backup
-            }
-            Answer::Reconstructed(output) => {
-                assert!(client.allow_approximate, "reconstructed against the client's word");
-                assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
-                let last_call = now + Duration::from_millis(1) >= client.deadline;
-                // A coded query has no request of its own to wait for; when its outputs will do, a scenario shows.
-                let late = self.interpolated.is_some() || now.since(client.arrived) >= hold_back;
-                assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
-                let error = (**output - model(client.value)).abs();
-                assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));
-                Fate::Reconstructed
-            }
-            Answer::Failed(failure) => Fate::Failed(failure.kind),
-        };
-    }
-
-    /// CG-8: the work of an abandoned query is withdrawn unless a waiting member of its group can use it.
-    fn check_cg8(&self, number: usize) {
-        let needed = self.groups.values().any(|members| {
-            members.contains(&number)
-                && members.iter().any(|&other| other != number && self.clients[other].fate == Fate::Waiting)
-        });
-        assert!(needed || !self.is_in_flight(number), "CG-8: an abandoned query keeps its work");
     }
 
     /// Lets everything end and checks what must hold then.

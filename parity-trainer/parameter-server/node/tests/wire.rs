@@ -250,25 +250,7 @@ fn handshakes_that_do_not_fit_are_told_apart() {
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
 
-/// One frame of each kind for the fuzzer to begin with; its first byte says how the input is cut. After a change of the
-/// format: `cargo test -p parapet-parameter-server-node --test wire -- --ignored`.
-#[test]
-#[ignore = "writes files"]
-fn write_the_corpus() {
-    use proptest::strategy::ValueTree as _;
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut kinds = std::collections::BTreeMap::new();
-    while kinds.len() < 12 {
-        let bytes = encode(&[frames::frame().new_tree(&mut runner).unwrap().current()]);
-        if bytes.len() < 1000 {
-            kinds.insert(bytes[HEADER_LEN], bytes);
-        }
-    }
-    for (tag, bytes) in kinds {
-        std::fs::write(format!("{CORPUS}/kind-{tag:02}"), [&[63], &bytes[..]].concat()).unwrap();
-    }
-}
-
+/// Written by `cargo run -p parapet-parameter-server-node --example fuzz_corpus`, after a change of the format.
 #[test]
 fn the_fuzzers_corpus_is_of_this_format() {
     let mut kinds = 0;
