@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, RangedClocks, Refusal, Shared, Values, WorkerId,
+    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared, Values,
+    WorkerId,
 };
 
 /// A part of a push that is not in the log yet.
@@ -83,11 +84,11 @@ impl Intake {
         Ok(!new.is_empty())
     }
 
-    /// The next update to sequence, if one is due. `None` once there is none.
+    /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector of `pool`.
     ///
     /// Under a model that adds up, that is all pending pushes of the lowest clock on keys where every worker has sent
     /// that clock. A push that comes after its clock was applied (its worker joined late) goes alone.
-    pub fn next_update(&mut self, policy: &dyn ConsistencyPolicy) -> Option<Operation> {
+    pub fn next_update(&mut self, policy: &dyn ConsistencyPolicy, pool: &mut Pool<f32>) -> Option<Operation> {
         if !policy.adds_up_clocks() {
             if self.pending.is_empty() {
                 return None;
@@ -105,12 +106,12 @@ impl Intake {
                 self.pending.iter().any(|push| push.clock == clock && part.intersect(push.range).is_some())
             };
             let part = finished.into_iter().find(with_push)?;
-            Some(self.add_up(clock, part))
+            Some(self.add_up(clock, part, pool))
         })
     }
 
     /// The sum of the pending pushes of `clock` on `part`, which are then no longer pending.
-    fn add_up(&mut self, clock: Clock, part: KeyRange) -> Operation {
+    fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Operation {
         let mut chosen = Vec::new();
         let mut rest = Vec::new();
         for push in self.pending.drain(..) {
@@ -134,7 +135,7 @@ impl Intake {
         let range = chosen.iter().map(|push| push.range).reduce(hull).unwrap_or(part);
         let mut clocks: Vec<(WorkerId, Clock)> = chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
-        let (keys, values) = sum(range, &chosen, self.width);
+        let (keys, values) = sum(range, &chosen, self.width, pool);
         Operation::Update { range, clocks, keys, values }
     }
 }
@@ -156,7 +157,7 @@ fn hull(a: KeyRange, b: KeyRange) -> KeyRange {
 }
 
 /// The rows of all pushes, added up; each range lies in `range`.
-fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
+fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) -> (Keys, Values) {
     if let [only] = pushes
         && only.range == range
     {
@@ -165,11 +166,10 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
     if let Some((first, rest)) = pushes.split_first()
         && pushes.iter().all(|push| push.keys == Keys::All && push.range == range)
     {
-        let mut total = first.values.to_f32().to_vec();
-        for push in rest {
-            total.iter_mut().zip(push.values.to_f32().iter()).for_each(|(t, v)| *t += v);
-        }
-        return (Keys::All, Values::from(total));
+        let (first, rest) = (first.values.to_f32(), rest.iter().map(|push| push.values.to_f32()));
+        let rest: Vec<Shared<f32>> = rest.collect();
+        let total = pool.filled(first.len(), |total| add_dense(&first, &rest, total));
+        return (Keys::All, Values::F32(total));
     }
     let mut rows: BTreeMap<Key, Vec<f32>> = BTreeMap::new();
     for push in pushes {
@@ -181,4 +181,18 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
     }
     let keys = Shared::from(rows.keys().copied().collect::<Vec<_>>());
     (Keys::List(keys), Values::from(rows.into_values().flatten().collect::<Vec<_>>()))
+}
+
+/// Appends the sum to `total`: block by block, so that each is written to memory once.
+fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) {
+    const BLOCK: usize = 4096;
+    for (at, block) in first.chunks(BLOCK).enumerate() {
+        let from = at * BLOCK;
+        total.extend_from_slice(block);
+        let sums = total.get_mut(from..).unwrap_or_default();
+        for values in rest {
+            let values = values.get(from..).unwrap_or_default();
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    }
 }

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Push, PushAck, Refusal, Refused,
-    Request, Routing, ShardRef, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, Push, PushAck, Refusal,
+    Refused, Request, Routing, ShardRef, WorkerId,
 };
 pub use lookup::ShardView;
 use replica::{Context, Replica};
@@ -52,6 +52,8 @@ pub struct ServerConfig {
     pub max_waiting: usize,
     /// Rows in one piece of a shard that is copied to another server.
     pub copy_rows: usize,
+    /// Bytes of vectors that are kept to be used again, for sums and answers.
+    pub pooled: usize,
 }
 
 impl Default for ServerConfig {
@@ -62,12 +64,17 @@ impl Default for ServerConfig {
             max_pending: 64,
             max_waiting: 4096,
             copy_rows: 16_384,
+            pooled: 32 << 20,
         }
     }
 }
 
 /// What a server is told.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "passed on at once: a box would cost an allocation for each message"
+)]
 pub enum Event {
     /// A message came.
     Received {
@@ -97,6 +104,10 @@ pub enum Event {
 
 /// What a server wants done.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "passed on at once: a box would cost an allocation for each message"
+)]
 pub enum Action {
     /// Send this.
     Send {
@@ -134,6 +145,7 @@ pub struct Server {
     transfers: u64,
     /// Pushes after this clock wait.
     hold: Option<Clock>,
+    pool: Pool<f32>,
 }
 
 impl fmt::Debug for Server {
@@ -159,6 +171,7 @@ impl Server {
             incoming: BTreeMap::new(),
             transfers: 0,
             hold: None,
+            pool: Pool::new(config.pooled),
         }
     }
 
@@ -273,6 +286,7 @@ impl Server {
                     config: &self.config,
                     hold: self.hold,
                     policy: &*array.policy,
+                    pool: &mut self.pool,
                     actions: &mut *actions,
                 };
                 act(replica, &mut context, &self.members);

@@ -8,9 +8,9 @@ use super::transfer::Outgoing;
 use super::{Action, ServerConfig};
 use crate::intake::set_members;
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull,
-    PullReply, Push, PushAck, RangedClocks, Refusal, Replicate, ReplicateAck, Route, Seq, ShardRef, Store,
-    Values, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pool,
+    Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Replicate, ReplicateAck, Route, Seq, ShardRef,
+    Store, Values, WorkerId,
 };
 
 /// What a shard is handed with each event.
@@ -20,6 +20,7 @@ pub(super) struct Context<'a> {
     pub(super) config: &'a ServerConfig,
     pub(super) hold: Option<Clock>,
     pub(super) policy: &'a dyn ConsistencyPolicy,
+    pub(super) pool: &'a mut Pool<f32>,
     pub(super) actions: &'a mut Vec<Action>,
 }
 
@@ -158,7 +159,7 @@ impl Replica {
     fn sequence_updates(&mut self, context: &mut Context<'_>) {
         let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
         while head && self.log.len() < context.config.max_log {
-            let Some(update) = self.intake.next_update(context.policy) else { return };
+            let Some(update) = self.intake.next_update(context.policy, context.pool) else { return };
             self.append(update, context);
         }
     }
@@ -324,21 +325,21 @@ impl Replica {
         }
     }
 
-    fn reply(&self, worker: WorkerId, range: KeyRange, keys: &Keys) -> PullReply {
-        let mut values = Vec::with_capacity(keys.len(range).saturating_mul(self.store.layout().width));
-        self.store.read(range, keys, &mut values);
+    fn reply(&self, worker: WorkerId, range: KeyRange, keys: &Keys, pool: &mut Pool<f32>) -> PullReply {
+        let numbers = keys.len(range).saturating_mul(self.store.layout().width);
+        let values = pool.filled(numbers, |values| self.store.read(range, keys, values));
         PullReply {
             at: ShardRef { range, ..self.at() },
             request: None,
             clock: self.clocks.finished(range).unwrap_or_default(),
             own: self.clocks.lowest_of(worker, range).unwrap_or_default(),
             keys: keys.clone(),
-            values: Values::from(values),
+            values: Values::F32(values),
         }
     }
 
     fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
-        let reply = self.reply(pull.worker, pull.at.range, &pull.keys);
+        let reply = self.reply(pull.worker, pull.at.range, &pull.keys, context.pool);
         context.send(from, Message::PullReply(PullReply { request: Some(pull.request), ..reply }));
     }
 
@@ -346,7 +347,8 @@ impl Replica {
     fn send_fresh_rows(&mut self, context: &mut Context<'_>) {
         self.readers.retain(|(worker, _), _| self.clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
-            context.send(Peer::Worker(worker), Message::PullReply(self.reply(worker, range, keys)));
+            let reply = self.reply(worker, range, keys, context.pool);
+            context.send(Peer::Worker(worker), Message::PullReply(reply));
         }
     }
 
