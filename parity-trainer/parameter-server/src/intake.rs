@@ -47,9 +47,12 @@ impl Intake {
         self.received.latest()
     }
 
-    /// How many parts of the worker's pushes are pending.
-    pub fn pending_of(&self, worker: WorkerId) -> usize {
-        self.pending.iter().filter(|push| push.worker == worker).count()
+    /// How many parts of the worker's pushes are pending, and the bytes of their keys and values.
+    pub fn pending_of(&self, worker: WorkerId) -> (usize, usize) {
+        let own = self.pending.iter().filter(|push| push.worker == worker);
+        own.fold((0, 0), |(parts, bytes), push| {
+            (parts + 1, bytes + push.keys.bytes() + push.values.as_bytes().len())
+        })
     }
 
     /// Takes over the parts of a push that are new. Whether there was one.

@@ -11,6 +11,7 @@
 //! replaced may go on answering pulls: its clocks say what its rows contain, so that a stale one only makes readers
 //! wait.
 
+mod log;
 mod lookup;
 mod replica;
 mod resend;
@@ -48,10 +49,14 @@ pub struct ServerConfig {
     pub max_log: usize,
     /// Pushes of a worker to a shard that wait for other workers' of the same clock.
     pub max_pending: usize,
+    /// Bytes of either: one more entry, or push, is taken while there are fewer.
+    pub max_bytes: usize,
     /// Pulls of a shard that wait for updates.
     pub max_waiting: usize,
     /// Rows in one piece of a shard that is copied to another server.
     pub copy_rows: usize,
+    /// Bytes in one, where a row has fewer.
+    pub copy_bytes: usize,
     /// Bytes of vectors that are kept to be used again, for sums and answers.
     pub pooled: usize,
 }
@@ -62,8 +67,10 @@ impl Default for ServerConfig {
             resend: Duration::from_millis(50),
             max_log: 1024,
             max_pending: 64,
+            max_bytes: 64 << 20,
             max_waiting: 4096,
             copy_rows: 16_384,
+            copy_bytes: 4 << 20,
             pooled: 32 << 20,
         }
     }

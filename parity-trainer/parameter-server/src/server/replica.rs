@@ -1,8 +1,9 @@
 //! One server's part of one shard.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::log::Log;
 use super::lookup::ShardView;
 use super::transfer::Outgoing;
 use super::{Action, ServerConfig};
@@ -43,7 +44,7 @@ pub(super) struct Replica {
     pub(super) applied: Seq,
     pub(super) acked: Seq,
     /// The operations after `acked` up to `applied`.
-    pub(super) log: VecDeque<Operation>,
+    pub(super) log: Log,
     /// At the head.
     pub(super) intake: Intake,
     /// At the head: pushes whose acknowledgement waits for the chain.
@@ -71,7 +72,7 @@ impl Replica {
             members,
             applied,
             acked: applied,
-            log: VecDeque::new(),
+            log: Log::default(),
             unacknowledged: BTreeSet::new(),
             waiting: Vec::new(),
             readers: BTreeMap::new(),
@@ -142,8 +143,10 @@ impl Replica {
         if self.stands_still() || context.hold.is_some_and(|hold| clock > hold) {
             return Err(Refusal::Stopped);
         }
-        let full = self.log.len() >= context.config.max_log
-            || self.intake.pending_of(worker) >= context.config.max_pending
+        let (pending, pending_bytes) = self.intake.pending_of(worker);
+        let full = self.log.is_full(context.config)
+            || pending >= context.config.max_pending
+            || pending_bytes >= context.config.max_bytes
             || self.unacknowledged.len() >= context.config.max_log.saturating_mul(4);
         // A resend of what is on its way needs no room.
         if full && !self.unacknowledged.contains(&(worker, clock, at.range)) {
@@ -158,7 +161,7 @@ impl Replica {
     /// Gives places in the log to the updates that are due, as far as there is room.
     fn sequence_updates(&mut self, context: &mut Context<'_>) {
         let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
-        while head && self.log.len() < context.config.max_log {
+        while head && !self.log.is_full(context.config) {
             let Some(update) = self.intake.next_update(context.policy, context.pool) else { return };
             self.append(update, context);
         }
@@ -199,7 +202,7 @@ impl Replica {
             let entry = Replicate { at: self.at(), seq: self.applied, operation: operation.clone() };
             context.send(Peer::Server(next), Message::Replicate(entry));
         }
-        self.log.push_back(operation);
+        self.log.push(operation);
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         }
@@ -220,7 +223,7 @@ impl Replica {
         }
         if entry.seq <= self.acked {
             self.acknowledge_chain(context);
-        } else if entry.seq == self.applied.next() && self.log.len() < context.config.max_log {
+        } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
             self.append(entry.operation, context);
         }
         // One that comes too early is sent again after the one before it.
@@ -243,7 +246,7 @@ impl Replica {
             self.sent_at = context.now;
         }
         while self.acked < seq
-            && let Some(operation) = self.log.pop_front()
+            && let Some(operation) = self.log.pop()
         {
             self.acked = self.acked.next();
             take_note(&mut self.committed, &operation);
