@@ -24,17 +24,31 @@ pub struct Intake {
     /// What has been received: in the log, or pending.
     received: RangedClocks,
     pending: Vec<Pending>,
+    /// Where something may have become due since it was last looked for.
+    touched: Vec<KeyRange>,
 }
+
+/// Ranges in the list; more are taken for the whole.
+const MAX_TOUCHED: usize = 64;
 
 impl Intake {
     /// Nothing pending; `applied` is what the log contains.
     pub const fn new(width: usize, applied: RangedClocks) -> Self {
-        Self { width, received: applied, pending: Vec::new() }
+        Self { width, received: applied, pending: Vec::new(), touched: Vec::new() }
     }
 
     /// The list of workers as it is from here on.
     pub fn set_members(&mut self, workers: &[(WorkerId, Clock)]) {
         set_members(&mut self.received, workers);
+        self.touched = vec![self.received.range()];
+    }
+
+    fn touch(&mut self, range: KeyRange) {
+        if self.touched.len() >= MAX_TOUCHED {
+            self.touched = vec![self.received.range()];
+        } else {
+            self.touched.push(range);
+        }
     }
 
     /// Whether the worker is a member.
@@ -84,6 +98,9 @@ impl Intake {
             self.pending.push(Pending { worker, clock, range: part, keys, values });
         }
         self.received.advance(worker, range, clock);
+        if !new.is_empty() {
+            self.touch(range);
+        }
         Ok(!new.is_empty())
     }
 
@@ -100,16 +117,27 @@ impl Intake {
             let (range, clocks) = (push.range, vec![(push.worker, push.clock)]);
             return Some(Operation::Update { range, clocks, keys: push.keys, values: push.values });
         }
-        let mut clocks: Vec<Clock> = self.pending.iter().map(|push| push.clock).collect();
+        while let Some(&range) = self.touched.last() {
+            if let Some((clock, part)) = self.due(range) {
+                return Some(self.add_up(clock, part, pool));
+            }
+            self.touched.pop();
+        }
+        None
+    }
+
+    /// The lowest clock that every worker has sent on a part of `range` where a push of it is pending; and that part.
+    fn due(&self, range: KeyRange) -> Option<(Clock, KeyRange)> {
+        let pending = || self.pending.iter().filter(move |push| push.range.intersect(range).is_some());
+        let mut clocks: Vec<Clock> = pending().map(|push| push.clock).collect();
         clocks.sort_unstable();
         clocks.dedup();
         clocks.into_iter().find_map(|clock| {
-            let finished = self.received.parts_finished(self.received.range(), clock);
+            let finished = self.received.parts_finished(range, clock);
             let with_push = |part: &KeyRange| {
-                self.pending.iter().any(|push| push.clock == clock && part.intersect(push.range).is_some())
+                pending().any(|push| push.clock == clock && part.intersect(push.range).is_some())
             };
-            let part = finished.into_iter().find(with_push)?;
-            Some(self.add_up(clock, part, pool))
+            finished.into_iter().find(with_push).map(|part| (clock, part))
         })
     }
 
@@ -117,11 +145,9 @@ impl Intake {
     fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Operation {
         let mut chosen = Vec::new();
         let mut rest = Vec::new();
-        for push in self.pending.drain(..) {
-            let Some(both) = part.intersect(push.range).filter(|_| push.clock == clock) else {
-                rest.push(push);
-                continue;
-            };
+        let is_in = |push: &mut Pending| push.clock == clock && part.intersect(push.range).is_some();
+        for push in self.pending.extract_if(.., is_in) {
+            let Some(both) = part.intersect(push.range) else { continue };
             let pieces =
                 [KeyRange::new(push.range.start, both.start), both, KeyRange::new(both.end, push.range.end)];
             for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
@@ -132,10 +158,10 @@ impl Intake {
                 if piece == both { chosen.push(push) } else { rest.push(push) }
             }
         }
-        self.pending = rest;
+        self.pending.append(&mut rest);
         // In the workers' order, so that the sum does not depend on who came first.
         chosen.sort_by_key(|push| (push.worker, push.range));
-        let range = chosen.iter().map(|push| push.range).reduce(hull).unwrap_or(part);
+        let range = chosen.iter().map(|push| push.range).reduce(KeyRange::hull).unwrap_or(part);
         let mut clocks: Vec<(WorkerId, Clock)> = chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
         let (keys, values) = sum(range, &chosen, self.width, pool);
@@ -153,10 +179,6 @@ pub(crate) fn set_members(clocks: &mut RangedClocks, workers: &[(WorkerId, Clock
     for &(worker, clock) in workers {
         clocks.join(worker, clock);
     }
-}
-
-fn hull(a: KeyRange, b: KeyRange) -> KeyRange {
-    KeyRange::new(a.start.min(b.start), a.end.max(b.end))
 }
 
 /// The rows of all pushes, added up; each range lies in `range`.

@@ -116,6 +116,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The keys that it is about; `None` for all of the shard.
+    pub(crate) const fn range(&self) -> Option<KeyRange> {
+        match self {
+            Self::Update { range, .. } => Some(*range),
+            Self::Members { .. } => None,
+        }
+    }
+
     /// The bytes of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         match self {

@@ -66,7 +66,7 @@ impl Default for ServerConfig {
         Self {
             resend: Duration::from_millis(50),
             max_log: 1024,
-            max_pending: 64,
+            max_pending: 1024,
             max_bytes: 64 << 20,
             max_waiting: 4096,
             copy_rows: 16_384,

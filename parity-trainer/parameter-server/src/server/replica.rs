@@ -240,24 +240,30 @@ impl Replica {
 
     /// Forgets the log up to `seq`, and tells whoever waits for it.
     pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
-        let before = self.committed.finished(self.range());
+        let sends_fresh_rows = context.policy.sends_fresh_rows();
+        let finished = |replica: &Self| replica.committed.finished(replica.range());
+        let before = sends_fresh_rows.then(|| finished(self));
         let seq = seq.min(self.applied);
         if seq > self.acked {
             self.sent_at = context.now;
         }
+        let mut news: Option<KeyRange> = None;
         while self.acked < seq
             && let Some(operation) = self.log.pop()
         {
             self.acked = self.acked.next();
             take_note(&mut self.committed, &operation);
+            let range = operation.range().unwrap_or(self.range());
+            news = Some(news.map_or(range, |news| news.hull(range)));
         }
         self.acknowledge_chain(context);
+        let Some(news) = news else { return };
         if self.route.head() == Some(context.node) {
-            self.acknowledge_pushes(context);
+            self.acknowledge_pushes(news, context);
         }
         if self.route.tail() == Some(context.node) {
-            self.answer_waiting(context);
-            if context.policy.sends_fresh_rows() && self.committed.finished(self.range()) > before {
+            self.answer_waiting(news, context);
+            if before.is_some_and(|before| finished(self) > before) {
                 self.send_fresh_rows(context);
             }
         }
@@ -270,9 +276,13 @@ impl Replica {
         }
     }
 
-    fn acknowledge_pushes(&mut self, context: &mut Context<'_>) {
+    /// Acknowledges what the chain has by now, where there is `news`.
+    fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context<'_>) {
         let (committed, mut at) = (&self.committed, self.at());
         self.unacknowledged.retain(|&(worker, clock, range)| {
+            if range.intersect(news).is_none() {
+                return true;
+            }
             let Some(finished) = committed.lowest_of(worker, range) else { return false };
             if finished >= clock {
                 at.range = range;
@@ -316,13 +326,13 @@ impl Replica {
         Ok(())
     }
 
-    fn answer_waiting(&mut self, context: &mut Context<'_>) {
-        let may_read =
-            |pull: &Pull| context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock);
-        let (ready, waiting) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(_, pull)| may_read(pull));
-        self.waiting = waiting;
-        let ready: Vec<(Peer, Pull)> = ready;
+    /// Answers pulls that may be answered by now, where there is `news`.
+    fn answer_waiting(&mut self, news: KeyRange, context: &mut Context<'_>) {
+        let may_read = |(_, pull): &mut (Peer, Pull)| {
+            pull.at.range.intersect(news).is_some()
+                && context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+        };
+        let ready: Vec<(Peer, Pull)> = self.waiting.extract_if(.., may_read).collect();
         for (from, pull) in ready {
             self.answer(from, &pull, context);
         }
