@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use parapet_parameter_server::{
@@ -15,7 +16,8 @@ use parapet_parameter_server::{
 };
 use parapet_parameter_server_node::transport::Tcp;
 use parapet_parameter_server_node::{
-    ClientNode, ClientNodeConfig, Embedded, ServerNode, ServerNodeConfig, TaskError, TaskSpec, View, Worker,
+    ClientNode, ClientNodeConfig, Embedded, ServerNode, ServerNodeConfig, TaskError, TaskSpec, Timing, View,
+    Worker,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -27,6 +29,9 @@ const WORKER: WorkerId = WorkerId(0);
 
 /// Numbers in a row.
 const WIDTH: usize = 1000;
+
+/// A busy machine must not look like a dead one: the registry of a single process gives up whom it has suspected once.
+const TIMING: Timing = Timing { heartbeat: Duration::from_secs(1) };
 
 /// Rows in a push.
 const AT_ONCE: u64 = 1000;
@@ -153,7 +158,8 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
     let embedded = Embedded::new(view);
     let (membership, view) = (embedded.membership(), embedded.view());
     let joined = announce(view.subscribe());
-    let mut server = ServerNode::bind(ServerNodeConfig::new(NodeId(node), arrays), Tcp, membership).await?;
+    let config = ServerNodeConfig { timing: TIMING, ..ServerNodeConfig::new(NodeId(node), arrays) };
+    let mut server = ServerNode::bind(config, Tcp, membership).await?;
     say(server.address());
     tokio::select! {
         () = server.run(follow(args, view, lines())) => {}
@@ -167,7 +173,8 @@ async fn work(args: &Args, address: &str) -> Result<(), Box<dyn Error>> {
     let arrays = vec![(ARRAY, ClientArray { width: WIDTH, consistency: Consistency::Bsp })];
     let embedded = Embedded::new(args.view(1, &[0], address)?);
     let (membership, view) = (embedded.membership(), embedded.view());
-    let (mut node, worker) = ClientNode::new(ClientNodeConfig::new(WORKER, arrays), Tcp, membership);
+    let config = ClientNodeConfig { timing: TIMING, ..ClientNodeConfig::new(WORKER, arrays) };
+    let (mut node, worker) = ClientNode::new(config, Tcp, membership);
     let joined = announce(view.subscribe());
     tokio::select! {
         () = joined => Ok(()),
