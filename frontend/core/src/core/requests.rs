@@ -141,7 +141,16 @@ impl<I, O> Core<I, O> {
             Submitted::Queued => None,
             Submitted::Full => return None,
         };
-        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None, apart_from: None };
+        let job = Job {
+            purpose,
+            pool,
+            input,
+            instance,
+            sent: self.now,
+            submitted: self.now,
+            timer: None,
+            apart_from: None,
+        };
         self.jobs.insert(id, job);
         if let Some(instance) = instance {
             self.start(id, instance);
