@@ -6,7 +6,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Fate, HOLD_BACK, Harness, coded_config};
+use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, coded_config};
 use parapet_frontend_core::{CodedConfig, FailureKind, HoldBack, HoldBackPolicy, InstanceId, PoolId};
 use proptest::prelude::*;
 
@@ -81,6 +81,52 @@ fn a_straggler_is_reconstructed_when_it_is_late_all_the_same() {
     let frozen = &harness.clients[frozen];
     assert_eq!(frozen.answered_at.unwrap().since(frozen.arrived), HOLD_BACK);
     assert_eq!(harness.engine.stats().late_unrecoverable, 0);
+    harness.finish();
+}
+
+#[test]
+fn a_parity_query_that_straggles_is_sent_to_another_instance() {
+    let mut harness = warm(deferring(2, 1));
+    let [frozen, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    harness.complete_client(other, None);
+    harness.advance(HOLD_BACK - 4 * MS);
+    harness.compute();
+    let parity = |harness: &Harness| {
+        let instances = harness.sent.iter().map(|sent| sent.instance);
+        instances.filter(|instance| instance.pool == PoolId::FIRST_REDUNDANT).collect::<Vec<_>>()
+    };
+    let first = parity(&harness);
+    harness.advance(4 * MS);
+    let second = parity(&harness);
+    assert_eq!((first.len(), second.len()), (1, 1));
+    assert_ne!(first, second);
+    harness.advance(2 * MS);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    let frozen = &harness.clients[frozen];
+    assert_eq!(frozen.answered_at.unwrap().since(frozen.arrived), HOLD_BACK + 2 * MS);
+    let stats = harness.engine.stats();
+    let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
+    assert_eq!((stats.redundant_issued, stats.redundant_won), (ended, 1));
+    harness.finish();
+}
+
+#[test]
+fn so_is_one_that_was_sent_when_its_query_was_late_already() {
+    let mut harness = warm(deferring(2, 1));
+    let before = issued(&mut harness);
+    let lone = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(FLUSH_AFTER);
+    // The only one of its group; completed with fillers, whose predictions are known.
+    for _ in 0..2 {
+        harness.advance(HOLD_BACK);
+        harness.compute();
+    }
+    assert_eq!(issued(&mut harness), before + 2);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(lone), &Fate::Reconstructed);
     harness.finish();
 }
 

@@ -114,7 +114,8 @@ pub(super) struct Group<I, O> {
     pub(super) members: SmallVec<[Member<I, O>; 4]>,
     pub(super) rows: SmallVec<[Parity<I, O>; 1]>,
     pub(super) sealed: bool,
-    /// While it is open, when it is to be completed with fillers; then, when its parity queries are due.
+    /// While it is open, when it is to be completed with fillers; then, when its parity queries are due; then, when they are
+    /// overdue.
     pub(super) timer: Option<Time>,
     /// Compare a reconstruction with the truth even if nothing straggles.
     pub(super) audit: bool,

@@ -360,8 +360,10 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         };
         group.timer = None;
-        if group.is_deferred() {
+        if group.sealed {
+            // Only one of the two has anything to do.
             self.encode(core, id);
+            self.resend_overdue(core, id);
             return self.advance(core, id);
         }
         // With nobody waiting there is nothing to protect; the group stays open and is decodable at once when it fills.
@@ -398,6 +400,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
                 *state = Parity::Dead;
             }
         }
+        self.watch_parity(core, id);
         self.advance(core, id);
     }
 

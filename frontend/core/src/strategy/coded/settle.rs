@@ -6,7 +6,7 @@ use super::Coded;
 use super::group::{Group, Parity, Status};
 use crate::stats::Fate;
 use crate::timers::Timer;
-use crate::{Action, Comparison, Core, GroupId, Slot};
+use crate::{Action, Comparison, Core, GroupId, Row, Slot};
 
 impl<I, O> Coded<I, O> {
     /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group when it is done.
@@ -28,6 +28,61 @@ impl<I, O> Coded<I, O> {
             }
         }
         self.finish_if_done(core, id);
+    }
+
+    /// Looks after the group's parity queries once they ought to have answered and somebody is late.
+    pub(super) fn watch_parity(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id)) else {
+            return;
+        };
+        let may_be_resent =
+            group.rows.iter().any(|row| matches!(row, Parity::InFlight { retried: false, .. }));
+        if let (true, None, Some(late_at)) = (may_be_resent, group.timer, group.first_late_at()) {
+            let at = late_at.max(core.now() + after);
+            group.timer = Some(at);
+            core.timers.set(at, Timer::Flush(id));
+        }
+    }
+
+    /// Sends those parity queries once more, elsewhere, that are stragglers themselves.
+    pub(super) fn resend_overdue(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id)) else {
+            return;
+        };
+        if !group.is_any_waiting() {
+            return;
+        }
+        let expires = core.now() + self.config.parity_timeout;
+        let mut is_early = false;
+        for place in 0..group.rows.len() {
+            if group.is_recoverable() {
+                return;
+            }
+            let Some(Parity::InFlight { job, input, retried: false }) = group.rows.get(place) else {
+                continue;
+            };
+            let (job, input) = (*job, Arc::clone(input));
+            if core.in_flight_for(job).is_none_or(|age| age < after) {
+                is_early = true;
+                continue;
+            }
+            if !self.budget.spend() {
+                continue;
+            }
+            let apart_from = group.apart();
+            core.withdraw_job(job, true);
+            core.count(id.class(), Fate::Wasted);
+            let row = Row(u8::try_from(place).unwrap_or(u8::MAX));
+            let pool = self.config.parity_pool(row);
+            let sent = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from);
+            group.rows[place] = match sent {
+                Some(job) => Parity::InFlight { job, input, retried: true },
+                None => Parity::Dead,
+            };
+        }
+        if is_early {
+            self.watch_parity(core, id);
+        }
     }
 
     pub(super) fn try_reconstruct(core: &mut Core<I, O>, group: &mut Group<I, O>, slot: usize) {

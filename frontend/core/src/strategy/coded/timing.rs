@@ -42,11 +42,22 @@ impl ParityTiming {
         }
     }
 
+    /// After how long a parity query is a straggler itself; `None` if that is not known.
+    pub(super) fn overdue_after(&self) -> Option<Duration> {
+        let lead = self.lead()?;
+        (lead < Duration::MAX).then(|| lead.saturating_sub(TIMER))
+    }
+
+    /// How long before a parity query is needed it has to go.
+    fn lead(&self) -> Option<Duration> {
+        let (times, over) = MARGIN;
+        let took = self.took.as_ref()?.delay();
+        Some((took / over).saturating_mul(times).saturating_add(TIMER))
+    }
+
     /// When the parity queries of a group have to go whose first member is late at `late_at`; `None` for at once.
     pub(super) fn due(&self, now: Time, late_at: Time) -> Option<Time> {
-        let (times, over) = MARGIN;
-        let lead = (self.took.as_ref()?.delay() / over).saturating_mul(times).saturating_add(TIMER);
-        let wait = late_at.since(now).checked_sub(lead).filter(|wait| !wait.is_zero())?;
+        let wait = late_at.since(now).checked_sub(self.lead()?).filter(|wait| !wait.is_zero())?;
         Some(now + wait)
     }
 }
@@ -63,7 +74,7 @@ mod tests {
     #[test]
     fn nothing_is_deferred_before_it_is_known_how_long_parity_queries_take() {
         let mut timing = ParityTiming::new(true);
-        assert_eq!(timing.due(NOW, NOW + ms(60_000)), None);
+        assert_eq!((timing.due(NOW, NOW + ms(60_000)), timing.overdue_after()), (None, None));
         for _ in 0..HoldBack::WARM_UP - 1 {
             timing.observe(ms(2));
         }
