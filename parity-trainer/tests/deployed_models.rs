@@ -148,3 +148,18 @@ fn the_cache_removes_nothing_but_its_own_old_files() {
     let (own, others): (Vec<String>, Vec<String>) = left.partition(|name| name.len() > 60);
     assert_eq!((own.len(), others.len()), (16, 41), "{own:?}");
 }
+
+#[test]
+fn an_output_that_is_no_number_shows_before_all_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &[1e38; 12], &[0.0; 2]).unwrap());
+    let deployed = open(&path, &options(), &SHAPE, &[0.0; 12]).unwrap();
+    let mut samples = vec![0.0; 6 * 3000];
+    samples[6 * 1500] = 1e3;
+    let mut told = Vec::new();
+    let cache = OutputCache::new(folder.path().join("cache"));
+    let refused = cache.outputs(&deployed, &samples, |done, _| told.push(done)).unwrap_err().to_string();
+    assert!(refused.contains("answers sample 1500 with inf"), "{refused}");
+    assert_eq!(told, [1024]);
+    assert!(!folder.path().join("cache").exists());
+}
