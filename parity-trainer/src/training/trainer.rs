@@ -1,16 +1,18 @@
 //! The training loop: weights pulled and gradients pushed through a backend, the best weights kept, all of it resumable.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Score};
-use parapet_encoder::{Code, CodeSpec};
+use parapet_encoder::Code;
 use rand_chacha::ChaCha8Rng;
 
+use super::deployed::{DeployedRun, LabelledModel};
 use super::groups::{GroupSampler, SamplerPosition, TrainingSet};
-use super::learned_code::{LearnedCodeTask, LearnedRun};
+use super::learned_code::LearnedCodeTask;
+use super::parity::ParityRun;
 use super::parity_model::ParityModel;
-use super::task::Task;
+use super::task::{Draw, Task};
 use super::validation::Validation;
 use super::weights::{Buffer, Snapshot, Weights};
 use super::{StepReport, Trained};
@@ -18,39 +20,11 @@ use crate::TrainError;
 use crate::backend::{
     BackendError, BackendState, EmbeddedBackend, ParameterBackend, ParameterSet, UpdateRule,
 };
-use crate::network::{NetworkSpec, stream};
+use crate::data::Samples;
+use crate::network::stream;
 
 /// Bins of the table of scores, of about a hundred reconstructions each.
 const CALIBRATION_BINS: usize = 10;
-
-/// How a parity model, or a learned code, is trained.
-#[derive(Debug, Clone)]
-pub struct ParityRun {
-    /// The network; a learned code's encoder.
-    pub network: NetworkSpec,
-    /// The code, with its output transform.
-    pub code: CodeSpec,
-    /// Which of the code's parity rows the model is for.
-    pub row: usize,
-    /// Coding groups a step.
-    pub groups: usize,
-    /// How gradients become updates, for how many steps.
-    pub rule: UpdateRule,
-    /// Steps from one validation to the next; the last step is always followed by one.
-    pub validate_every: u64,
-    /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).
-    pub filler_share: f64,
-    /// Whether the network scales what it takes by its mean and deviation.
-    pub normalise: bool,
-    /// Whether a network of cells learns each cell's part of the target, and not only their sum.
-    pub cell_targets: bool,
-    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of one cell.
-    pub start: Option<PathBuf>,
-    /// The rest of a learned code; none for a parity model.
-    pub learned: Option<LearnedRun>,
-    /// Seed of everything random.
-    pub seed: u64,
-}
 
 /// The best weights so far.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,30 +66,43 @@ pub struct TrainerState {
 /// Makes the backend that is to hold a model's parameters, from their first values.
 pub type MakeBackend<'a> = &'a mut dyn FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError>;
 
-/// The training of one parity model or learned code, step by step. Pure but for libtorch: logs, checkpoints and signals are the caller's.
+/// The training of one model or learned code, step by step. Pure but for libtorch: logs, checkpoints and signals are the caller's.
 #[derive(Debug)]
-pub struct ParityTrainer {
-    run: ParityRun,
-    k: usize,
+pub struct Trainer {
+    plan: Plan,
     task: Box<dyn Task>,
     weights: Weights,
     backend: Box<dyn ParameterBackend>,
-    /// Training samples.
-    samples: usize,
-    validation: Arc<TrainingSet>,
     sampler: GroupSampler,
     rng: ChaCha8Rng,
     step: u64,
     best: Option<Best>,
 }
 
-impl ParityTrainer {
-    /// A fresh model, to be trained on `set` and judged on `validation`; labels play no part.
+/// What of a run is the same whatever is learned.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    /// Steps in all.
+    steps: u64,
+    /// Groups a step.
+    groups: usize,
+    /// Samples a group.
+    k: usize,
+    /// Training samples.
+    samples: usize,
+    /// Steps from one validation to the next; the last step is always followed by one.
+    validate_every: u64,
+    /// Part of the groups that are completed with fillers.
+    filler_share: f64,
+}
+
+impl Trainer {
+    /// A fresh parity model or learned code, to be trained on `set` and judged on `validation`; labels play no part.
     ///
     /// # Errors
     /// If the code is invalid or does not fit the samples, there are too few of them, the network does not take them, or the
     /// backend cannot be had.
-    pub fn new(
+    pub fn parity(
         run: ParityRun,
         set: Arc<TrainingSet>,
         validation: Arc<TrainingSet>,
@@ -128,17 +115,54 @@ impl ParityTrainer {
             }
         }
         code.transform().validate(set.outputs)?;
-        let samples = set.len();
-        let task: Box<dyn Task> = match &run.learned {
-            None => Box::new(ParityModel::new(&run, set, Arc::clone(&validation))?),
-            Some(learned) => Box::new(LearnedCodeTask::new(&run, learned, set, Arc::clone(&validation))?),
+        let plan = Plan {
+            steps: run.rule.steps,
+            groups: run.groups.max(1),
+            k: code.k(),
+            samples: set.len(),
+            validate_every: run.validate_every.max(1),
+            filler_share: run.filler_share,
         };
+        let task: Box<dyn Task> = match &run.learned {
+            None => Box::new(ParityModel::new(&run, set, validation)?),
+            Some(learned) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
+        };
+        Self::new(plan, task, stream(run.seed, 3), make_backend)
+    }
+
+    /// A fresh model, to be trained on the labels of `samples`, of which there are `classes`, for [`DeployedRun::rule`]'s
+    /// steps. It ends with the weights of the last step.
+    ///
+    /// # Errors
+    /// If the network does not take the samples, a sample has no label, or the backend cannot be had.
+    pub fn deployed(
+        run: &DeployedRun,
+        samples: Arc<Samples>,
+        classes: usize,
+        make_backend: MakeBackend<'_>,
+    ) -> Result<Self, TrainError> {
+        let plan = Plan {
+            steps: run.rule(samples.len()).steps,
+            groups: run.batch(samples.len()),
+            k: 1,
+            samples: samples.len(),
+            validate_every: u64::MAX,
+            filler_share: 0.0,
+        };
+        let task = LabelledModel::new(run, samples, classes)?;
+        Self::new(plan, Box::new(task), stream(run.seed, 1), make_backend)
+    }
+
+    fn new(
+        plan: Plan,
+        task: Box<dyn Task>,
+        rng: ChaCha8Rng,
+        make_backend: MakeBackend<'_>,
+    ) -> Result<Self, TrainError> {
         let weights = Weights::of(&task.networks())?;
         let backend = make_backend(weights.parameters().clone())?;
-        let sampler = GroupSampler::new(samples, run.filler_share);
-        let rng = stream(run.seed, 3);
-        let (k, step, best) = (code.k(), 0, None);
-        Ok(Self { run, k, task, weights, backend, samples, validation, sampler, rng, step, best })
+        let sampler = GroupSampler::new(plan.samples, plan.filler_share);
+        Ok(Self { plan, task, weights, backend, sampler, rng, step: 0, best: None })
     }
 
     /// A parameter server inside this process that follows `rule`.
@@ -148,9 +172,9 @@ impl ParityTrainer {
         move |weights| Ok(Box::new(EmbeddedBackend::new(rule, weights)?))
     }
 
-    /// What is trained.
-    pub fn run(&self) -> &ParityRun {
-        &self.run
+    /// Steps in all.
+    pub fn steps(&self) -> u64 {
+        self.plan.steps
     }
 
     /// Steps done.
@@ -160,7 +184,7 @@ impl ParityTrainer {
 
     /// Whether all steps are done.
     pub fn is_done(&self) -> bool {
-        self.step >= self.run.rule.steps
+        self.step >= self.plan.steps
     }
 
     /// The best weights so far.
@@ -168,46 +192,41 @@ impl ParityTrainer {
         self.best.as_ref()
     }
 
-    /// The samples that weights are chosen by.
-    pub fn validation_set(&self) -> &Arc<TrainingSet> {
-        &self.validation
-    }
-
     /// Makes one step, and a validation if it is time for one.
     ///
     /// # Errors
     /// If training diverges, or the backend fails.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        let steps = self.run.rule.steps;
-        let (sampler, rng) = (&mut self.sampler, &mut self.rng);
+        let Plan { steps, groups, k, samples, validate_every, .. } = self.plan;
         self.weights.pull(self.backend.as_mut())?;
-        let attempt = self.task.attempt(self.step, &mut |group: &mut [usize]| sampler.next(group, rng))?;
-        let tick = self.weights.push(self.backend.as_mut(), &attempt.loss)?;
-
+        let draw = &mut Draw { sampler: &mut self.sampler, rng: &mut self.rng };
+        let attempt = self.task.attempt(self.step, draw)?;
         let loss = attempt.told;
+        // Its gradients would not be finite either, and the backend could not say why.
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step: self.step as usize });
         }
+        let tick = self.weights.push(self.backend.as_mut(), &attempt.loss)?;
         self.step += 1;
-        let due = self.step.is_multiple_of(self.run.validate_every.max(1)) || self.step >= steps;
-        let validation = if due { Some(self.validate()?) } else { None };
-        let rows = self.step as usize * self.run.groups.max(1);
+        let due = self.step.is_multiple_of(validate_every) || self.step >= steps;
+        let validation = if due { self.validate()? } else { None };
+        let rows = self.step as usize * groups;
         Ok(StepReport {
             step: self.step as usize,
             steps: steps as usize,
             loss,
             agreement: attempt.agreeing as f64 / attempt.queries.max(1) as f64,
             rows,
-            epoch: (rows * self.k) as f64 / self.samples as f64,
+            epoch: (rows * k) as f64 / samples as f64,
             learning_rate: tick.learning_rate,
             gradient_norm: tick.gradient_norm,
             validation,
         })
     }
 
-    fn validate(&mut self) -> Result<Validation, TrainError> {
+    fn validate(&mut self) -> Result<Option<Validation>, TrainError> {
         self.weights.pull(self.backend.as_mut())?;
-        let validation = self.task.validate()?;
+        let Some(validation) = self.task.validate()? else { return Ok(None) };
         // Batch norm can go wrong without the training loss.
         if !validation.loss.is_finite() {
             return Err(TrainError::Diverged { step: self.step as usize });
@@ -216,7 +235,7 @@ impl ParityTrainer {
             let snapshot = self.weights.snapshot()?;
             self.best = Some(Best { step: self.step, validation, snapshot });
         }
-        Ok(validation)
+        Ok(Some(validation))
     }
 
     /// Everything that a run needs to go on from here, bit for bit.
@@ -269,8 +288,9 @@ impl ParityTrainer {
         std::fs::rename(&aside, path).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })
     }
 
-    /// What was learned, with the best weights, frozen; and what the scores of its reconstructions are worth: how often those
-    /// of each score name the deployed model's class, as measured on the validation samples; none if a score is no number.
+    /// What was learned, with the best weights (without validations: the last), frozen; and what the scores of its
+    /// reconstructions are worth: how often those of each score name the deployed model's class, as measured on the validation
+    /// samples; none if a score is no number, or nothing is reconstructed.
     ///
     /// # Errors
     /// If libtorch does not take them.

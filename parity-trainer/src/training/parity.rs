@@ -1,0 +1,38 @@
+//! What decides how a parity model, or a learned code, is trained.
+
+use std::path::PathBuf;
+
+use parapet_encoder::CodeSpec;
+
+use super::learned_code::LearnedRun;
+use crate::backend::UpdateRule;
+use crate::network::NetworkSpec;
+
+/// How a parity model, or a learned code, is trained.
+#[derive(Debug, Clone)]
+pub struct ParityRun {
+    /// The network; a learned code's encoder.
+    pub network: NetworkSpec,
+    /// The code, with its output transform.
+    pub code: CodeSpec,
+    /// Which of the code's parity rows the model is for.
+    pub row: usize,
+    /// Coding groups a step.
+    pub groups: usize,
+    /// How gradients become updates, for how many steps.
+    pub rule: UpdateRule,
+    /// Steps from one validation to the next; the last step is always followed by one.
+    pub validate_every: u64,
+    /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).
+    pub filler_share: f64,
+    /// Whether the network scales what it takes by its mean and deviation.
+    pub normalise: bool,
+    /// Whether a network of cells learns each cell's part of the target, and not only their sum.
+    pub cell_targets: bool,
+    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of one cell.
+    pub start: Option<PathBuf>,
+    /// The rest of a learned code; none for a parity model.
+    pub learned: Option<LearnedRun>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
