@@ -60,6 +60,13 @@ fn torchscript_is_taken() {
     assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("traced", 2));
     assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS);
 
+    // One sample is all that this one takes.
+    let fixed = folder.path().join("fixed.pt");
+    let example = Tensor::from_slice(&SAMPLES[..6]).view([1, 1, 2, 3]);
+    let mut forward = |inputs: &[Tensor]| vec![inputs[0].reshape([1, 6]).linear(&weights, Some(&bias))];
+    CModule::create_by_tracing("fixed", "forward", &[example], &mut forward).unwrap().save(&fixed).unwrap();
+    assert!(complaint(&fixed).contains("its batch axis is fixed at 1; export it with a dynamic"));
+
     let broken = file(folder.path(), "broken.pt", b"no zip");
     assert!(complaint(&broken).contains("libtorch cannot use it"));
 }

@@ -251,7 +251,13 @@ fn file_name(file: &Path) -> String {
 fn try_out(file: &Path, model: &dyn DeployedModel, samples: &[f32]) -> Result<(), DeployedError> {
     let sample_len: usize = model.input_shape().iter().product();
     let count = (samples.len() / sample_len.max(1)).min(TRIAL);
-    let outputs = model.infer(samples.get(..count * sample_len).unwrap_or_default())?;
+    let first = |count: usize| samples.get(..count * sample_len).unwrap_or_default();
+    let outputs = match model.infer(first(count)) {
+        Err(DeployedError::Run { path, .. }) if count > 1 && model.infer(first(1)).is_ok() => {
+            return Err(DeployedError::FixedBatch { path, batch: 1 });
+        }
+        outputs => outputs?,
+    };
     check_finite(file, &outputs, model.outputs(), 0)
 }
 
