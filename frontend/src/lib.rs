@@ -5,6 +5,7 @@
 //! [`config`] reads and validates, [`http`] speaks the protocol with clients, [`upstream`] with instances, and
 //! [`driver`] feeds one engine for each model.
 
+mod busy_poll;
 pub mod config;
 pub mod driver;
 pub mod error;

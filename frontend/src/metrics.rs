@@ -37,6 +37,8 @@ pub const RETRIES: &str = "parapet_retries_total";
 pub const UNRECOVERABLE: &str = "parapet_late_unrecoverable_total";
 /// Queries in the table, by model.
 pub const IN_FLIGHT: &str = "parapet_queries_in_flight";
+/// Coding groups whose members were all answered before their parity queries were due, by model.
+pub const GROUPS_SPARED: &str = "parapet_coding_groups_spared_total";
 /// Coding groups in memory, by model.
 pub const GROUPS_OPEN: &str = "parapet_coding_groups_in_flight";
 /// The current hold-back, by model.
@@ -114,6 +116,7 @@ fn describe() {
         "Late queries that could not be reconstructed when they came to be late"
     );
     describe_gauge!(IN_FLIGHT, "Queries in the table, awaited late truths included");
+    describe_counter!(GROUPS_SPARED, "Coding groups all answered before their parity queries were due");
     describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
     describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
     describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
@@ -155,6 +158,7 @@ pub struct ModelMeters {
     pools: Vec<PoolMeters>,
     classes: Vec<ClassMeters>,
     groups: [Counter; 2],
+    groups_spared: Counter,
     retries: Counter,
     unrecoverable: Counter,
     in_flight: Gauge,
@@ -218,6 +222,7 @@ impl ModelMeters {
             retries: counter!(RETRIES, "model" => model.clone()),
             unrecoverable: counter!(UNRECOVERABLE, "model" => model.clone()),
             in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
+            groups_spared: counter!(GROUPS_SPARED, "model" => model.clone()),
             groups_open: gauge!(GROUPS_OPEN, "model" => model.clone()),
             hold_back: gauge!(HOLD_BACK, "model" => model.clone()),
             cg1: counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1"),
@@ -285,6 +290,7 @@ impl ModelMeters {
         let [plain, with_fillers] = &self.groups;
         with_fillers.absolute(stats.groups_completed_with_fillers);
         plain.absolute(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
+        self.groups_spared.absolute(stats.groups_spared);
         self.retries.absolute(stats.retries);
         self.unrecoverable.absolute(stats.late_unrecoverable);
         self.cg1.absolute(stats.cg1_violations);

@@ -67,6 +67,10 @@ impl Frontend {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
         let Self { listener, app, limits, grace } = self;
         let upkeep = tokio::spawn(upkeep(Arc::clone(&app)));
+        let polling = app.busy_poll().is_enabled().then(|| {
+            let app = Arc::clone(&app);
+            tokio::spawn(async move { app.busy_poll().run().await })
+        });
         let draining = {
             let app = Arc::clone(&app);
             async move {
@@ -79,6 +83,9 @@ impl Frontend {
             model.driver().stop();
         }
         upkeep.abort();
+        if let Some(polling) = polling {
+            polling.abort();
+        }
         report
     }
 }

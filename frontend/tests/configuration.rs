@@ -219,6 +219,26 @@ fn the_examples_in_the_documentation_are_sound() {
 }
 
 #[test]
+fn every_field_is_in_the_documentation() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/frontend.md");
+    let text = fs::read_to_string(path).unwrap();
+    let repository = repository();
+    let toml = coded(repository.path());
+    let model = toml.replacen("[[models]]", "[[models]]\nno_such_field = 1", 1);
+    let health = toml.replacen("[models.health]", "[models.health]\nno_such_field = 1", 1);
+    let server = format!("[server]\nno_such_field = 1\n{}", toml.replacen("[server]", "", 1));
+    for (wrong, fields) in [(server, 10), (model, 14), (health, 6)] {
+        let error = config(&wrong).unwrap_err().to_string();
+        let expected = error.split("expected one of").nth(1).unwrap_or_else(|| panic!("{error}"));
+        let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        assert_eq!(names.len(), fields, "{names:?}");
+        for name in names {
+            assert!(text.contains(&format!("| `{name}` |")), "{name} is not in docs/frontend.md");
+        }
+    }
+}
+
+#[test]
 fn the_configuration_of_the_demo_is_sound_but_for_its_models() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/local/parapet.toml");
     let text = fs::read_to_string(path).unwrap();

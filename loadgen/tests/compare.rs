@@ -7,8 +7,8 @@
 mod synthetic;
 
 use parapet_loadgen::compare::{
-    AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, OrderInterval, SCHEMA, WarningKind,
-    analyse, samples_needed,
+    AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, HostStalls, OrderInterval, SCHEMA,
+    WarningKind, analyse, samples_needed,
 };
 use parapet_loadgen::report::{Diff, diff, read_report};
 use parapet_loadgen::target::Provenance;
@@ -112,6 +112,33 @@ fn what_makes_figures_doubtful_is_said_first() {
     let confidence = &report.strategies[0].confidence;
     assert!(confidence["p99"].quotable && !confidence["p99_9"].quotable);
     assert_eq!(confidence["p99_9"].needs_samples, 3688 - report.strategies[0].latency.count);
+}
+
+#[test]
+fn a_machine_that_stood_still_is_said_and_makes_nothing_invalid() {
+    let mut comparison = comparison(&KINDS, Size::default());
+    let name = comparison.strategies[1].name.clone();
+    comparison.strategies[1].stalled_repeats = 1;
+    comparison.strategies[1].repeated_blocks = 3;
+    let block = &mut comparison.strategies[1].blocks[0];
+    let thousandth_ms = block.recording.ended.as_secs_f64();
+    let stalls = |total_ms| Some(HostStalls { total_ms, longest_ms: total_ms });
+    block.stalls = stalls(thousandth_ms * 0.99);
+    assert!(!block.is_disturbed());
+    block.stalls = stalls(thousandth_ms * 1.01);
+    assert!(block.is_disturbed());
+    let report = figures(&comparison);
+    assert!(report.valid);
+    let of_strategy = &report.strategies[1];
+    assert_eq!(
+        (of_strategy.stalled_blocks, of_strategy.stalled_repeats, of_strategy.repeated_blocks),
+        (1, 1, 3)
+    );
+    let about = report.warnings.iter().filter(|warning| warning.strategy.as_ref() == Some(&name));
+    let texts: Vec<&str> = about.map(|warning| warning.text.as_str()).collect();
+    for expected in ["in 1 of", "the generator was late 2 times", "the machine stood still once"] {
+        assert!(texts.iter().any(|text| text.contains(expected)), "{expected} in {texts:?}");
+    }
 }
 
 #[test]

@@ -81,6 +81,17 @@ pub enum TrainError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What was learned cannot be written into the repository.
+    #[error(
+        "{}: cannot write the entry: {source}; make room, then the same command with --resume writes it without training again",
+        path.display()
+    )]
+    Entry {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A report that should be there cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Report {
@@ -121,6 +132,7 @@ impl TrainError {
             }
             Self::Diverged { .. }
             | Self::Write { .. }
+            | Self::Entry { .. }
             | Self::Report { .. }
             | Self::Encode(_)
             | Self::Decode(_)

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use parity_trainer::{SetupError, TrainError};
 
-use command::{eval, eval_berrut, reproduce, train_deployed, train_parity};
+use command::{INTERRUPTED, eval, eval_berrut, reproduce, train_deployed, train_parity};
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]
@@ -29,7 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Train a model on labelled data, to be deployed
-    TrainDeployed(train_deployed::Args),
+    TrainDeployed(Box<train_deployed::Args>),
     /// Train a parity model for a deployed model
     Train(Box<train_parity::Args>),
     /// Evaluate parity models on the test set
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
             eprintln!("error: {}", message.lines().next().unwrap_or_default());
             let interrupted = matches!(&error, TrainError::Setup(SetupError::Interrupted { .. }));
             ExitCode::from(if interrupted {
-                130
+                INTERRUPTED
             } else if error.is_input() {
                 2
             } else {

@@ -30,6 +30,7 @@ fn coded(k: usize) -> CodedConfig {
         r: 1,
         first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: hold_back(),
+        defer_parity: false,
         flush_after: Duration::from_millis(10),
         late_truth_wait: Duration::from_secs(2),
         parity_timeout: Duration::from_secs(1),

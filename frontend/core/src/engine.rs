@@ -118,6 +118,9 @@ impl<I, O> Engine<I, O> {
                     self.fail_if_hopeless(query);
                 }
                 Purpose::Parity(group, row) | Purpose::Coded(group, row) => {
+                    if outcome.is_ok() {
+                        self.strategy.on_parity_took(group, now.since(finished.submitted));
+                    }
                     self.strategy.on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
                 }
             }

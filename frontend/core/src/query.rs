@@ -88,6 +88,8 @@ pub(crate) struct Job<I> {
     pub(crate) instance: Option<crate::InstanceId>,
     /// When it was sent; when it was submitted, while it is queued.
     pub(crate) sent: Time,
+    /// When it was submitted.
+    pub(crate) submitted: Time,
     pub(crate) timer: Option<Time>,
     /// For a parity or coded query at the deployed model.
     pub(crate) apart_from: Option<Box<Apart>>,

@@ -27,6 +27,8 @@ pub struct Stats {
     pub groups_encoded: u64,
     /// Of those, completed with recently answered queries (CG-5).
     pub groups_completed_with_fillers: u64,
+    /// Coding groups in which everybody was answered before their parity queries were due.
+    pub groups_spared: u64,
     /// Queries that joined no group, since too many kinds of query are about.
     pub uncoded: u64,
     /// Redundant requests sent: copies, requests to a backup model, parity queries. One that was withdrawn before its

@@ -45,6 +45,7 @@ pub(super) async fn infer_version(
 
 async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMap, body: Body) -> Response {
     let started = Instant::now();
+    app.busy_poll().touch();
     let request_id = request_id(headers);
     let model = app.model(name, version);
     let result = match &model {
@@ -81,6 +82,7 @@ async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMa
         }
     };
     response.headers_mut().insert(REQUEST_ID, request_id);
+    app.busy_poll().touch();
     response
 }
 

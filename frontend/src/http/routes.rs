@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::infer;
 use super::response::{error, json, text};
+use crate::busy_poll::BusyPoll;
 use crate::config::ServerSettings;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
@@ -26,13 +27,15 @@ pub struct App {
     metrics: Metrics,
     settings: ServerSettings,
     draining: AtomicBool,
+    busy_poll: BusyPoll,
 }
 
 impl App {
     /// An application that serves these models.
     pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
         let models = models.into_iter().map(|model| (model.name().to_owned(), model)).collect();
-        Self { models, metrics, settings, draining: AtomicBool::new(false) }
+        let busy_poll = BusyPoll::new(settings.busy_poll);
+        Self { models, metrics, settings, draining: AtomicBool::new(false), busy_poll }
     }
 
     /// From now on: not ready, and no new inference.
@@ -52,6 +55,11 @@ impl App {
     /// The registry.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What keeps the serving thread awake while there is load.
+    pub(crate) fn busy_poll(&self) -> &BusyPoll {
+        &self.busy_poll
     }
 
     pub(super) fn settings(&self) -> &ServerSettings {

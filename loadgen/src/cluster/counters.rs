@@ -28,7 +28,7 @@ pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
         shed: fate("shed"),
         failed: fate("failed"),
         unrecoverable: sum("parapet_late_unrecoverable_total", ""),
-        groups: sum("parapet_coding_groups_total", ""),
+        groups: sum("parapet_coding_groups_total", "") + sum("parapet_coding_groups_spared_total", ""),
         upstream_requests: sum("parapet_upstream_request_duration_seconds_count", ""),
     }
 }
@@ -82,6 +82,7 @@ mod tests {
         parapet_redundant_requests_total{model=\"m\",fate=\"won\"} 3\n\
         parapet_coding_groups_total{model=\"m\",fillers=\"false\"} 5\n\
         parapet_coding_groups_total{model=\"m\",fillers=\"true\"} 2\n\
+        parapet_coding_groups_spared_total{model=\"m\"} 4\n\
         parapet_coding_groups_total{model=\"other\",fillers=\"true\"} 9\n\
         parapet_instance_up{model=\"m\",pool=\"deployed\",instance=\"a\"} 1\n";
 
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn totals_are_summed_over_labels() {
         let redundancy = redundancy(SCRAPE, "m");
-        assert_eq!((redundancy.issued, redundancy.won, redundancy.groups), (12, 3, 7));
+        assert_eq!((redundancy.issued, redundancy.won, redundancy.groups), (12, 3, 11));
         assert_eq!(difference(&redundancy, &redundancy), Redundancy::default());
         assert_eq!(difference(&redundancy, &sum(&redundancy, &redundancy)), redundancy);
         assert!(all_up(SCRAPE) && !all_up(&SCRAPE.replace("\"a\"} 1", "\"a\"} 0")) && !all_up(""));

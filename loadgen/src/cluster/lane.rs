@@ -97,6 +97,7 @@ impl Lane {
             instances: None,
             blocks: Vec::new(),
             repeated_blocks: 0,
+            stalled_repeats: 0,
             redundancy: None,
         };
         let (model, transport) = (experiment.model.clone(), Arc::new(transport));
@@ -138,8 +139,13 @@ impl Lane {
         Ok(self.measured)
     }
 
-    /// Forgets a block that is to be measured again, and what was counted since `before` it.
-    pub(super) async fn forget_block(&mut self, before: Option<Redundancy>) -> Result<(), ClusterError> {
+    /// Forgets a block that is to be measured again, and what was counted since `before` it. It was `disturbed` by the
+    /// machine, or the generator was late.
+    pub(super) async fn forget_block(
+        &mut self,
+        before: Option<Redundancy>,
+        disturbed: bool,
+    ) -> Result<(), ClusterError> {
         let after = self.counted().await?;
         // Where the block cannot be taken out, the whole count is worth nothing.
         self.before = match (self.before.take(), before, after) {
@@ -149,6 +155,7 @@ impl Lane {
             _ => None,
         };
         self.measured.repeated_blocks += 1;
+        self.measured.stalled_repeats += usize::from(disturbed);
         Ok(())
     }
 

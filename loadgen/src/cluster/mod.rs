@@ -6,6 +6,7 @@
 mod counters;
 mod events;
 mod frontend;
+mod host;
 mod lane;
 mod processes;
 
@@ -19,9 +20,10 @@ use parapet_open_inference::ModelMetadata;
 use parking_lot::Mutex;
 
 use self::events::Actor;
+use self::host::HostWatch;
 use self::lane::Lane;
 use self::processes::Fleet;
-use crate::compare::{Block, Comparison, FaultMark, Settings};
+use crate::compare::{Block, Comparison, FaultMark, HostStalls, Settings};
 use crate::experiment::{Event, Experiment, Instances};
 use crate::payload::{Bodies, BodiesError, RequestOptions, Rows};
 use crate::report::LagReport;
@@ -33,6 +35,8 @@ use crate::target::TargetError;
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 const SETTLE_PERIOD: Duration = Duration::from_millis(50);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// One block in so many may be measured again because the machine stood still.
+const STALL_REPEATS_SHARE: usize = 3;
 /// The warm-up's schedule has a seed of its own.
 const WARM_UP_SEED: u64 = u64::MAX;
 
@@ -99,12 +103,14 @@ pub enum Update<'a> {
         /// Its progress.
         progress: Arc<Progress>,
     },
-    /// The generator was late in a block, which is measured again.
+    /// A block is measured again, for a reason that has nothing to do with its figures.
     Repeats {
         /// The strategy's place in the experiment.
         strategy: usize,
         /// The block, from 0.
         block: usize,
+        /// The machine stood still for so long; otherwise the generator was late.
+        stalls: Option<HostStalls>,
     },
     /// A block has ended.
     Ended {
@@ -186,6 +192,9 @@ pub async fn compare(
         lane.begin().await?;
     }
     let mut faults: Vec<FaultMark> = Vec::new();
+    let watch = HostWatch::start()?;
+    // On a machine that stands still all the time, the comparison ends nevertheless.
+    let mut for_stalls = (experiment.blocks * lanes.len()).div_ceil(STALL_REPEATS_SHARE);
     'blocks: for (block, requests) in experiment.block_requests().into_iter().enumerate() {
         let plan = plan(requests, block as u64)?;
         let events: Vec<Event> =
@@ -210,7 +219,9 @@ pub async fn compare(
                     }
                     None => None,
                 };
+                let mark = watch.mark();
                 let recording = run(&plan, Arc::clone(&lane.transport), KernelPacer, progress, stop).await?;
+                let stalls = watch.since(&mark);
                 if let Some(actor) = actor {
                     let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
                     faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
@@ -218,12 +229,16 @@ pub async fn compare(
                 let valid = LagReport::of(&recording).is_valid();
                 // After Ctrl-C nothing more is sent, and a repeated block would be partial.
                 let stopped = stop.sending.is_cancelled() || stop.waiting.is_cancelled();
-                if valid || recording.partial || repeats == 0 || stopped {
-                    break Block { started_s, recording, valid };
+                let block_of = Block { started_s, recording, valid, stalls };
+                let disturbed = block_of.is_disturbed() && for_stalls > 0;
+                if (valid && !disturbed) || block_of.recording.partial || repeats == 0 || stopped {
+                    break block_of;
                 }
                 repeats -= 1;
-                lane.forget_block(counted).await?;
-                observe(Update::Repeats { strategy: index, block });
+                for_stalls -= usize::from(disturbed);
+                lane.forget_block(counted, disturbed).await?;
+                let stalls = stalls.filter(|_| disturbed);
+                observe(Update::Repeats { strategy: index, block, stalls });
             };
             observe(Update::Ended { strategy: index, block, recording: &ended.recording });
             lane.measured.blocks.push(ended);

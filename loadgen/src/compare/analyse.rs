@@ -179,6 +179,8 @@ impl<'a> Counted<'a> {
             instances: *instances,
             invalid_blocks: self.invalid_blocks(),
             repeated_blocks: self.measured.repeated_blocks,
+            stalled_repeats: self.measured.stalled_repeats,
+            stalled_blocks: self.blocks.iter().filter(|block| block.is_disturbed()).count(),
             counts,
             errors: errors(self.records()),
             latency: self.latency,

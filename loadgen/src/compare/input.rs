@@ -61,8 +61,11 @@ pub struct Measured {
     pub instances: Option<usize>,
     /// Its blocks, in the order of the schedule.
     pub blocks: Vec<Block>,
-    /// Blocks that were measured again because the generator had been late; what was measured first is not in `blocks`.
+    /// Blocks that were measured again because the generator had been late or the machine had stood still; what was measured
+    /// first is not in `blocks`.
     pub repeated_blocks: usize,
+    /// Those of them in which the machine had stood still ([`Block::is_disturbed`]).
+    pub stalled_repeats: usize,
     /// What it spent on redundancy, over all its blocks; `None` if nobody says.
     pub redundancy: Option<Redundancy>,
 }
@@ -102,6 +105,29 @@ pub struct Block {
     pub recording: Recording,
     /// Whether the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
     pub valid: bool,
+    /// How the machine stood still meanwhile; `None` if nobody watched.
+    pub stalls: Option<HostStalls>,
+}
+
+/// Cores of the machine that nothing could run on, because its host ran somebody else.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostStalls {
+    /// Milliseconds of all cores together, in stalls of at least 3 ms.
+    pub total_ms: f64,
+    /// The longest stall, in milliseconds.
+    pub longest_ms: f64,
+}
+
+/// The share of the time that a percentile of 99.9 sees.
+const DISTURBING_SHARE: f64 = 0.001;
+
+impl Block {
+    /// Whether the machine stood still for long enough to be seen in the 99.9th percentile, whatever was measured: for a
+    /// thousandth of the time.
+    pub fn is_disturbed(&self) -> bool {
+        let block_ms = self.recording.ended.as_secs_f64() * 1e3;
+        self.stalls.is_some_and(|stalls| stalls.total_ms > block_ms * DISTURBING_SHARE)
+    }
 }
 
 /// Work beside the one prediction that each request needs.

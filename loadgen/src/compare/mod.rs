@@ -21,7 +21,7 @@ mod warning;
 pub use analyse::{AnalyseError, analyse};
 pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
 pub(crate) use distribution::recording_plots;
-pub use input::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
+pub use input::{Block, Comparison, FaultMark, HostStalls, Measured, Redundancy, Settings};
 pub use report::{
     Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series, SpectrumPoint,
     StrategyReport,

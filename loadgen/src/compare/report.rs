@@ -64,9 +64,16 @@ pub struct StrategyReport {
     pub instances: Option<usize>,
     /// Blocks in which the generator did not keep its schedule.
     pub invalid_blocks: usize,
-    /// Blocks that were measured again because the generator had not kept its schedule at first.
+    /// Blocks that were measured again because the generator had not kept its schedule, or because the machine had stood
+    /// still for a thousandth of the time. Neither depends on what was measured.
     #[serde(default)]
     pub repeated_blocks: usize,
+    /// Those of them in which the machine had stood still.
+    #[serde(default)]
+    pub stalled_repeats: usize,
+    /// Blocks that count although the machine stood still for a thousandth of their time or longer.
+    #[serde(default)]
+    pub stalled_blocks: usize,
     /// What became of the requests.
     pub counts: Counts,
     /// Failed requests by kind.

@@ -23,7 +23,9 @@ pub struct Warning {
 pub enum WarningKind {
     /// The generator was late.
     InvalidGenerator,
-    /// The generator was late, and what was measured then was measured again.
+    /// The machine stood still.
+    StalledHost,
+    /// The generator was late or the machine stood still, and what was measured then was measured again.
     Repeated,
     /// The comparison was ended early.
     Partial,
@@ -77,7 +79,9 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
 
 fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(WarningKind, String)> {
     let mut found = Vec::new();
-    let StrategyReport { name, invalid_blocks, repeated_blocks, counts, .. } = strategy;
+    let StrategyReport {
+        name, invalid_blocks, repeated_blocks, stalled_repeats, stalled_blocks, counts, ..
+    } = strategy;
     if *invalid_blocks > 0 {
         let text = format!(
             "{name}: the generator was late in {invalid_blocks} of {} blocks, which measure the generator; lower the rate \
@@ -86,11 +90,21 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
         );
         found.push((WarningKind::InvalidGenerator, text));
     }
-    if *repeated_blocks > 0 {
-        let times =
-            if *repeated_blocks == 1 { "once".to_owned() } else { format!("{repeated_blocks} times") };
-        let text = format!("{name}: the generator was late {times}, and the block was measured again");
-        found.push((WarningKind::Repeated, text));
+    if *stalled_blocks > 0 {
+        let text = format!(
+            "{name}: the machine stood still for a thousandth of the time or longer in {stalled_blocks} of {} blocks, \
+             which its p99.9 may show; use a machine whose host is less busy",
+            report.rounds
+        );
+        found.push((WarningKind::StalledHost, text));
+    }
+    let late = repeated_blocks.saturating_sub(*stalled_repeats);
+    for (times, what) in [(late, "the generator was late"), (*stalled_repeats, "the machine stood still")] {
+        if times > 0 {
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let text = format!("{name}: {what} {times}, and the block was measured again");
+            found.push((WarningKind::Repeated, text));
+        }
     }
     let without = counts.failed + counts.unanswered;
     if without > 0 {

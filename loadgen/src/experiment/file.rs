@@ -37,8 +37,8 @@ pub struct Experiment {
     /// Requests to each strategy before its first block, which count for nothing: they fill connections and percentiles.
     #[serde(default = "warm_up")]
     pub warm_up: usize,
-    /// How often a block in which the generator was late is measured again, at once and for the strategy alone. Whether it
-    /// is depends on nothing but the generator's lag. Blocks with events are not.
+    /// How often a block in which the generator was late, or the machine stood still, is measured again, at once and for the
+    /// strategy alone. Whether it is depends on nothing that was measured. Blocks with events are not.
     #[serde(default = "repeats")]
     pub repeats: usize,
     /// Milliseconds after which a request is given up.

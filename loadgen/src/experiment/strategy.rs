@@ -103,6 +103,8 @@ pub struct StrategySettings {
     pub hedge_share: f64,
     /// No redundant requests while more queries than this wait for a slot; as many as there are slots if `None`.
     pub shed_above: Option<usize>,
+    /// Parity queries only when they are due.
+    pub defer_parity: bool,
 }
 
 impl Default for StrategySettings {
@@ -124,6 +126,7 @@ impl Default for StrategySettings {
             redundant_burst: 16.0,
             hedge_share: 0.05,
             shed_above: None,
+            defer_parity: true,
         }
     }
 }
@@ -155,7 +158,8 @@ impl fmt::Display for StrategySpec {
 
 impl StrategySpec {
     /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`), and further `plain_ms`,
-    /// `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`, `redundant_share`, `hedge_share`, `burst`, `shed_above`;
+    /// `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`, `redundant_share`, `hedge_share`, `burst`, `shed_above`,
+    /// `defer_parity`;
     /// what is not there is as in `defaults`.
     ///
     /// # Errors
@@ -182,6 +186,7 @@ impl StrategySpec {
                 "redundant_share" => settings.redundant_share = value.parse().map_err(|_| wrong())?,
                 "hedge_share" => settings.hedge_share = value.parse().map_err(|_| wrong())?,
                 "burst" => settings.redundant_burst = value.parse().map_err(|_| wrong())?,
+                "defer_parity" => settings.defer_parity = value.parse().map_err(|_| wrong())?,
                 "shed_above" => settings.shed_above = Some(value.parse().map_err(|_| wrong())?),
                 "hold_back_min_ms" | "hold_back_max_ms" => {
                     let time = millis(value).ok_or_else(wrong)?;
@@ -307,6 +312,7 @@ impl StrategySettings {
             r: self.r,
             first_parity: PoolId::FIRST_REDUNDANT,
             hold_back: self.hold_back.clone(),
+            defer_parity: self.defer_parity,
             flush_after: self.flush_after,
             late_truth_wait: LATE_TRUTH_WAIT,
             parity_timeout: PARITY_TIMEOUT,

@@ -42,6 +42,7 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
             instances: Some(simulated.pools.iter().map(|pool| pool.instances).sum()),
             blocks: blocks(simulated.recording.as_ref()?, setup.blocks, block_s),
             repeated_blocks: 0,
+            stalled_repeats: 0,
             redundancy: Some(simulated.redundancy),
         })
     };
@@ -104,7 +105,7 @@ fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
         let partial = is_last_of_partial || records.iter().any(|record| record.outcome.is_none());
         let micros = std::time::Duration::from_micros;
         let recording = Recording { sending_ended: micros(sending), ended: micros(ended), partial, records };
-        blocks.push(Block { started_s, recording, valid: true });
+        blocks.push(Block { started_s, recording, valid: true, stalls: None });
         if is_last_of_partial {
             break;
         }

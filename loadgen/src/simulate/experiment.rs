@@ -101,7 +101,9 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
     for (name, value) in &strategy.settings {
         let done = match (name.as_str(), value) {
             ("kind", _) => Ok(()),
-            ("k" | "r" | "copies" | "eager" | "redundant_share" | "shed_above", value) => push(name, value),
+            ("k" | "r" | "copies" | "eager" | "redundant_share" | "shed_above" | "defer_parity", value) => {
+                push(name, value)
+            }
             ("burst" | "redundant_burst", value) => push("burst", value),
             ("flush_after_ms" | "fill_within_ms", value) => push("flush_ms", value),
             ("plain_after_ms", value) => push("plain_ms", value),

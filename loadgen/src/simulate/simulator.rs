@@ -296,7 +296,7 @@ impl Simulator {
                 shed: stats.redundant_shed,
                 failed: stats.redundant_failed,
                 unrecoverable: stats.late_unrecoverable,
-                groups: stats.groups_encoded,
+                groups: stats.groups_encoded + stats.groups_spared,
                 upstream_requests: self.cluster.upstream_requests(),
             },
             retries: stats.retries,

@@ -149,7 +149,7 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
         let records: Vec<Record> = (0..schedule.len()).map(record).collect();
         let ended = Duration::from_secs_f64(size.block_s);
         let recording = Recording { records, sending_ended: ended, ended, partial: false };
-        Block { started_s, recording, valid: true }
+        Block { started_s, recording, valid: true, stalls: None }
     };
     let blocks: Vec<Block> = (0..size.blocks).map(block).collect();
     let requests: usize = blocks.iter().map(|block| block.recording.records.len()).sum();
@@ -173,6 +173,7 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
         instances: Some(6),
         blocks,
         repeated_blocks: 0,
+        stalled_repeats: 0,
         redundancy: Some(redundancy),
     }
 }

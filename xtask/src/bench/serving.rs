@@ -32,6 +32,9 @@ use self::remote::RemoteInstance;
 use crate::demo::{self, Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
 
+/// For how long the frontends that poll do so after a request: longer than an answer takes.
+const BUSY_POLL_US: u32 = 1000;
+
 /// Arguments of `cargo xtask bench-serving`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -84,12 +87,18 @@ fn latency(args: &Args) -> Result<()> {
     };
     let urls = cluster.instance_urls();
     let remote = remote_parity(&mut cluster, |url| connect(url, "fashion-parity"))?;
+    let awake =
+        |text: String| text.replace("[server]\n", &format!("[server]\nbusy_poll_us = {BUSY_POLL_US}\n"));
+    let plain_awake = cluster.add_frontend(Mode::Plain, 3, awake)?;
+    let coded_awake = cluster.add_frontend(Mode::Coded, 4, awake)?;
     let nginx = Nginx::start(&urls)?;
     let mut targets = vec![
         ("instances", urls.iter().map(|url| connect(url, "fashion")).collect::<Result<Vec<_>>>()?),
         ("none", vec![connect(&plain, "fashion")?]),
         ("coded", vec![connect(&cluster.url(), "fashion")?]),
         ("coded, parity elsewhere", vec![connect(&remote, "fashion")?]),
+        ("none, busy polling", vec![connect(&plain_awake, "fashion")?]),
+        ("coded, busy polling", vec![connect(&coded_awake, "fashion")?]),
     ];
     if let Some(nginx) = &nginx {
         targets.push(("nginx", vec![connect(nginx.authority(), "fashion")?]));

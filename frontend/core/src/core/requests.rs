@@ -1,6 +1,7 @@
 //! Requests to instances: sending, queueing, withdrawing; and the instances' own state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -141,7 +142,16 @@ impl<I, O> Core<I, O> {
             Submitted::Queued => None,
             Submitted::Full => return None,
         };
-        let job = Job { purpose, pool, input, instance, sent: self.now, timer: None, apart_from: None };
+        let job = Job {
+            purpose,
+            pool,
+            input,
+            instance,
+            sent: self.now,
+            submitted: self.now,
+            timer: None,
+            apart_from: None,
+        };
         self.jobs.insert(id, job);
         if let Some(instance) = instance {
             self.start(id, instance);
@@ -247,6 +257,11 @@ impl<I, O> Core<I, O> {
             }
         }
         Some(job)
+    }
+
+    /// For how long the request has been at its instance; `None` if it is at none.
+    pub(crate) fn in_flight_for(&self, id: JobId) -> Option<Duration> {
+        self.jobs.get(&id).filter(|job| job.instance.is_some()).map(|job| self.now.since(job.sent))
     }
 
     /// Whether the request is still waiting for a slot.

@@ -2,6 +2,7 @@
 //! class in their ids, so that whatever is said of them finds its strategy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{ClassId, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Strategy, Time, Verdict};
@@ -73,6 +74,10 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
         self.of_mut(group.class()).on_encoded(core, group, row, parity);
+    }
+
+    fn on_parity_took(&mut self, group: GroupId, took: Duration) {
+        self.of_mut(group.class()).on_parity_took(group, took);
     }
 
     fn on_parity(

@@ -7,6 +7,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::allowance::Allowance;
 use crate::pool::Avoid;
@@ -91,6 +92,10 @@ impl<I: Send + Sync + Debug, O: Send + Sync + Debug> Strategy<I, O> for CodedHed
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
         self.coded.on_encoded(core, group, row, parity);
+    }
+
+    fn on_parity_took(&mut self, group: GroupId, took: Duration) {
+        self.coded.on_parity_took(group, took);
     }
 
     fn on_parity(

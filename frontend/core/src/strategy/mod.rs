@@ -1,6 +1,7 @@
 //! Redundancy strategies: what to send besides the one request that every query gets, and when its outcome answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{ClassId, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Time};
@@ -88,6 +89,11 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// A parity query has been computed, or could not be.
     fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
         let _ = (core, group, row, parity);
+    }
+
+    /// A parity query was answered so long after it was handed to its pool, whether or not anybody needed it.
+    fn on_parity_took(&mut self, group: GroupId, took: Duration) {
+        let _ = (group, took);
     }
 
     /// A parity query's request ended.

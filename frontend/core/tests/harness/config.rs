@@ -18,6 +18,7 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
         r,
         first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
+        defer_parity: false,
         flush_after: FLUSH_AFTER,
         late_truth_wait: LATE_TRUTH_WAIT,
         parity_timeout: Duration::from_millis(300),

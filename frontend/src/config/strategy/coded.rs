@@ -94,6 +94,7 @@ pub(super) fn resolve(
         r: spec.r,
         first_parity,
         hold_back: resolve_delay(at, "hold_back", &coded.hold_back, 0.97)?,
+        defer_parity: coded.defer_parity,
         flush_after: coded.flush_after,
         late_truth_wait: coded.late_truth_wait,
         parity_timeout: coded.parity_timeout,

@@ -79,6 +79,8 @@ pub(in crate::config) struct Coded {
     pub(super) r: usize,
     #[serde(default)]
     pub(super) hold_back: Delay,
+    #[serde(default = "yes")]
+    pub(super) defer_parity: bool,
     #[serde(rename = "flush_after_ms", default = "ten_ms", deserialize_with = "millis")]
     pub(super) flush_after: Duration,
     #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
@@ -189,6 +191,9 @@ const fn redundant_share() -> f64 {
 }
 const fn redundant_burst() -> f64 {
     16.0
+}
+const fn yes() -> bool {
+    true
 }
 const fn audit_every() -> u64 {
     50

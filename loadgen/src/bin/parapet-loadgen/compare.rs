@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use parapet_loadgen::cluster::{self, ClusterError, Places, Update};
-use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison, analyse};
+use parapet_loadgen::compare::{Bootstrap, CompareReport, CompareText, Comparison, HostStalls, analyse};
 use parapet_loadgen::experiment::{Experiment, Strategy};
 use parapet_loadgen::payload::{Rows, WireEncoding};
 use parapet_loadgen::report::{Slo, SloFigures, check, compare_page, latency_histogram};
@@ -306,13 +306,16 @@ fn show(experiment: &Experiment, update: &Update<'_>) {
         Update::Starting(..) => Ok(()),
         Update::Begins { block: None, strategy, .. } => writeln!(err, "warm-up  {}", name(*strategy)),
         Update::Begins { .. } => Ok(()),
-        Update::Repeats { strategy, block } => writeln!(
-            err,
-            "block {:>2}/{}  {:<24} the generator was late; once more",
-            block + 1,
-            experiment.blocks,
-            name(*strategy)
-        ),
+        Update::Repeats { strategy, block, stalls } => {
+            let reason = stalls.map_or_else(
+                || "the generator was late".to_owned(),
+                |HostStalls { total_ms, longest_ms }| {
+                    format!("the machine stood still for {total_ms:.0} ms, {longest_ms:.0} ms at once")
+                },
+            );
+            let (block, of, name) = (block + 1, experiment.blocks, name(*strategy));
+            writeln!(err, "block {block:>2}/{of}  {name:<24} {reason}; once more")
+        }
         Update::Ended { strategy, block, recording } => {
             let latency = latency_histogram(&recording.records);
             let ms =

@@ -9,7 +9,8 @@ use parity_trainer::deployed::InputScaling;
 use parity_trainer::network::NetworkSpec;
 use parity_trainer::{Loss, SetupError, TransformChoice};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+
+use crate::command::settings::{digest, needed, optional_network, range, to_toml};
 
 /// Kinds of optimiser.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -51,9 +52,9 @@ pub(crate) struct Settings {
     pub(crate) generator: Option<Vec<Vec<f32>>>,
     pub(crate) transform: TransformChoice,
     pub(crate) trial_share: f64,
-    #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_network", skip_serializing_if = "Option::is_none")]
     pub(crate) network: Option<NetworkSpec>,
-    #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_network", skip_serializing_if = "Option::is_none")]
     pub(crate) decoder_network: Option<NetworkSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<Loss>,
@@ -143,11 +144,7 @@ impl Settings {
     /// # Errors
     /// If a setting that is needed is missing, or one is out of range.
     pub(super) fn check(&self) -> Result<(), SetupError> {
-        for (name, path) in [("model", &self.model), ("data", &self.data), ("out", &self.out)] {
-            if path.as_os_str().is_empty() {
-                return Err(SetupError::Needed { name });
-            }
-        }
+        needed(&[("model", &self.model), ("data", &self.data), ("out", &self.out)])?;
         for name in [&self.name, &self.deployed].into_iter().flatten() {
             crate::command::model_name(name)
                 .map_err(|problem| SetupError::config(None, &format!("{name:?}: {problem}")))?;
@@ -170,12 +167,6 @@ impl Settings {
                 return Err(SetupError::Misplaced { name: "loss", problem });
             }
         }
-        let range = |name, value: f64, least: f64, most: f64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            Err(SetupError::Range { name, value, range: format!("from {least} to {most}") })
-        };
         range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
@@ -220,7 +211,7 @@ impl Settings {
     }
 
     pub(super) fn to_toml(&self) -> Result<String, SetupError> {
-        toml::to_string(self).map_err(|error| SetupError::config(None, &error.to_string()))
+        to_toml(self)
     }
 
     /// Digest of all that decides how the training goes: the settings but for places and names, and what `rest` adds.
@@ -240,11 +231,10 @@ impl Settings {
             checkpoint_steps: None,
             ..self.clone()
         };
-        let mut hash = Sha256::new();
-        hash.update(bare.to_toml()?);
-        for part in rest {
-            hash.update(format!("{part}\n"));
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(digest(&bare.to_toml()?, rest))
+    }
+    /// Digest of one row's training, of a run whose digest is `run`.
+    pub(super) fn row_digest(&self, run: &str, row: usize) -> Result<String, SetupError> {
+        self.digest(&[run, &row.to_string()])
     }
 }

@@ -28,7 +28,8 @@ pub(super) struct Member<I, O> {
     pub(super) prediction: Option<Arc<O>>,
     pub(super) reconstruction: Option<Arc<O>>,
     pub(super) status: Status,
-    pub(super) allow_approximate: bool,
+    /// When it counts as late; `None` if its client takes no approximation.
+    pub(super) late_at: Option<Time>,
     /// The hold-back is over.
     pub(super) late: bool,
     /// All its attempts failed.
@@ -40,14 +41,14 @@ pub(super) struct Member<I, O> {
 }
 
 impl<I, O> Member<I, O> {
-    pub(super) fn waiting(query: QueryId, input: Arc<I>, allow_approximate: bool) -> Self {
+    pub(super) fn waiting(query: QueryId, input: Arc<I>, late_at: Option<Time>) -> Self {
         Self {
             query: Some(query),
             input,
             prediction: None,
             reconstruction: None,
             status: Status::Waiting,
-            allow_approximate,
+            late_at,
             late: false,
             lost: false,
             reconstructing: false,
@@ -62,7 +63,7 @@ impl<I, O> Member<I, O> {
             prediction: Some(prediction),
             reconstruction: None,
             status: Status::Done,
-            allow_approximate: false,
+            late_at: None,
             late: false,
             lost: false,
             reconstructing: false,
@@ -70,11 +71,15 @@ impl<I, O> Member<I, O> {
         }
     }
 
+    pub(super) fn allow_approximate(&self) -> bool {
+        self.late_at.is_some()
+    }
+
     /// Whether a reconstruction may answer it now, if there is one (CG-4).
     pub(super) fn may_be_reconstructed(&self) -> bool {
         self.status == Status::Waiting
             && self.prediction.is_none()
-            && self.allow_approximate
+            && self.allow_approximate()
             && (self.late || self.lost)
             && !self.reconstructing
             && !self.refused
@@ -84,7 +89,7 @@ impl<I, O> Member<I, O> {
 /// Where a parity row stands.
 #[derive(Debug)]
 pub(in crate::strategy) enum Parity<I, O> {
-    /// The group is still open.
+    /// The group is still open, or it is not due.
     Open,
     /// The parity query is being computed.
     Encoding,
@@ -109,7 +114,9 @@ pub(super) struct Group<I, O> {
     pub(super) members: SmallVec<[Member<I, O>; 4]>,
     pub(super) rows: SmallVec<[Parity<I, O>; 1]>,
     pub(super) sealed: bool,
-    pub(super) flush_at: Option<Time>,
+    /// While it is open, when it is to be completed with fillers; then, when its parity queries are due; then, when they are
+    /// overdue.
+    pub(super) timer: Option<Time>,
     /// Compare a reconstruction with the truth even if nothing straggles.
     pub(super) audit: bool,
     /// Parity outputs with which a reconstruction answered.
@@ -123,7 +130,7 @@ impl<I, O> Group<I, O> {
             members: SmallVec::new(),
             rows: (0..r).map(|_| Parity::Open).collect(),
             sealed: false,
-            flush_at: None,
+            timer: None,
             audit: false,
             won: 0,
         }
@@ -138,7 +145,18 @@ impl<I, O> Group<I, O> {
         let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
         self.sealed
             && self.rows.iter().any(Parity::is_alive)
-            && others.any(|(_, member)| member.status == Status::Waiting && member.allow_approximate)
+            && others.any(|(_, member)| member.status == Status::Waiting && member.allow_approximate())
+    }
+
+    /// When the first of those counts as late who wait; who has lost its own prediction is.
+    pub(super) fn first_late_at(&self) -> Option<Time> {
+        let waiting = self.members.iter().filter(|member| member.status == Status::Waiting);
+        waiting.filter_map(|member| if member.lost { Some(Time::ZERO) } else { member.late_at }).min()
+    }
+
+    /// Whether it is full, and nothing has been asked of parity models yet.
+    pub(super) fn is_deferred(&self) -> bool {
+        self.sealed && self.rows.iter().all(|row| matches!(row, Parity::Open))
     }
 
     pub(super) fn missing(&self) -> usize {

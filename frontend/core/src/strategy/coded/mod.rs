@@ -1,12 +1,14 @@
 //! Coded redundancy: groups of k queries, r parity queries, reconstructions for queries that are late (ParM, SOSP 2019).
 //!
 //! A query joins its key's open group after its own dispatch (CG-3). With its k-th member, or on the flush timer with
-//! recently answered queries as fillers (CG-5), the group is sealed: its r parity queries are encoded and sent, within
-//! the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
+//! recently answered queries as fillers (CG-5), the group is sealed: its r parity queries are encoded and sent, at once or
+//! just in time ([`timing`]), within the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
 //! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
 
 pub(super) mod group;
 pub(super) mod key;
+mod settle;
+mod timing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +17,13 @@ use rustc_hash::FxHashMap;
 
 use self::group::{Group, Member, Parity, Status};
 use self::key::{Answered, Keys};
+use self::timing::ParityTiming;
 use crate::pool::Avoid;
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
     Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, HoldBackPolicy, JobId, Outcome, PoolId,
-    QueryId, Row, Slot, Strategy, Time, TokenBucket, Verdict,
+    QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
 
 /// Settings of coded redundancy.
@@ -35,6 +38,8 @@ pub struct CodedConfig {
     pub first_parity: PoolId,
     /// When a query counts as late.
     pub hold_back: HoldBackPolicy,
+    /// Send parity queries only when they are due to be in time for the first member that would be late, instead of at once.
+    pub defer_parity: bool,
     /// How long a group may stay open while somebody in it waits.
     pub flush_after: Duration,
     /// How long the own prediction of a reconstructed query is awaited, to compare.
@@ -68,6 +73,7 @@ impl CodedConfig {
 pub struct Coded<I, O> {
     config: CodedConfig,
     hold_back: HoldBack,
+    timing: ParityTiming,
     budget: TokenBucket,
     keys: Keys<I, O>,
     groups: FxHashMap<GroupId, Group<I, O>>,
@@ -80,6 +86,7 @@ impl<I, O> Coded<I, O> {
     pub fn new(config: CodedConfig) -> Self {
         Self {
             hold_back: HoldBack::new(config.hold_back.clone()),
+            timing: ParityTiming::new(config.defer_parity),
             budget: TokenBucket::new(config.redundant_share, config.redundant_burst),
             // Up to k - 1 of the recent queries may sit in the open group themselves.
             keys: Keys::new(config.max_keys, 2 * (config.k - 1)),
@@ -140,12 +147,11 @@ impl<I, O> Coded<I, O> {
             return false;
         }
         group.members.extend(fillers);
-        core.stats.groups_completed_with_fillers += 1;
         self.seal(core, id);
         true
     }
 
-    /// The group has k members: encode it.
+    /// The group has k members: encode it, now or when that is due.
     fn seal(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
@@ -153,11 +159,30 @@ impl<I, O> Coded<I, O> {
         group.sealed = true;
         self.sealed += 1;
         group.audit = self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
-        if let Some(at) = group.flush_at.take() {
+        if let Some(at) = group.timer.take() {
             core.timers.cancel(at, Timer::Flush(id));
         }
         if let Some(state) = self.keys.get_mut(group.key) {
             state.open = None;
+        }
+        let deferred = group.first_late_at().filter(|_| !group.audit);
+        match deferred.and_then(|late_at| self.timing.due(core.now(), late_at)) {
+            Some(due) => {
+                group.timer = Some(due);
+                core.timers.set(due, Timer::Flush(id));
+            }
+            None => self.encode(core, id),
+        }
+        self.advance(core, id);
+    }
+
+    /// Has the parity queries of a sealed group computed, those that were not yet.
+    fn encode(&mut self, core: &mut Core<I, O>, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id).filter(|group| group.is_deferred()) else {
+            return;
+        };
+        if let Some(at) = group.timer.take() {
+            core.timers.cancel(at, Timer::Flush(id));
         }
         let congested = core.is_congested(self.config.shed_above);
         let mut encoded = false;
@@ -175,101 +200,8 @@ impl<I, O> Coded<I, O> {
             }
         }
         core.stats.groups_encoded += u64::from(encoded);
-        self.advance(core, id);
-    }
-
-    /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group when it is done.
-    fn advance(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id).filter(|group| group.sealed) else {
-            return;
-        };
-        if group.is_recoverable() {
-            for slot in 0..group.members.len() {
-                Self::try_reconstruct(core, group, slot);
-            }
-        }
-        if !group.may_become_recoverable() {
-            for member in &mut group.members {
-                if let (Status::Waiting, true, Some(query)) = (member.status, member.lost, member.query) {
-                    member.status = Status::Done;
-                    core.fail_lost(query);
-                }
-            }
-        }
-        self.finish_if_done(core, id);
-    }
-
-    fn try_reconstruct(core: &mut Core<I, O>, group: &mut Group<I, O>, slot: usize) {
-        if !group.is_recoverable() {
-            return;
-        }
-        let (predictions, parity) = (group.predictions(), group.parity_outputs());
-        let Some(member) = group.members.get_mut(slot).filter(|member| member.may_be_reconstructed()) else {
-            return;
-        };
-        let (Some(query), Ok(slot)) = (member.query, u8::try_from(slot)) else {
-            return;
-        };
-        member.reconstructing = true;
-        core.push(Action::Reconstruct { query, slot: Slot(slot), predictions, parity });
-    }
-
-    /// Frees what a sealed group in which nobody waits no longer needs, and the group itself once nothing is pending.
-    fn finish_if_done(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        if group.is_any_waiting() {
-            return;
-        }
-        for member in &mut group.members {
-            if member.status == Status::Kept {
-                member.status = Status::Done;
-                if let Some(query) = member.query {
-                    core.forget(query, false);
-                }
-            }
-        }
-        let audit_pending = group.audit && group.is_complete() && group.is_parity_pending();
-        if !audit_pending {
-            for row in &mut group.rows {
-                if let Parity::InFlight { job, .. } = *row
-                    && core.is_queued(job)
-                {
-                    core.withdraw_job(job, false);
-                    *row = Parity::Dead;
-                }
-            }
-        }
-        let truth_pending = group.members.iter().any(|member| member.status == Status::AwaitingTruth);
-        if truth_pending || audit_pending {
-            return;
-        }
-        if let Some(group) = self.groups.remove(&id) {
-            self.close_books(core, id, &group);
-        }
-    }
-
-    fn close_books(&mut self, core: &mut Core<I, O>, id: GroupId, group: &Group<I, O>) {
-        for _ in group.won..group.outputs() {
-            core.count(id.class(), Fate::Wasted);
-        }
-        for query in group.members.iter().filter_map(|member| member.query) {
-            self.membership.remove(&query);
-        }
-        let predictions: Option<Vec<Arc<O>>> = group.predictions().into_iter().collect();
-        let parity = group.parity_outputs();
-        if let (true, 0, Some(predictions)) = (group.audit, group.won, predictions)
-            && parity.iter().any(Option::is_some)
-        {
-            let slot = u8::try_from(self.sealed % self.config.k as u64).unwrap_or_default();
-            core.push(Action::Compare(Comparison::Audit {
-                class: id.class(),
-                slot: Slot(slot),
-                predictions,
-                parity,
-            }));
-        }
+        let has_fillers = group.members.iter().any(|member| member.query.is_none());
+        core.stats.groups_completed_with_fillers += u64::from(encoded && has_fillers);
     }
 
     /// Takes a member that will never have a prediction out of an open group, so that it takes nobody's slot.
@@ -287,9 +219,9 @@ impl<I, O> Coded<I, O> {
     }
 
     fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
-        if group.flush_at.is_none() {
+        if group.timer.is_none() {
             let at = core.now() + after;
-            group.flush_at = Some(at);
+            group.timer = Some(at);
             core.timers.set(at, Timer::Flush(id));
         }
     }
@@ -307,7 +239,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
         let late_at = self.hold_back.late_at(query.arrived).min(query.last_call());
-        let member = Member::waiting(id, Arc::clone(&query.input), allow_approximate);
+        let member = Member::waiting(id, Arc::clone(&query.input), allow_approximate.then_some(late_at));
         let Some(group_id) = self.open_group(core, id.class(), key) else {
             core.stats.uncoded += 1;
             return;
@@ -357,12 +289,13 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return Verdict::Fail;
         };
         member.lost = true;
-        if !member.allow_approximate || member.refused {
+        if !member.allow_approximate() || member.refused {
             return Verdict::Fail;
         }
         if !group.sealed {
             self.complete_with_fillers(core, id);
         }
+        self.encode(core, id);
         let Some(group) = self.groups.get_mut(&id) else {
             return Verdict::Fail;
         };
@@ -413,6 +346,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         if is_straggler && !group.sealed {
             self.complete_with_fillers(core, id);
         }
+        self.encode(core, id);
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
@@ -425,7 +359,13 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
-        group.flush_at = None;
+        group.timer = None;
+        if group.sealed {
+            // Only one of the two has anything to do.
+            self.encode(core, id);
+            self.resend_overdue(core, id);
+            return self.advance(core, id);
+        }
         // With nobody waiting there is nothing to protect; the group stays open and is decodable at once when it fills.
         if !group.sealed && group.is_any_waiting() && !self.complete_with_fillers(core, id) {
             let after = self.config.flush_after;
@@ -460,7 +400,12 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
                 *state = Parity::Dead;
             }
         }
+        self.watch_parity(core, id);
         self.advance(core, id);
+    }
+
+    fn on_parity_took(&mut self, _: GroupId, took: Duration) {
+        self.timing.observe(took);
     }
 
     fn on_parity(

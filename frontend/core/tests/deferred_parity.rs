@@ -1,0 +1,235 @@
+//! Parity queries that are sent only when they are due.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, coded_config};
+use parapet_frontend_core::{CodedConfig, FailureKind, HoldBack, HoldBackPolicy, InstanceId, PoolId};
+use proptest::prelude::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
+
+fn deferring(k: usize, r: usize) -> CodedConfig {
+    CodedConfig { defer_parity: true, audit_every: 0, ..coded_config(k, r) }
+}
+
+/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before somebody is late.
+fn warm(config: CodedConfig) -> Harness {
+    let k = config.k;
+    let mut harness = Harness::coded(4, 2, config);
+    for _ in 0..2 * HoldBack::WARM_UP {
+        group(&mut harness, k);
+        harness.compute();
+        harness.advance(2 * MS);
+        while !harness.sent.is_empty() {
+            harness.complete(0, None);
+        }
+    }
+    harness
+}
+
+fn group(harness: &mut Harness, k: usize) -> Vec<usize> {
+    (0..k).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect()
+}
+
+fn issued(harness: &mut Harness) -> u64 {
+    harness.engine.stats().redundant_issued
+}
+
+#[test]
+fn a_group_that_is_answered_in_time_sends_none() {
+    let mut harness = warm(deferring(2, 1));
+    let before = harness.engine.stats();
+    for query in group(&mut harness, 2) {
+        harness.compute();
+        harness.advance(5 * MS);
+        harness.complete_client(query, None);
+    }
+    harness.advance(MINUTE);
+    let after = harness.engine.stats();
+    assert_eq!(after.groups_spared, before.groups_spared + 1);
+    assert_eq!(
+        (after.redundant_issued, after.redundant_shed, after.groups_encoded, after.groups_tracked),
+        (before.redundant_issued, before.redundant_shed, before.groups_encoded, 0)
+    );
+    harness.finish();
+}
+
+#[test]
+fn a_straggler_is_reconstructed_when_it_is_late_all_the_same() {
+    let mut harness = warm(deferring(2, 1));
+    let before = issued(&mut harness);
+    let [frozen, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    harness.complete_client(other, None);
+    harness.advance(HOLD_BACK - 5 * MS);
+    harness.compute();
+    assert_eq!(issued(&mut harness), before, "not due");
+    harness.advance(MS);
+    harness.compute();
+    assert_eq!(issued(&mut harness), before + 1, "due");
+    harness.advance(2 * MS);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Waiting, "CG-4: held back");
+    harness.advance(2 * MS);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    let frozen = &harness.clients[frozen];
+    assert_eq!(frozen.answered_at.unwrap().since(frozen.arrived), HOLD_BACK);
+    assert_eq!(harness.engine.stats().late_unrecoverable, 0);
+    harness.finish();
+}
+
+#[test]
+fn a_parity_query_that_straggles_is_sent_to_another_instance() {
+    let mut harness = warm(deferring(2, 1));
+    let [frozen, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    harness.complete_client(other, None);
+    harness.advance(HOLD_BACK - 4 * MS);
+    harness.compute();
+    let parity = |harness: &Harness| {
+        let instances = harness.sent.iter().map(|sent| sent.instance);
+        instances.filter(|instance| instance.pool == PoolId::FIRST_REDUNDANT).collect::<Vec<_>>()
+    };
+    let first = parity(&harness);
+    harness.advance(4 * MS);
+    let second = parity(&harness);
+    assert_eq!((first.len(), second.len()), (1, 1));
+    assert_ne!(first, second);
+    harness.advance(2 * MS);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    let frozen = &harness.clients[frozen];
+    assert_eq!(frozen.answered_at.unwrap().since(frozen.arrived), HOLD_BACK + 2 * MS);
+    let stats = harness.engine.stats();
+    let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
+    assert_eq!((stats.redundant_issued, stats.redundant_won), (ended, 1));
+    harness.finish();
+}
+
+#[test]
+fn so_is_one_that_was_sent_when_its_query_was_late_already() {
+    let mut harness = warm(deferring(2, 1));
+    let before = issued(&mut harness);
+    let lone = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(FLUSH_AFTER);
+    // The only one of its group; completed with fillers, whose predictions are known.
+    for _ in 0..2 {
+        harness.advance(HOLD_BACK);
+        harness.compute();
+    }
+    assert_eq!(issued(&mut harness), before + 2);
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(lone), &Fate::Reconstructed);
+    harness.finish();
+}
+
+#[test]
+fn the_first_of_its_members_decides_when_they_are_due() {
+    let mut harness = warm(deferring(2, 1));
+    let before = issued(&mut harness);
+    harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(8 * MS);
+    harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(HOLD_BACK - 8 * MS - 4 * MS);
+    harness.compute();
+    assert_eq!(issued(&mut harness), before + 1);
+    harness.finish();
+}
+
+#[test]
+fn a_lost_prediction_calls_for_them_at_once() {
+    let mut harness = warm(deferring(2, 1));
+    let before = issued(&mut harness);
+    let [lost, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    harness.complete_client(lost, Some(FailureKind::Refused));
+    harness.compute();
+    assert_eq!(issued(&mut harness), before + 1);
+    harness.complete_parity(None);
+    harness.complete_client(other, None);
+    harness.compute();
+    assert_eq!(harness.fate(lost), &Fate::Reconstructed);
+    harness.finish();
+}
+
+#[test]
+fn a_slow_parity_model_is_asked_at_once() {
+    let mut config = deferring(2, 1);
+    config.hold_back = HoldBackPolicy::Fixed(4 * MS);
+    let mut harness = warm(config);
+    let before = issued(&mut harness);
+    group(&mut harness, 2);
+    harness.compute();
+    assert_eq!(issued(&mut harness), before + 1, "4 ms are what it takes");
+    harness.finish();
+}
+
+#[test]
+fn audited_groups_are_encoded_at_once() {
+    let mut harness = warm(CodedConfig { audit_every: 1, ..deferring(2, 1) });
+    let before = issued(&mut harness);
+    group(&mut harness, 2);
+    harness.compute();
+    assert_eq!(issued(&mut harness), before + 1);
+    harness.finish();
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Arrive { allow_approximate: bool, deadline_ms: u64 },
+    Complete { index: usize, fails: bool },
+    Compute,
+    Abandon { back: usize },
+    SetUp { pool: u8, index: u32, up: bool },
+    Advance { micros: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (prop::bool::weighted(0.8), 2u64..120)
+            .prop_map(|(allow_approximate, deadline_ms)| Op::Arrive { allow_approximate, deadline_ms }),
+        6 => (0usize..8, prop::bool::weighted(0.1)).prop_map(|(index, fails)| Op::Complete { index, fails }),
+        4 => Just(Op::Compute),
+        1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
+        2 => (0u8..3, 0u32..4, prop::bool::weighted(0.75))
+            .prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
+        5 => prop_oneof![0u64..2_000, 0u64..30_000].prop_map(|micros| Op::Advance { micros }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// The harness checks CG-1 to CG-8 at every action, and that nothing is left in memory.
+    #[test]
+    fn the_invariants_hold(ops in prop::collection::vec(op(), 1..200), k in 2usize..4, r in 1usize..3) {
+        let mut harness = warm(deferring(k, r.min(k - 1)));
+        for op in ops {
+            match op {
+                Op::Arrive { allow_approximate, deadline_ms } => {
+                    let _ = harness.arrive(0, allow_approximate, Duration::from_millis(deadline_ms));
+                }
+                Op::Complete { index, fails } => {
+                    harness.complete(index, fails.then_some(FailureKind::InstanceError));
+                }
+                Op::Compute => harness.compute(),
+                Op::Abandon { back } => {
+                    if let Some(number) = harness.clients.len().checked_sub(back + 1) {
+                        harness.abandon(number);
+                    }
+                }
+                Op::SetUp { pool, index, up } => {
+                    harness.set_up(InstanceId { pool: PoolId(pool), index }, up);
+                }
+                Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
+            }
+        }
+        harness.finish();
+    }
+}
