@@ -21,6 +21,9 @@ pub enum TrainError {
     /// The parameters cannot be had or updated.
     #[error("cannot update the parameters: {0}")]
     Backend(#[from] crate::backend::BackendError),
+    /// A command of the cluster.
+    #[error(transparent)]
+    Cluster(parapet_parameter_server_cluster::command::CommandError),
     /// The command's settings cannot be used, or the user has ended it.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -137,6 +140,7 @@ impl TrainError {
             | Self::Encode(_)
             | Self::Decode(_)
             | Self::Backend(_)
+            | Self::Cluster(_)
             | Self::LearnedCode(_)
             | Self::Runtime(_) => false,
         }

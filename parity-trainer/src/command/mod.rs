@@ -9,6 +9,7 @@ mod settings;
 mod subject;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;
+pub(crate) mod worker;
 
 pub(crate) use interrupt::EXIT_CODE as INTERRUPTED;
 

@@ -39,12 +39,17 @@ pub(super) trait Task: std::fmt::Debug {
 pub(super) struct Draw<'a> {
     pub(super) sampler: &'a mut GroupSampler,
     pub(super) rng: &'a mut ChaCha8Rng,
+    /// The samples, where they are drawn already: of one part of a step.
+    pub(super) drawn: Option<std::slice::Iter<'a, usize>>,
 }
 
 impl Draw<'_> {
     /// Writes the samples of the next group.
     pub(super) fn group(&mut self, group: &mut [usize]) {
-        self.sampler.next(group, self.rng);
+        match &mut self.drawn {
+            Some(drawn) => group.iter_mut().zip(drawn).for_each(|(slot, &sample)| *slot = sample),
+            None => self.sampler.next(group, self.rng),
+        }
     }
 }
 

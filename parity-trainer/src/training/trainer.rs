@@ -84,7 +84,7 @@ pub struct Trainer {
 struct Plan {
     /// Steps in all.
     steps: u64,
-    /// Groups a step.
+    /// Groups a step; a part of a step, where several processes make it.
     groups: usize,
     /// Samples a group.
     k: usize,
@@ -199,29 +199,60 @@ impl Trainer {
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
         let Plan { steps, groups, k, samples, validate_every, .. } = self.plan;
         self.weights.pull(self.backend.as_mut())?;
-        let draw = &mut Draw { sampler: &mut self.sampler, rng: &mut self.rng };
-        let attempt = self.task.attempt(self.step, draw)?;
-        let loss = attempt.told;
-        // Its gradients would not be finite either, and the backend could not say why.
-        if !loss.is_finite() {
-            return Err(TrainError::Diverged { step: self.step as usize });
-        }
-        let tick = self.weights.push(self.backend.as_mut(), &attempt.loss)?;
+        let parts = self.draw_parts();
+        let (mut loss, mut agreeing, mut queries, mut attempts) = (0.0, 0, 0, 0u32);
+        let tick = loop {
+            for part in self.backend.parts_to_do()? {
+                let drawn = parts.get(part).map(|part| part.iter());
+                let draw = &mut Draw { sampler: &mut self.sampler, rng: &mut self.rng, drawn };
+                let attempt = self.task.attempt(self.step, draw)?;
+                // Its gradients would not be finite either, and the backend could not say why.
+                if !attempt.told.is_finite() {
+                    return Err(TrainError::Diverged { step: self.step as usize });
+                }
+                self.weights.push(self.backend.as_mut(), part, &attempt.loss)?;
+                loss += attempt.told;
+                agreeing += attempt.agreeing;
+                queries += attempt.queries;
+                attempts += 1;
+            }
+            if let Some(tick) = self.backend.settle()? {
+                break tick;
+            }
+        };
+        let loss = loss / f64::from(attempts.max(1));
         self.step += 1;
         let due = self.step.is_multiple_of(validate_every) || self.step >= steps;
         let validation = if due { self.validate()? } else { None };
-        let rows = self.step as usize * groups;
+        let rows = self.step as usize * groups * self.backend.parts();
         Ok(StepReport {
             step: self.step as usize,
             steps: steps as usize,
             loss,
-            agreement: attempt.agreeing as f64 / attempt.queries.max(1) as f64,
+            agreement: agreeing as f64 / queries.max(1) as f64,
             rows,
             epoch: (rows * k) as f64 / samples as f64,
             learning_rate: tick.learning_rate,
             gradient_norm: tick.gradient_norm,
             validation,
         })
+    }
+
+    /// The samples of all parts of the next step, where several processes make it: all of them draw all, so that they agree
+    /// without a word. A process that came later, or had nothing to do, draws those of the steps that it has missed, too.
+    fn draw_parts(&mut self) -> Vec<Vec<usize>> {
+        let Some(done) = self.backend.steps_done() else { return Vec::new() };
+        let Plan { groups, k, .. } = self.plan;
+        loop {
+            let mut parts = vec![vec![0; groups * k]; self.backend.parts()];
+            for group in parts.iter_mut().flat_map(|part| part.chunks_exact_mut(k.max(1))) {
+                self.sampler.next(group, &mut self.rng);
+            }
+            if self.step >= done {
+                return parts;
+            }
+            self.step += 1;
+        }
     }
 
     fn validate(&mut self) -> Result<Option<Validation>, TrainError> {

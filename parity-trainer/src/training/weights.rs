@@ -3,7 +3,7 @@
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
-use crate::backend::{ParameterBackend, ParameterSet, ParameterShape, Tick};
+use crate::backend::{ParameterBackend, ParameterSet, ParameterShape};
 use crate::network::{Network, NetworkError};
 
 /// A buffer of a network: a value that it keeps besides its weights, such as running statistics.
@@ -70,12 +70,13 @@ impl Weights {
         self.write()
     }
 
-    /// Hands the gradients of `loss` to the backend and ends the step.
+    /// Hands the gradients of the loss of one part of a step to the backend.
     pub(super) fn push(
         &mut self,
         backend: &mut dyn ParameterBackend,
+        part: usize,
         loss: &Tensor,
-    ) -> Result<Tick, TrainError> {
+    ) -> Result<(), TrainError> {
         // Not `backward`, which would add them to zeroes that have to be made first.
         let gradients = Tensor::f_run_backward(&[loss], &self.trainable, false, false);
         let gradients = gradients.map_err(NetworkError::Tensor)?;
@@ -86,8 +87,7 @@ impl Weights {
                 values.fill(0.0);
             }
         }
-        backend.push(&self.gradients)?;
-        Ok(backend.clock()?)
+        Ok(backend.push_part(part, &self.gradients)?)
     }
 
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {

@@ -5,6 +5,7 @@ mod learned;
 mod options;
 mod prepare;
 mod settings;
+mod shared;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +24,7 @@ use serde::Serialize;
 pub(crate) use options::Args;
 use prepare::Prepared;
 use settings::Settings;
+pub(crate) use shared::{SharedTask, prepare_shared};
 
 use super::drive::{self, Drive, Pace};
 use super::interrupt::Interrupt;
@@ -131,7 +133,14 @@ impl Training<'_> {
         let Self { settings, prepared, resume } = *self;
         let digest = settings.row_digest(&prepared.digest, run.row)?;
         let (train, validation) = (Arc::clone(&prepared.train), Arc::clone(&prepared.validation));
-        let trainer = Trainer::parity(run.clone(), train, validation, &mut Trainer::local(run.rule))?;
+        let trainer = match shared::connect(settings)? {
+            None => Trainer::parity(run.clone(), train, validation, &mut Trainer::local(run.rule))?,
+            Some(cluster) => {
+                let part = ParityRun { groups: run.groups / settings.executors(), ..run.clone() };
+                let mut lead = shared::lead(cluster, settings, prepared, &run, name)?;
+                Trainer::parity(part, train, validation, &mut lead)?
+            }
+        };
         let drive = Drive {
             name,
             folder,

@@ -157,6 +157,14 @@ struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     run: RunOptions,
+    /// Train on this cluster of parameter servers, with all its workers: `parapet://HOST:PORT` or `etcd://HOST:PORT/CLUSTER`
+    /// [default: a parameter server inside this process]
+    #[arg(long, value_name = "REGISTRY")]
+    cluster: Option<String>,
+    /// Parts that each step is cut into on a cluster, more than it has processes; 1 for the very weights of a run without a
+    /// cluster [default: 4]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    executors: Option<u32>,
 }
 
 impl Args {

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::settings::{digest, needed, optional_network, range, to_toml};
 
+/// Parts of a step on a cluster, unless `--executors` says otherwise.
+const EXECUTORS: u32 = 4;
+
 /// Kinds of optimiser.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -90,6 +93,10 @@ pub(crate) struct Settings {
     pub(crate) checkpoint_every: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) executors: Option<u32>,
 }
 
 impl Default for Settings {
@@ -136,6 +143,8 @@ impl Default for Settings {
             run: None,
             checkpoint_every: 60.0,
             checkpoint_steps: None,
+            cluster: None,
+            executors: None,
         }
     }
 }
@@ -167,6 +176,10 @@ impl Settings {
                 return Err(SetupError::Misplaced { name: "loss", problem });
             }
         }
+        if !self.batch.is_multiple_of(self.executors() as u32) {
+            let problem = "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
+            return Err(SetupError::Misplaced { name: "executors", problem });
+        }
         range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
@@ -177,6 +190,12 @@ impl Settings {
         range("weight-decay", self.weight_decay, 0.0, 1e3)?;
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
+    }
+
+    /// Into how many parts a step is cut, that any process of a cluster may compute.
+    pub(super) fn executors(&self) -> usize {
+        let asked = self.executors.unwrap_or(EXECUTORS).max(1) as usize;
+        if self.cluster.is_some() { asked } else { 1 }
     }
 
     /// Whether an encoder and a decoder are trained, and no parity model.
@@ -229,6 +248,7 @@ impl Settings {
             row: None,
             checkpoint_every: 0.0,
             checkpoint_steps: None,
+            cluster: None,
             ..self.clone()
         };
         Ok(digest(&bare.to_toml()?, rest))

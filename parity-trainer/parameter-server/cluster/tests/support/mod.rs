@@ -67,6 +67,9 @@ impl<T: Transport> Cluster<T> {
         consistency: ConsistencySpec,
         coordinator: bool,
     ) -> Self {
+        // Silent unless RUST_LOG says otherwise.
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let store = MemoryStore::new();
         let registry = Registry::open(Arc::new(store.clone())).await.unwrap();
         let placement = Placement { replicas, ..Placement::default() };
