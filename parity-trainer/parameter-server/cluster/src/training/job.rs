@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn executors_are_dealt_out_to_all_hosts_the_driver_first() {
-        let mut view = View::default();
-        view.present_workers = [WorkerId(4), WorkerId(9), WorkerId(30)].into();
+        let present_workers = [WorkerId(4), WorkerId(9), WorkerId(30)].into();
+        let mut view = View { present_workers, ..View::default() };
         // A worker with a clock of its own is no host.
         view.workers.workers = vec![(WorkerId(30), Clock(0))];
         let job = job();
