@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, RangedClocks, Refusal, Shared, Values, WorkerId,
+    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared, Values,
+    WorkerId,
 };
 
 /// A part of a push that is not in the log yet.
@@ -23,17 +24,31 @@ pub struct Intake {
     /// What has been received: in the log, or pending.
     received: RangedClocks,
     pending: Vec<Pending>,
+    /// Where something may have become due since it was last looked for.
+    touched: Vec<KeyRange>,
 }
+
+/// Ranges in the list; more are taken for the whole.
+const MAX_TOUCHED: usize = 64;
 
 impl Intake {
     /// Nothing pending; `applied` is what the log contains.
     pub const fn new(width: usize, applied: RangedClocks) -> Self {
-        Self { width, received: applied, pending: Vec::new() }
+        Self { width, received: applied, pending: Vec::new(), touched: Vec::new() }
     }
 
     /// The list of workers as it is from here on.
     pub fn set_members(&mut self, workers: &[(WorkerId, Clock)]) {
         set_members(&mut self.received, workers);
+        self.touched = vec![self.received.range()];
+    }
+
+    fn touch(&mut self, range: KeyRange) {
+        if self.touched.len() >= MAX_TOUCHED {
+            self.touched = vec![self.received.range()];
+        } else {
+            self.touched.push(range);
+        }
     }
 
     /// Whether the worker is a member.
@@ -46,9 +61,12 @@ impl Intake {
         self.received.latest()
     }
 
-    /// How many parts of the worker's pushes are pending.
-    pub fn pending_of(&self, worker: WorkerId) -> usize {
-        self.pending.iter().filter(|push| push.worker == worker).count()
+    /// How many parts of the worker's pushes are pending, and the bytes of their keys and values.
+    pub fn pending_of(&self, worker: WorkerId) -> (usize, usize) {
+        let own = self.pending.iter().filter(|push| push.worker == worker);
+        own.fold((0, 0), |(parts, bytes), push| {
+            (parts + 1, bytes + push.keys.bytes() + push.values.as_bytes().len())
+        })
     }
 
     /// Takes over the parts of a push that are new. Whether there was one.
@@ -80,14 +98,17 @@ impl Intake {
             self.pending.push(Pending { worker, clock, range: part, keys, values });
         }
         self.received.advance(worker, range, clock);
+        if !new.is_empty() {
+            self.touch(range);
+        }
         Ok(!new.is_empty())
     }
 
-    /// The next update to sequence, if one is due. `None` once there is none.
+    /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector of `pool`.
     ///
     /// Under a model that adds up, that is all pending pushes of the lowest clock on keys where every worker has sent
     /// that clock. A push that comes after its clock was applied (its worker joined late) goes alone.
-    pub fn next_update(&mut self, policy: &dyn ConsistencyPolicy) -> Option<Operation> {
+    pub fn next_update(&mut self, policy: &dyn ConsistencyPolicy, pool: &mut Pool<f32>) -> Option<Operation> {
         if !policy.adds_up_clocks() {
             if self.pending.is_empty() {
                 return None;
@@ -96,28 +117,37 @@ impl Intake {
             let (range, clocks) = (push.range, vec![(push.worker, push.clock)]);
             return Some(Operation::Update { range, clocks, keys: push.keys, values: push.values });
         }
-        let mut clocks: Vec<Clock> = self.pending.iter().map(|push| push.clock).collect();
+        while let Some(&range) = self.touched.last() {
+            if let Some((clock, part)) = self.due(range) {
+                return Some(self.add_up(clock, part, pool));
+            }
+            self.touched.pop();
+        }
+        None
+    }
+
+    /// The lowest clock that every worker has sent on a part of `range` where a push of it is pending; and that part.
+    fn due(&self, range: KeyRange) -> Option<(Clock, KeyRange)> {
+        let pending = || self.pending.iter().filter(move |push| push.range.intersect(range).is_some());
+        let mut clocks: Vec<Clock> = pending().map(|push| push.clock).collect();
         clocks.sort_unstable();
         clocks.dedup();
         clocks.into_iter().find_map(|clock| {
-            let finished = self.received.parts_finished(self.received.range(), clock);
+            let finished = self.received.parts_finished(range, clock);
             let with_push = |part: &KeyRange| {
-                self.pending.iter().any(|push| push.clock == clock && part.intersect(push.range).is_some())
+                pending().any(|push| push.clock == clock && part.intersect(push.range).is_some())
             };
-            let part = finished.into_iter().find(with_push)?;
-            Some(self.add_up(clock, part))
+            finished.into_iter().find(with_push).map(|part| (clock, part))
         })
     }
 
     /// The sum of the pending pushes of `clock` on `part`, which are then no longer pending.
-    fn add_up(&mut self, clock: Clock, part: KeyRange) -> Operation {
+    fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Operation {
         let mut chosen = Vec::new();
         let mut rest = Vec::new();
-        for push in self.pending.drain(..) {
-            let Some(both) = part.intersect(push.range).filter(|_| push.clock == clock) else {
-                rest.push(push);
-                continue;
-            };
+        let is_in = |push: &mut Pending| push.clock == clock && part.intersect(push.range).is_some();
+        for push in self.pending.extract_if(.., is_in) {
+            let Some(both) = part.intersect(push.range) else { continue };
             let pieces =
                 [KeyRange::new(push.range.start, both.start), both, KeyRange::new(both.end, push.range.end)];
             for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
@@ -128,13 +158,13 @@ impl Intake {
                 if piece == both { chosen.push(push) } else { rest.push(push) }
             }
         }
-        self.pending = rest;
+        self.pending.append(&mut rest);
         // In the workers' order, so that the sum does not depend on who came first.
         chosen.sort_by_key(|push| (push.worker, push.range));
-        let range = chosen.iter().map(|push| push.range).reduce(hull).unwrap_or(part);
+        let range = chosen.iter().map(|push| push.range).reduce(KeyRange::hull).unwrap_or(part);
         let mut clocks: Vec<(WorkerId, Clock)> = chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
-        let (keys, values) = sum(range, &chosen, self.width);
+        let (keys, values) = sum(range, &chosen, self.width, pool);
         Operation::Update { range, clocks, keys, values }
     }
 }
@@ -151,12 +181,8 @@ pub(crate) fn set_members(clocks: &mut RangedClocks, workers: &[(WorkerId, Clock
     }
 }
 
-fn hull(a: KeyRange, b: KeyRange) -> KeyRange {
-    KeyRange::new(a.start.min(b.start), a.end.max(b.end))
-}
-
 /// The rows of all pushes, added up; each range lies in `range`.
-fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
+fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) -> (Keys, Values) {
     if let [only] = pushes
         && only.range == range
     {
@@ -165,11 +191,10 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
     if let Some((first, rest)) = pushes.split_first()
         && pushes.iter().all(|push| push.keys == Keys::All && push.range == range)
     {
-        let mut total = first.values.to_f32().to_vec();
-        for push in rest {
-            total.iter_mut().zip(push.values.to_f32().iter()).for_each(|(t, v)| *t += v);
-        }
-        return (Keys::All, Values::from(total));
+        let (first, rest) = (first.values.to_f32(), rest.iter().map(|push| push.values.to_f32()));
+        let rest: Vec<Shared<f32>> = rest.collect();
+        let total = pool.filled(first.len(), |total| add_dense(&first, &rest, total));
+        return (Keys::All, Values::F32(total));
     }
     let mut rows: BTreeMap<Key, Vec<f32>> = BTreeMap::new();
     for push in pushes {
@@ -181,4 +206,18 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize) -> (Keys, Values) {
     }
     let keys = Shared::from(rows.keys().copied().collect::<Vec<_>>());
     (Keys::List(keys), Values::from(rows.into_values().flatten().collect::<Vec<_>>()))
+}
+
+/// Appends the sum to `total`: block by block, so that each is written to memory once.
+fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) {
+    const BLOCK: usize = 4096;
+    for (at, block) in first.chunks(BLOCK).enumerate() {
+        let from = at * BLOCK;
+        total.extend_from_slice(block);
+        let sums = total.get_mut(from..).unwrap_or_default();
+        for values in rest {
+            let values = values.get(from..).unwrap_or_default();
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    }
 }

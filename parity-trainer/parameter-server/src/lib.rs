@@ -31,6 +31,7 @@ mod ids;
 mod intake;
 mod message;
 mod placement;
+mod pool;
 mod range;
 mod range_set;
 mod refusal;
@@ -57,10 +58,11 @@ pub use message::{
     ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
 };
 pub use placement::{Placement, Plan, Planner, Ring, Step};
+pub use pool::Pool;
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
 pub use rule::{AdaGrad, Adam, Add, Decay, Ftrl, Momentum, Sgd, UpdateRule};
 pub use server::{Action, ArrayConfig, Event, Server, ServerConfig, ShardView};
 pub use store::{Initial, Layout, Store};
-pub use values::{Keys, Shared, Values, ValuesError};
+pub use values::{Keys, Shared, Values, ValuesError, are_finite};

@@ -115,6 +115,24 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// The keys that it is about; `None` for all of the shard.
+    pub(crate) const fn range(&self) -> Option<KeyRange> {
+        match self {
+            Self::Update { range, .. } => Some(*range),
+            Self::Members { .. } => None,
+        }
+    }
+
+    /// The bytes of its keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Update { keys, values, .. } => keys.bytes() + values.as_bytes().len(),
+            Self::Members { .. } => 0,
+        }
+    }
+}
+
 /// An entry of the log; from each server of a chain to the next (van Renesse & Schneider, OSDI 2004).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replicate {

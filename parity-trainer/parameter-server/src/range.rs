@@ -45,6 +45,11 @@ impl KeyRange {
         (both.start < both.end).then_some(both)
     }
 
+    /// The keys from the first of both to the last of both.
+    pub(crate) fn hull(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
     /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer keys.
     pub fn cut(self, parts: u64) -> impl Iterator<Item = Self> {
         let parts = parts.min(self.len());

@@ -11,6 +11,7 @@
 //! replaced may go on answering pulls: its clocks say what its rows contain, so that a stale one only makes readers
 //! wait.
 
+mod log;
 mod lookup;
 mod replica;
 mod resend;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Push, PushAck, Refusal, Refused,
-    Request, Routing, ShardRef, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, Push, PushAck, Refusal,
+    Refused, Request, Routing, ShardRef, WorkerId,
 };
 pub use lookup::ShardView;
 use replica::{Context, Replica};
@@ -48,10 +49,16 @@ pub struct ServerConfig {
     pub max_log: usize,
     /// Pushes of a worker to a shard that wait for other workers' of the same clock.
     pub max_pending: usize,
+    /// Bytes of either: one more entry, or push, is taken while there are fewer.
+    pub max_bytes: usize,
     /// Pulls of a shard that wait for updates.
     pub max_waiting: usize,
     /// Rows in one piece of a shard that is copied to another server.
     pub copy_rows: usize,
+    /// Bytes in one, where a row has fewer.
+    pub copy_bytes: usize,
+    /// Bytes of vectors that are kept to be used again, for sums and answers.
+    pub pooled: usize,
 }
 
 impl Default for ServerConfig {
@@ -59,15 +66,22 @@ impl Default for ServerConfig {
         Self {
             resend: Duration::from_millis(50),
             max_log: 1024,
-            max_pending: 64,
+            max_pending: 1024,
+            max_bytes: 64 << 20,
             max_waiting: 4096,
             copy_rows: 16_384,
+            copy_bytes: 4 << 20,
+            pooled: 32 << 20,
         }
     }
 }
 
 /// What a server is told.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "passed on at once: a box would cost an allocation for each message"
+)]
 pub enum Event {
     /// A message came.
     Received {
@@ -97,6 +111,10 @@ pub enum Event {
 
 /// What a server wants done.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "passed on at once: a box would cost an allocation for each message"
+)]
 pub enum Action {
     /// Send this.
     Send {
@@ -134,6 +152,7 @@ pub struct Server {
     transfers: u64,
     /// Pushes after this clock wait.
     hold: Option<Clock>,
+    pool: Pool<f32>,
 }
 
 impl fmt::Debug for Server {
@@ -159,6 +178,7 @@ impl Server {
             incoming: BTreeMap::new(),
             transfers: 0,
             hold: None,
+            pool: Pool::new(config.pooled),
         }
     }
 
@@ -278,6 +298,7 @@ impl Server {
                     config: &self.config,
                     hold: self.hold,
                     policy: &*array.policy,
+                    pool: &mut self.pool,
                     actions: &mut *actions,
                 };
                 act(replica, &mut context, &self.members);

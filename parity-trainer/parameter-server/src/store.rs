@@ -1,6 +1,6 @@
 //! The rows of a range, with the optimiser's state beside them.
 //!
-//! A dense range is one run of rows. A sparse range is a list of sorted chunks of at most [`CHUNK_ROWS`] rows, rather
+//! A dense range is a list of runs of some megabytes, so that to cut it takes no second copy of it. A sparse range is a list of sorted chunks of at most [`CHUNK_ROWS`] rows, rather
 //! than a hash map: with short rows a map's empty places and its keys would cost more than the parameters, and ranges
 //! could not be cut without a pass over all. Memory stays within 1.2 times what the keys, parameters and state need.
 
@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 use crate::{Key, KeyRange, Keys, Rows, UpdateRule};
 use chunk::{CHUNK_ROWS, Chunk};
+
+/// Bytes of parameters in a run of a dense range, unless one row has more.
+const RUN_BYTES: usize = 16 << 20;
 
 /// Gives a row its value before the first update; the same on every server.
 pub trait Initial: Send + Sync {
@@ -72,7 +75,7 @@ impl fmt::Debug for Layout {
 pub struct Store {
     range: KeyRange,
     layout: Layout,
-    /// Ascending; none is empty. A dense store has one chunk with all of its rows.
+    /// Ascending; none is empty. Those of a dense store have all of its rows.
     chunks: Vec<Chunk>,
 }
 
@@ -80,10 +83,25 @@ impl Store {
     /// The range with its initial rows.
     pub fn new(layout: Layout, range: KeyRange) -> Self {
         let mut store = Self { range, layout, chunks: Vec::new() };
-        if !store.layout.sparse && !range.is_empty() {
-            store.chunks.push(Chunk::initial(&store.layout, range));
+        if !store.layout.sparse {
+            let rows = store.rows_in_run() as u64;
+            let mut start = range.start;
+            while start < range.end {
+                let end = start.saturating_add(rows).min(range.end);
+                store.chunks.push(Chunk::initial(&store.layout, KeyRange::new(start, end)));
+                start = end;
+            }
         }
         store
+    }
+
+    fn rows_in_run(&self) -> usize {
+        (RUN_BYTES / self.layout.width.saturating_mul(size_of::<f32>()).max(1)).max(1)
+    }
+
+    /// The place of the chunk with `key`, or of the first after it.
+    fn chunk_of(&self, key: Key) -> usize {
+        self.chunks.partition_point(|chunk| chunk.last_key() < key)
     }
 
     /// The range.
@@ -111,9 +129,16 @@ impl Store {
     pub fn update(&mut self, range: KeyRange, keys: &Keys, gradients: &[f32]) {
         let Some(range) = self.range.intersect(range) else { return };
         if !self.layout.sparse && *keys == Keys::All {
-            if let [chunk] = &mut self.chunks[..] {
-                let first = chunk.place(range.start);
-                chunk.update(first, first + gradients.len() / self.layout.width, gradients, &self.layout);
+            let first = self.chunk_of(range.start);
+            let mut rest = gradients;
+            for chunk in self.chunks.iter_mut().skip(first) {
+                let rows = chunk.place(range.start)..chunk.place(range.end);
+                let (now, later) = rest.split_at(rest.len().min(rows.len() * self.layout.width));
+                if now.is_empty() {
+                    return;
+                }
+                chunk.update(rows.start, rows.start + now.len() / self.layout.width, now, &self.layout);
+                rest = later;
             }
             return;
         }
@@ -129,13 +154,18 @@ impl Store {
     /// Appends the rows `keys` of `range` to `out`; a row that is not there as it would be initially.
     pub fn read(&self, range: KeyRange, keys: &Keys, out: &mut Vec<f32>) {
         let width = self.layout.width;
-        if let (false, Keys::All, [chunk]) = (self.layout.sparse, keys, &self.chunks[..]) {
-            let first = chunk.place(range.start);
-            out.extend_from_slice(chunk.values(first, chunk.place(range.end), width));
+        if let (false, Keys::All) = (self.layout.sparse, keys) {
+            for chunk in self.chunks.iter().skip(self.chunk_of(range.start)) {
+                let (first, last) = (chunk.place(range.start), chunk.place(range.end));
+                if first == last {
+                    return;
+                }
+                out.extend_from_slice(chunk.values(first, last, width));
+            }
             return;
         }
         for key in keys.iter(range) {
-            let chunk = self.chunks.partition_point(|chunk| chunk.last_key() < key);
+            let chunk = self.chunk_of(key);
             match self
                 .chunks
                 .get(chunk)
@@ -157,9 +187,7 @@ impl Store {
         let limit = limit.max(1);
         let mut pieces = Vec::new();
         let (mut taken, mut end) = (0, range.end);
-        for chunk in
-            self.chunks.iter().skip(self.chunks.partition_point(|chunk| chunk.last_key() < range.start))
-        {
+        for chunk in self.chunks.iter().skip(self.chunk_of(range.start)) {
             let (first, last) = (chunk.place(range.start), chunk.place(range.end));
             if taken + (last - first) > limit {
                 let last = first + limit - taken;
@@ -222,7 +250,7 @@ impl Store {
     #[must_use]
     pub fn split_off(&mut self, key: Key) -> Self {
         let key = key.clamp(self.range.start, self.range.end);
-        let mut upper = self.chunks.split_off(self.chunks.partition_point(|chunk| chunk.last_key() < key));
+        let mut upper = self.chunks.split_off(self.chunk_of(key));
         if let Some(first) = upper.first_mut()
             && first.key(0) < key
         {
@@ -242,11 +270,14 @@ impl Store {
             return Err(Box::new(upper));
         }
         self.range.end = upper.range.end;
-        let mut chunks = upper.chunks.into_iter();
+        let mut chunks = upper.chunks.into_iter().peekable();
+        let most = self.rows_in_run();
+        // Runs that were cut become whole again.
         if !self.layout.sparse
-            && let Some(own) = self.chunks.first_mut()
+            && let (Some(own), Some(next)) = (self.chunks.last_mut(), chunks.peek())
+            && own.rows() + next.rows() <= most
         {
-            chunks.by_ref().for_each(|chunk| own.append(chunk));
+            chunks.next().into_iter().for_each(|chunk| own.append(chunk));
         }
         self.chunks.extend(chunks);
         Ok(())
@@ -254,7 +285,7 @@ impl Store {
 
     /// The place of the chunk that has `key`, or should have it, with room for one more row.
     fn chunk_for(&mut self, key: Key) -> usize {
-        let mut at = self.chunks.partition_point(|chunk| chunk.last_key() < key);
+        let mut at = self.chunk_of(key);
         if !self.layout.sparse {
             return at;
         }

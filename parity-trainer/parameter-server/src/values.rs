@@ -19,6 +19,8 @@ use crate::{Key, KeyRange};
 pub struct Shared<T> {
     buffer: Arc<Vec<T>>,
     window: Range<usize>,
+    /// Somebody has looked at all of the window: its numbers are finite.
+    finite: bool,
 }
 
 impl<T> Shared<T> {
@@ -27,7 +29,7 @@ impl<T> Shared<T> {
     #[must_use]
     pub fn window(buffer: Arc<Vec<T>>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
-        Self { window: range.start.min(end)..end, buffer }
+        Self { window: range.start.min(end)..end, buffer, finite: false }
     }
 
     /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the window.
@@ -35,7 +37,18 @@ impl<T> Shared<T> {
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.window.len());
         let start = range.start.min(end);
-        Self { buffer: Arc::clone(&self.buffer), window: self.window.start + start..self.window.start + end }
+        let window = self.window.start + start..self.window.start + end;
+        Self { buffer: Arc::clone(&self.buffer), window, finite: self.finite }
+    }
+}
+
+impl Shared<f32> {
+    /// Says that the caller has looked at all numbers with [`are_finite`]. A transport does so while they are in the
+    /// processor's cache, so that [`Values::check`] need not go through them again.
+    #[must_use]
+    pub fn known_to_be_finite(self) -> Self {
+        debug_assert!(are_finite(&self), "a transport that has not looked");
+        Self { finite: true, ..self }
     }
 }
 
@@ -56,7 +69,7 @@ impl<T: bytemuck::NoUninit> Shared<T> {
 impl<T> From<Vec<T>> for Shared<T> {
     fn from(elements: Vec<T>) -> Self {
         let window = 0..elements.len();
-        Self { buffer: Arc::new(elements), window }
+        Self { buffer: Arc::new(elements), window, finite: false }
     }
 }
 
@@ -219,12 +232,18 @@ impl Values {
             return Err(ValuesError::Length { expected, found: self.len() });
         }
         let bad = match self {
+            Self::F32(values) if values.finite => None,
             Self::F32(values) => first(values, |v| !v.is_finite()),
             Self::Bf16(values) => first(values, |&bits| bits & 0x7f80 == 0x7f80),
             Self::F16(values) => first(values, |&bits| bits & 0x7c00 == 0x7c00),
         };
         bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }))
     }
+}
+
+/// Whether none is a NaN or an infinity.
+pub fn are_finite(numbers: &[f32]) -> bool {
+    first(numbers, |number| !number.is_finite()).is_none()
 }
 
 /// The first element that is bad. There is none as a rule: whole blocks are looked at without a branch, which the

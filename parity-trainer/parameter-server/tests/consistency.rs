@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use parapet_parameter_server::{
-    Add, Clock, Consistency, ConsistencyPolicy, Intake, Key, KeyRange, Keys, Layout, Operation, RangedClocks,
-    Refusal, Store, Values, WorkerId,
+    Add, Clock, Consistency, ConsistencyPolicy, Intake, Key, KeyRange, Keys, Layout, Operation, Pool,
+    RangedClocks, Refusal, Store, Values, WorkerId,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -182,7 +182,9 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
         gone.keys().for_each(|&worker| {
             applied.leave(worker);
         });
-        while let Some(Operation::Update { range, clocks, keys, values }) = intake.next_update(policy) {
+        while let Some(Operation::Update { range, clocks, keys, values }) =
+            intake.next_update(policy, &mut Pool::new(1 << 20))
+        {
             if model == Consistency::Bsp {
                 prop_assert!(clocks.windows(2).all(|c| c[0].1 == c[1].1));
             }
@@ -203,7 +205,9 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
             from = 0;
         }
     }
-    while let Some(Operation::Update { range, keys, values, .. }) = intake.next_update(policy) {
+    while let Some(Operation::Update { range, keys, values, .. }) =
+        intake.next_update(policy, &mut Pool::new(1 << 20))
+    {
         store.update(range, &keys, &values.to_f32());
     }
     let mut found = Vec::new();

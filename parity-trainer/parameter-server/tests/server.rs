@@ -34,8 +34,12 @@ struct Node(Server);
 impl Node {
     /// A server that knows two workers and this chain.
     fn new(node: u64, model: Consistency, epoch: u64, chain: &[u64]) -> Self {
+        Self::bounded(node, model, epoch, chain, ServerConfig::default())
+    }
+
+    fn bounded(node: u64, model: Consistency, epoch: u64, chain: &[u64], config: ServerConfig) -> Self {
         let array = ArrayConfig { layout: Layout::dense(1, Add), policy: Arc::new(model) };
-        let mut server = Self(Server::new(NodeId(node), ServerConfig::default(), [(ARRAY, array)]));
+        let mut server = Self(Server::new(NodeId(node), config, [(ARRAY, array)]));
         let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
         server.tell(Event::Members { version: 1, workers });
         server.route(epoch, chain);
@@ -189,4 +193,50 @@ fn a_held_server_takes_pushes_up_to_a_clock() {
     assert_eq!(head.values(), [3.0, 6.0]);
     assert_eq!(head.0.hold(None), Clock(2));
     assert_eq!(head.hear(worker(0), push(1, 0, 3)), [ack(1, 0, 3)]);
+}
+
+fn is_busy(answers: &[(Peer, Message)]) -> bool {
+    matches!(answers, [(_, Message::Refused(Refused { reason: Refusal::Busy, .. }))])
+}
+
+#[test]
+fn a_log_that_is_long_in_bytes_takes_no_more() {
+    let config = ServerConfig { max_bytes: 16, ..ServerConfig::default() };
+    let mut head = Node::bounded(1, Consistency::Eventual, 1, &[1, 2], config);
+    let worker = Peer::Worker(WorkerId(0));
+    // Eight bytes each, after the list of workers.
+    assert!(!is_busy(&head.hear(worker, push(1, 0, 1))));
+    assert!(!is_busy(&head.hear(worker, push(1, 0, 2))));
+    assert!(is_busy(&head.hear(worker, push(1, 0, 3))));
+    let ack = Message::ReplicateAck(ReplicateAck { at: at(1), seq: Seq(3) });
+    head.hear(Peer::Server(NodeId(2)), ack);
+    assert!(!is_busy(&head.hear(worker, push(1, 0, 3))));
+}
+
+#[test]
+fn a_worker_ahead_of_the_others_has_few_bytes_pending() {
+    let config = ServerConfig { max_bytes: 16, ..ServerConfig::default() };
+    let mut head = Node::bounded(1, Consistency::Bsp, 1, &[1], config);
+    let (fast, slow) = (Peer::Worker(WorkerId(0)), Peer::Worker(WorkerId(1)));
+    assert!(!is_busy(&head.hear(fast, push(1, 0, 1))));
+    assert!(!is_busy(&head.hear(fast, push(1, 0, 2))));
+    assert!(is_busy(&head.hear(fast, push(1, 0, 3))));
+    // The one that all wait for is not held up by it.
+    assert!(!is_busy(&head.hear(slow, push(1, 1, 1))));
+    assert!(!is_busy(&head.hear(fast, push(1, 0, 3))));
+}
+
+#[test]
+fn pieces_of_wide_rows_are_small() {
+    let config = ServerConfig { copy_bytes: 7, ..ServerConfig::default() };
+    let mut tail = Node::bounded(1, Consistency::Bsp, 1, &[1], config);
+    let actions = tail.tell(Event::HandOver { at: at(1), to: NodeId(2) });
+    let pieces: Vec<usize> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Send { message: Message::Snapshot(piece), .. } => Some(piece.rows.values.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(pieces, [1]);
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use parapet_parameter_server::{Adam, Key, KeyRange, Keys, Layout, Sgd, Store, UpdateRule};
+use parapet_parameter_server::{Adam, Add, Key, KeyRange, Keys, Layout, Sgd, Store, UpdateRule};
 use proptest::prelude::*;
 
 const END: Key = 3_000;
@@ -153,4 +153,38 @@ fn memory_stays_within_a_fifth_of_what_is_needed() {
     check(Sgd { rate: 0.1, decay: 0.0 }, 1);
     check(Adam::default(), 1);
     check(Adam::default(), 16);
+}
+
+#[test]
+fn a_dense_range_of_many_runs_is_one_range() {
+    // A megabyte a row, sixteen in a run.
+    const WIDTH: usize = 1 << 18;
+    let all = KeyRange::new(3, 53);
+    let mut store = Store::new(Layout::dense(WIDTH, Add), all);
+    let numbers = |range: KeyRange| -> Vec<f32> {
+        (range.start..range.end).flat_map(|key| std::iter::repeat_n(key as f32, WIDTH)).collect()
+    };
+    let part = KeyRange::new(10, 40);
+    store.update(part, &Keys::All, &numbers(part));
+    let read = |store: &Store, range: KeyRange| {
+        let mut found = Vec::new();
+        store.read(range, &Keys::All, &mut found);
+        found.chunks(WIDTH).map(|row| row[WIDTH - 1]).collect::<Vec<_>>()
+    };
+    let expected = |range: KeyRange| -> Vec<f32> {
+        (range.start..range.end).map(|key| if part.contains(key) { key as f32 } else { 0.0 }).collect()
+    };
+    for range in [all, part, KeyRange::new(18, 20), KeyRange::new(34, 53), KeyRange::new(7, 7)] {
+        assert_eq!(read(&store, range), expected(range), "{range:?}");
+    }
+    let before = store.memory();
+    let mut upper = store.split_off(25);
+    assert!(store.memory() + upper.memory() <= before + (1 << 16));
+    let halves = [KeyRange::new(3, 25), KeyRange::new(25, 53)];
+    assert_eq!(read(&store, halves[0]), expected(halves[0]));
+    assert_eq!(read(&upper, halves[1]), expected(halves[1]));
+    let tail = upper.split_off(53);
+    assert!(upper.append(tail).is_ok() && store.append(upper).is_ok());
+    assert_eq!(read(&store, all), expected(all));
+    assert_eq!(store.rows(), 50);
 }

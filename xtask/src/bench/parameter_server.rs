@@ -4,6 +4,7 @@
 //! Both do the same rounds: every key is pushed, pulled, or both, again and again, with all keys under way. The servers
 //! add up. Runs of the two take turns, and medians count.
 
+mod memory;
 mod processes;
 mod report;
 
@@ -34,7 +35,10 @@ pub(crate) struct Args {
     /// Only values of these sizes, in bytes
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
-    /// Where to write the table
+    /// Millions of parameters of the server whose memory is measured; 0 for none
+    #[arg(long, default_value_t = 100)]
+    millions: u64,
+    /// Where to write the tables
     #[arg(long, default_value = "parity-trainer/parameter-server/RESULTS.md")]
     out: PathBuf,
 }
@@ -76,7 +80,9 @@ impl Load {
 /// # Errors
 /// If a process fails, or the sums are wrong.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    cargo::run(&["build", "--release", "-p", "parapet-parameter-server-node", "--example", "throughput"])?;
+    let crate_of_examples = ["build", "--release", "-p", "parapet-parameter-server-node"];
+    let examples = ["--example", "throughput", "--example", "memory"];
+    cargo::run(&[&crate_of_examples[..], &examples[..]].concat())?;
     let mut systems = vec![System::Parapet];
     systems.extend(args.mxnet_python.clone().map(System::Mxnet));
     let mut rows = Vec::new();
@@ -88,7 +94,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let load = Load::new(bytes, args);
             let mut cells: Vec<Cell> = systems.iter().map(|_| Cell::default()).collect();
             for run in 1..=args.runs {
-                for (system, cell) in systems.iter().zip(&mut cells) {
+                // Who is first changes, too.
+                let turns = systems.iter().zip(&mut cells);
+                let turns: Vec<_> = if run % 2 == 0 { turns.rev().collect() } else { turns.collect() };
+                for (system, cell) in turns {
                     let seconds = measure(system, shape, load).with_context(|| {
                         format!("run {run} of {} with values of {bytes} bytes", system.name())
                     })?;
@@ -96,12 +105,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 }
             }
             let row = Row { shape, load, cells };
-            println!("{row}");
+            print!("{row}");
             rows.push(row);
         }
     }
+    let memory = if args.millions == 0 { Vec::new() } else { memory::measure(args.millions)? };
+    memory.iter().for_each(|line| println!("{line}"));
     let path = workspace::root().join(&args.out);
-    fs::write(&path, report::render(&rows, args.runs))
+    fs::write(&path, report::render(&rows, &memory, args.runs))
         .with_context(|| format!("cannot write {}", path.display()))?;
     println!("written: {}", path.display());
     Ok(())

@@ -28,6 +28,9 @@ const INBOX: usize = 1024;
 /// Received bytes are accounted for in these units, above one.
 const UNIT: usize = 4096;
 
+/// So many bytes are handled before more are received: they fit a processor's second-level cache.
+const TURN: usize = 512 * 1024;
+
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
 
@@ -459,6 +462,7 @@ async fn receive(
     let mut tick = time::interval(shared.timing.heartbeat);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut seen, mut missed) = (0, 0);
+    let mut received = 0;
     let is_worker = matches!(peer, Peer::Worker(_));
     loop {
         let frame = tokio::select! {
@@ -486,12 +490,18 @@ async fn receive(
             sender.room().await;
             shared.workers.pass().await;
         }
-        let bytes = match u32::try_from(frame.cost() / UNIT).unwrap_or(u32::MAX) {
+        let cost = frame.cost();
+        let bytes = match u32::try_from(cost / UNIT).unwrap_or(u32::MAX) {
             0 => None,
             units => Arc::clone(&shared.budget).acquire_many_owned(units.min(shared.units)).await.ok(),
         };
         if shared.inbox.send(Inbound::Frame { id, frame, bytes }).await.is_err() {
             return TransportError { who: Who::Peer(peer, "its connection".into()), reason: Reason::Closed };
+        }
+        received += cost;
+        if received >= TURN {
+            received = 0;
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -24,7 +24,7 @@ pub use handle::ServerHandle;
 const AT_ONCE: usize = 128;
 
 /// Bytes of messages after which other tasks get their turn: answers leave while further messages are handled.
-const TURN: usize = 128 * 1024;
+const TURN: usize = 512 * 1024;
 
 /// Reports that wait for room.
 const REPORTS: usize = 4096;
@@ -50,7 +50,7 @@ pub struct ServerNodeConfig {
     pub queue: usize,
     /// Bytes of received messages that wait to be handled.
     pub inbox: usize,
-    /// Bytes of vectors that each connection keeps to be read into again.
+    /// Bytes of vectors that each connection keeps to be read into again, and the server to answer with.
     pub pooled: usize,
 }
 
@@ -116,7 +116,11 @@ impl<T: Transport> ServerNode<T> {
         let local = Arc::new(config.local());
         let mut connections = Connections::new(transport, local, config.timing, config.inbox, config.filters);
         let address = connections.listen(&config.listen).await?;
-        let core = ServerConfig { resend: config.timing.server_resend(), ..ServerConfig::default() };
+        let core = ServerConfig {
+            resend: config.timing.server_resend(),
+            pooled: config.pooled,
+            ..ServerConfig::default()
+        };
         let (handle, looks) = ServerHandle::new();
         Ok(Self {
             handle,

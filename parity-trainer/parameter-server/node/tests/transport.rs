@@ -206,10 +206,14 @@ async fn after_the_handshake(bytes: &[u8], then_close: bool) -> Result<Frame, Re
 fn encoded(frame: Frame) -> Vec<u8> {
     let mut batch = Batch::new(8 << 20);
     batch.push(frame).unwrap();
-    let mut slices = [IoSlice::new(&[]); 8];
-    let filled = batch.slices(&mut slices);
     let mut bytes = Vec::new();
-    slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+    while !batch.is_empty() {
+        let mut slices = [IoSlice::new(&[]); 8];
+        let filled = batch.slices(&mut slices);
+        let before = bytes.len();
+        slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+        batch.advance(bytes.len() - before);
+    }
     bytes
 }
 

@@ -8,7 +8,8 @@ mod frames;
 use std::io::IoSlice;
 
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Push, ShardRef, Values, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Push, ShardRef, Values, ValuesError,
+    WorkerId,
 };
 use parapet_parameter_server_node::wire::{
     Batch, Decoder, Frame, HEADER_LEN, HELLO_LEN, Hello, Limits, PREFIX_LEN, VERSION, WireError,
@@ -172,6 +173,8 @@ fn a_frame_above_the_limit_is_not_sent() {
 fn an_unknown_kind_of_frame_is_named() {
     let mut bytes = encode(&[Frame::Heartbeat]);
     bytes[HEADER_LEN] = 99;
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &[99]);
+    bytes[HEADER_LEN + 1..].copy_from_slice(&sum.to_le_bytes());
     assert_eq!(decode(&bytes, &[usize::MAX], LIMITS).1, Err(WireError::UnknownTag(99)));
 }
 
@@ -184,6 +187,7 @@ fn values_are_written_from_where_they_lie() {
     batch.push(Message::Push(push).into()).unwrap();
     let mut slices = [IoSlice::new(&[]); 4];
     assert_eq!(batch.slices(&mut slices), 2);
+    assert!(slices[1].len() < values.as_bytes().len(), "summed up as a whole before it is written");
     assert_eq!(slices[1].as_ptr(), values.as_bytes().as_ptr());
 }
 
@@ -208,6 +212,26 @@ fn buffers_are_used_again_once_nobody_has_them() {
     held.clear();
     let third = receive(&mut Vec::new());
     assert!([first, second].contains(&third));
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_found_wherever_it_is_cut() {
+    const NUMBERS: usize = 100_000;
+    for bad in [None, Some(0), Some(50_001), Some(NUMBERS - 1)] {
+        let mut numbers = vec![1.0; NUMBERS];
+        numbers.iter_mut().enumerate().filter(|(at, _)| Some(*at) == bad).for_each(|(_, n)| *n = f32::NAN);
+        let at = ShardRef { array: ArrayId(1), range: KeyRange::new(0, NUMBERS as u64), epoch: Epoch(1) };
+        let (values, keys) = (Values::from(numbers), Keys::All);
+        let push = Message::Push(Push { at, worker: WorkerId(2), clock: Clock(3), keys, values });
+        for cut in [777, 4096, usize::MAX] {
+            let (frames, end) = decode(&encode(&[push.clone().into()]), &[cut], LIMITS);
+            assert_eq!(end, Ok(()));
+            let [Frame::Message(packed)] = &frames[..] else { panic!("{frames:?}") };
+            let Message::Push(push) = &packed.message else { panic!("no push") };
+            let found = push.values.check(NUMBERS, 1);
+            assert_eq!(found, bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at })), "cut at {cut}");
+        }
+    }
 }
 
 fn hello() -> Hello {

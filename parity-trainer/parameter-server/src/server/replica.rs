@@ -1,16 +1,17 @@
 //! One server's part of one shard.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::log::Log;
 use super::lookup::ShardView;
 use super::transfer::Outgoing;
 use super::{Action, ServerConfig};
 use crate::intake::set_members;
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull,
-    PullReply, Push, PushAck, RangedClocks, Refusal, Replicate, ReplicateAck, Route, Seq, ShardRef, Store,
-    Values, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pool,
+    Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Replicate, ReplicateAck, Route, Seq, ShardRef,
+    Store, Values, WorkerId,
 };
 
 /// What a shard is handed with each event.
@@ -20,6 +21,7 @@ pub(super) struct Context<'a> {
     pub(super) config: &'a ServerConfig,
     pub(super) hold: Option<Clock>,
     pub(super) policy: &'a dyn ConsistencyPolicy,
+    pub(super) pool: &'a mut Pool<f32>,
     pub(super) actions: &'a mut Vec<Action>,
 }
 
@@ -42,7 +44,7 @@ pub(super) struct Replica {
     pub(super) applied: Seq,
     pub(super) acked: Seq,
     /// The operations after `acked` up to `applied`.
-    pub(super) log: VecDeque<Operation>,
+    pub(super) log: Log,
     /// At the head.
     pub(super) intake: Intake,
     /// At the head: pushes whose acknowledgement waits for the chain.
@@ -70,7 +72,7 @@ impl Replica {
             members,
             applied,
             acked: applied,
-            log: VecDeque::new(),
+            log: Log::default(),
             unacknowledged: BTreeSet::new(),
             waiting: Vec::new(),
             readers: BTreeMap::new(),
@@ -141,8 +143,10 @@ impl Replica {
         if self.stands_still() || context.hold.is_some_and(|hold| clock > hold) {
             return Err(Refusal::Stopped);
         }
-        let full = self.log.len() >= context.config.max_log
-            || self.intake.pending_of(worker) >= context.config.max_pending
+        let (pending, pending_bytes) = self.intake.pending_of(worker);
+        let full = self.log.is_full(context.config)
+            || pending >= context.config.max_pending
+            || pending_bytes >= context.config.max_bytes
             || self.unacknowledged.len() >= context.config.max_log.saturating_mul(4);
         // A resend of what is on its way needs no room.
         if full && !self.unacknowledged.contains(&(worker, clock, at.range)) {
@@ -157,8 +161,8 @@ impl Replica {
     /// Gives places in the log to the updates that are due, as far as there is room.
     fn sequence_updates(&mut self, context: &mut Context<'_>) {
         let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
-        while head && self.log.len() < context.config.max_log {
-            let Some(update) = self.intake.next_update(context.policy) else { return };
+        while head && !self.log.is_full(context.config) {
+            let Some(update) = self.intake.next_update(context.policy, context.pool) else { return };
             self.append(update, context);
         }
     }
@@ -198,7 +202,7 @@ impl Replica {
             let entry = Replicate { at: self.at(), seq: self.applied, operation: operation.clone() };
             context.send(Peer::Server(next), Message::Replicate(entry));
         }
-        self.log.push_back(operation);
+        self.log.push(operation);
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         }
@@ -219,7 +223,7 @@ impl Replica {
         }
         if entry.seq <= self.acked {
             self.acknowledge_chain(context);
-        } else if entry.seq == self.applied.next() && self.log.len() < context.config.max_log {
+        } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
             self.append(entry.operation, context);
         }
         // One that comes too early is sent again after the one before it.
@@ -236,24 +240,30 @@ impl Replica {
 
     /// Forgets the log up to `seq`, and tells whoever waits for it.
     pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
-        let before = self.committed.finished(self.range());
+        let sends_fresh_rows = context.policy.sends_fresh_rows();
+        let finished = |replica: &Self| replica.committed.finished(replica.range());
+        let before = sends_fresh_rows.then(|| finished(self));
         let seq = seq.min(self.applied);
         if seq > self.acked {
             self.sent_at = context.now;
         }
+        let mut news: Option<KeyRange> = None;
         while self.acked < seq
-            && let Some(operation) = self.log.pop_front()
+            && let Some(operation) = self.log.pop()
         {
             self.acked = self.acked.next();
             take_note(&mut self.committed, &operation);
+            let range = operation.range().unwrap_or(self.range());
+            news = Some(news.map_or(range, |news| news.hull(range)));
         }
         self.acknowledge_chain(context);
+        let Some(news) = news else { return };
         if self.route.head() == Some(context.node) {
-            self.acknowledge_pushes(context);
+            self.acknowledge_pushes(news, context);
         }
         if self.route.tail() == Some(context.node) {
-            self.answer_waiting(context);
-            if context.policy.sends_fresh_rows() && self.committed.finished(self.range()) > before {
+            self.answer_waiting(news, context);
+            if before.is_some_and(|before| finished(self) > before) {
                 self.send_fresh_rows(context);
             }
         }
@@ -266,9 +276,13 @@ impl Replica {
         }
     }
 
-    fn acknowledge_pushes(&mut self, context: &mut Context<'_>) {
+    /// Acknowledges what the chain has by now, where there is `news`.
+    fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context<'_>) {
         let (committed, mut at) = (&self.committed, self.at());
         self.unacknowledged.retain(|&(worker, clock, range)| {
+            if range.intersect(news).is_none() {
+                return true;
+            }
             let Some(finished) = committed.lowest_of(worker, range) else { return false };
             if finished >= clock {
                 at.range = range;
@@ -312,33 +326,33 @@ impl Replica {
         Ok(())
     }
 
-    fn answer_waiting(&mut self, context: &mut Context<'_>) {
-        let may_read =
-            |pull: &Pull| context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock);
-        let (ready, waiting) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(_, pull)| may_read(pull));
-        self.waiting = waiting;
-        let ready: Vec<(Peer, Pull)> = ready;
+    /// Answers pulls that may be answered by now, where there is `news`.
+    fn answer_waiting(&mut self, news: KeyRange, context: &mut Context<'_>) {
+        let may_read = |(_, pull): &mut (Peer, Pull)| {
+            pull.at.range.intersect(news).is_some()
+                && context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+        };
+        let ready: Vec<(Peer, Pull)> = self.waiting.extract_if(.., may_read).collect();
         for (from, pull) in ready {
             self.answer(from, &pull, context);
         }
     }
 
-    fn reply(&self, worker: WorkerId, range: KeyRange, keys: &Keys) -> PullReply {
-        let mut values = Vec::with_capacity(keys.len(range).saturating_mul(self.store.layout().width));
-        self.store.read(range, keys, &mut values);
+    fn reply(&self, worker: WorkerId, range: KeyRange, keys: &Keys, pool: &mut Pool<f32>) -> PullReply {
+        let numbers = keys.len(range).saturating_mul(self.store.layout().width);
+        let values = pool.filled(numbers, |values| self.store.read(range, keys, values));
         PullReply {
             at: ShardRef { range, ..self.at() },
             request: None,
             clock: self.clocks.finished(range).unwrap_or_default(),
             own: self.clocks.lowest_of(worker, range).unwrap_or_default(),
             keys: keys.clone(),
-            values: Values::from(values),
+            values: Values::F32(values),
         }
     }
 
     fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
-        let reply = self.reply(pull.worker, pull.at.range, &pull.keys);
+        let reply = self.reply(pull.worker, pull.at.range, &pull.keys, context.pool);
         context.send(from, Message::PullReply(PullReply { request: Some(pull.request), ..reply }));
     }
 
@@ -346,7 +360,8 @@ impl Replica {
     fn send_fresh_rows(&mut self, context: &mut Context<'_>) {
         self.readers.retain(|(worker, _), _| self.clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
-            context.send(Peer::Worker(worker), Message::PullReply(self.reply(worker, range, keys)));
+            let reply = self.reply(worker, range, keys, context.pool);
+            context.send(Peer::Worker(worker), Message::PullReply(reply));
         }
     }
 

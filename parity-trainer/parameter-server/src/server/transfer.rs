@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::replica::{Context, Replica};
-use super::{Action, Server};
+use super::{Action, Server, ServerConfig};
 use crate::range_set::RangeSet;
 use crate::{
     ArrayId, KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Refused, Request, Route, ShardRef,
@@ -86,7 +86,7 @@ impl Replica {
             transfer,
             phase: SnapshotPhase::PreCopy,
             left,
-            budget: 2 * (self.store.rows() / context.config.copy_rows.max(1)) + 8,
+            budget: 2 * (self.store.rows() / self.copied_at_once(context.config)) + 8,
             piece: None,
             next_part: 0,
             complete: false,
@@ -113,10 +113,17 @@ impl Replica {
         }
     }
 
+    /// Rows in one piece.
+    fn copied_at_once(&self, config: &ServerConfig) -> usize {
+        let layout = self.store.layout();
+        let numbers = layout.width.saturating_mul(1 + layout.rule.slots());
+        let fit = config.copy_bytes / numbers.saturating_mul(size_of::<f32>()).max(1);
+        config.copy_rows.min(fit).max(1)
+    }
+
     fn copy_next(&mut self, context: &mut Context<'_>) {
-        let (at, store) = (self.at(), &self.store);
+        let (at, store, limit) = (self.at(), &self.store, self.copied_at_once(context.config));
         let Some(outgoing) = &mut self.outgoing else { return };
-        let limit = context.config.copy_rows.max(1);
         let few = outgoing.left.len() <= limit as u64;
         if few || outgoing.budget == 0 {
             outgoing.phase = SnapshotPhase::Delta;

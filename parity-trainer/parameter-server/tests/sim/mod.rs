@@ -187,6 +187,7 @@ impl Simulation {
             max_pending: 6,
             max_waiting: 64,
             copy_rows: 2,
+            ..ServerConfig::default()
         };
         let mut simulation = Self {
             registry: Registry::new(&mut rng, 3),

@@ -1,9 +1,10 @@
 //! One run: its processes, from start to end.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -42,7 +43,7 @@ pub(super) struct Seconds {
 }
 
 /// A process that ends with its owner.
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -52,11 +53,25 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn start(command: &mut Command) -> Result<(Self, ChildStdout)> {
+    pub(super) fn start(command: &mut Command) -> Result<(Self, ChildStdout)> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let stdout = child.stdout.take().context("a child without its standard output")?;
         Ok((Self(child), stdout))
+    }
+
+    /// Once.
+    pub(super) fn stdin(&mut self) -> Option<ChildStdin> {
+        self.0.stdin.take()
+    }
+
+    /// The most bytes of memory that it has had.
+    pub(super) fn highest_memory(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.0.id());
+        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("no VmHWM in {path}"))? << 10)
     }
 
     /// Waits until it ends by itself.

@@ -1,39 +1,77 @@
-//! Medians and the table.
+//! Medians and the tables.
 
 use std::fmt;
 use std::fmt::Write as _;
 
+use super::memory::Memory;
 use super::processes::Seconds;
 use super::{Load, Shape};
 
 /// The runs of one system.
 #[derive(Debug, Default)]
-pub(super) struct Cell {
-    push: Vec<f64>,
-    pull: Vec<f64>,
-    both: Vec<f64>,
+pub(super) struct Cell(Vec<Seconds>);
+
+/// What is measured in each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Push,
+    Pull,
+    Both,
+}
+
+impl Phase {
+    const ALL: [Self; 3] = [Self::Push, Self::Pull, Self::Both];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::Pull => "pull",
+            Self::Both => "push and pull",
+        }
+    }
+
+    const fn of(self, seconds: Seconds) -> f64 {
+        match self {
+            Self::Push => seconds.push,
+            Self::Pull => seconds.pull,
+            Self::Both => seconds.both,
+        }
+    }
 }
 
 impl Cell {
     pub(super) fn add(&mut self, seconds: Seconds) {
-        self.push.push(seconds.push);
-        self.pull.push(seconds.pull);
-        self.both.push(seconds.both);
-    }
-
-    fn medians(&self) -> [f64; 3] {
-        [median(&self.push), median(&self.pull), median(&self.both)]
+        self.0.push(seconds);
     }
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match (sorted.len() % 2, sorted.get(middle), middle.checked_sub(1).and_then(|at| sorted.get(at))) {
-        (0, Some(above), Some(below)) => (above + below) / 2.0,
-        (_, Some(middle), _) => *middle,
-        _ => f64::NAN,
+/// The middle one of the runs, and the ends.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    lowest: f64,
+    median: f64,
+    highest: f64,
+}
+
+impl Spread {
+    fn new(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
+        let (middle, last) = (values.len() / 2, values.len().saturating_sub(1));
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(at(middle.saturating_sub(1)), at(middle))
+        } else {
+            at(middle)
+        };
+        Self { lowest: at(0), median, highest: at(last) }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = if self.median < 100.0 { 1 } else { 0 };
+        let Self { lowest, median, highest } = self;
+        write!(f, "{median:.digits$} ({lowest:.digits$}-{highest:.digits$})")
     }
 }
 
@@ -50,22 +88,19 @@ impl Row {
         self.load.bytes <= 4096
     }
 
-    /// Gbit/s of values, or thousands of operations/s for small ones: of all workers, for push, pull, and both (which
-    /// counts both ways).
-    fn rates(&self, cell: &Cell) -> [f64; 3] {
+    /// Gbit/s of values, or thousands of operations/s for small ones, of all workers together; pushes and pulls both
+    /// count where both are done.
+    fn rate(&self, cell: &Cell, phase: Phase) -> Spread {
         let operations = (self.load.keys * self.load.rounds * self.shape.workers) as f64;
+        let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
         let unit = if self.is_small() { 1e-3 } else { self.load.bytes as f64 * 8.0 / 1e9 };
-        let [push, pull, both] = cell.medians();
-        [operations * unit / push, operations * unit / pull, 2.0 * operations * unit / both]
+        Spread::new(cell.0.iter().map(|&run| ways * operations * unit / phase.of(run)).collect())
     }
 
-    /// Ours over theirs.
-    fn ratios(&self) -> Option<[f64; 3]> {
+    /// Ours over theirs, by medians.
+    fn ratio(&self, phase: Phase) -> Option<f64> {
         let [ours, theirs] = &self.cells[..] else { return None };
-        let (ours, theirs) = (self.rates(ours), self.rates(theirs));
-        Some(std::array::from_fn(|at| {
-            ours.get(at).unwrap_or(&f64::NAN) / theirs.get(at).unwrap_or(&f64::NAN)
-        }))
+        Some(self.rate(ours, phase).median / self.rate(theirs, phase).median)
     }
 
     fn size(&self) -> String {
@@ -76,57 +111,75 @@ impl Row {
         }
     }
 
-    fn unit(&self) -> &'static str {
-        if self.is_small() { "thousand op/s" } else { "Gbit/s" }
+    const fn unit(&self) -> &'static str {
+        if self.load.bytes <= 4096 { "thousand op/s" } else { "Gbit/s" }
     }
-}
 
-fn three(rates: [f64; 3], digits: usize) -> String {
-    rates.map(|rate| format!("{rate:.digits$}")).join(" / ")
+    /// One line of the table for each phase.
+    fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        let Shape { workers, servers } = self.shape;
+        Phase::ALL.into_iter().map(move |phase| {
+            let mut rates = self.cells.iter().map(|cell| self.rate(cell, phase).to_string());
+            let (ours, theirs) = (rates.next().unwrap_or_default(), rates.next().unwrap_or("not run".into()));
+            let ratio = self.ratio(phase).map_or("-".into(), |ratio| format!("{ratio:.2}"));
+            let (size, unit, phase) = (self.size(), self.unit(), phase.name());
+            format!("| {workers} + {servers} | {size} | {phase} | {unit} | {ours} | {theirs} | {ratio} |")
+        })
+    }
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { workers, servers } = self.shape;
-        write!(f, "{workers} + {servers}, {:>7}, {}: push / pull / both", self.size(), self.unit())?;
-        for cell in &self.cells {
-            write!(f, "  {}", three(self.rates(cell), 1))?;
-        }
-        self.ratios().map_or(Ok(()), |ratios| write!(f, "  ratio {}", three(ratios, 2)))
+        self.lines().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
 /// The results as Markdown.
-pub(super) fn render(rows: &[Row], runs: usize) -> String {
-    let mut text = String::from(HEAD);
-    for row in rows {
-        let Shape { workers, servers } = row.shape;
-        let theirs = row.cells.get(1).map_or("not run".into(), |cell| three(row.rates(cell), 1));
-        let ratios = row.ratios().map_or("-".into(), |ratios| three(ratios, 2));
-        let ours = row.cells.first().map_or(String::new(), |cell| three(row.rates(cell), 1));
-        let _ = writeln!(
-            text,
-            "| {workers} + {servers} | {} | {} | {ours} | {theirs} | {ratios} |",
-            row.size(),
-            row.unit()
-        );
+pub(super) fn render(rows: &[Row], memory: &[Memory], runs: usize) -> String {
+    let mut text =
+        format!("{HEAD}Medians of {runs} runs (lowest-highest); runs of the two systems take turns.\n\n");
+    text.push_str(COLUMNS);
+    rows.iter().for_each(|row| {
+        let _ = write!(text, "{row}");
+    });
+    text.push_str(GOAL);
+    if !memory.is_empty() {
+        text.push_str(MEMORY);
+        memory.iter().for_each(|line| {
+            let _ = writeln!(text, "{line}");
+        });
     }
-    let _ = write!(text, "\nMedians of {runs} runs, in turns.\n{TAIL}");
     text
 }
 
 const HEAD: &str = "\
 # Push and pull over loopback
 
-`cargo xtask bench-parameter-server --mxnet-python PYTHON` writes this file. Workers and servers are processes of their own on
-one machine; one key a message, all keys under way; the servers add up. Gbit/s count values only, of all workers together;
-\"both\" counts push and pull. mxnet is 1.9.1's kvstore `dist_sync` (ps-lite inside), which does the same rounds.
+Written by `cargo xtask bench-parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1 and numpy==1.23.5; without it,
+our side alone). Workers and servers are processes of their own on one machine. One key a message; all keys are under way at a
+time, and a key's next round begins when its last has ended. Every round is a clock under BSP: the servers add up what the workers
+push, which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys, values and rounds. Gbit/s
+count values only, of all workers together, by the slowest worker's time; starting processes and the first rounds are outside of
+it. ";
 
-| workers + servers | value | unit | Parapet: push / pull / both | mxnet: push / pull / both | ratio |
-|---|---|---|---|---|---|
+const COLUMNS: &str = "\
+| workers + servers | value | | unit | Parapet | mxnet | ratio |
+|---|---|---|---|---|---|---|
 ";
 
-const TAIL: &str = "\
-\nParapet checks a 64-bit checksum of every message and refuses numbers that are not finite; mxnet does neither. The goal is a
-ratio of 1.5 from 64 KiB on, and 150 thousand op/s at 64 B.
+const GOAL: &str = "\
+\nParapet sums up a 64-bit checksum of every message at both ends and refuses numbers that are not finite; mxnet does neither. The
+goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at 64 B.
+";
+
+const MEMORY: &str = "
+## Memory
+
+The highest resident memory (`VmHWM`) of a server process with one dense shard: alone, after every row has been pushed to twice;
+then of the two servers, one of which has copied the shard to the other while pushes went on. The goal is 1.2 times parameters
+and optimiser state, beside buffers, which have bounds (received messages 64 MiB, the log 64 MiB, vectors to be used again 32 MiB
+for each connection, messages to be sent 16 MiB for each): they count here, too.
+
+| parameters | rule | server | parameters and state | highest | ratio |
+|---|---|---|---|---|---|
 ";

@@ -12,13 +12,13 @@ use parapet_parameter_server::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::ClientNodeConfig;
-use crate::wire::HEADER_LEN;
+use crate::wire::{HEADER_LEN, SUM_LEN};
 
 /// Tasks on their way to the node.
 const COMMANDS: usize = 1024;
 
 /// Bytes of a message beside its keys and values, at most.
-const HEADS: u64 = 256 + HEADER_LEN as u64;
+const HEADS: u64 = 256 + (HEADER_LEN + SUM_LEN) as u64;
 
 /// A task that was submitted, for those that are to wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

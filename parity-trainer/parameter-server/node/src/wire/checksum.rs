@@ -1,13 +1,37 @@
-//! XXH3 of a frame, block by block.
+//! CRC-64/NVME of a frame, piece by piece as its bytes pass.
 
+use crc_fast::CrcAlgorithm::Crc64Nvme;
+use crc_fast::Digest;
 use twox_hash::XxHash3_64;
 
-/// Fits a processor's second-level cache.
-pub(super) const BLOCK: usize = 256 * 1024;
+/// The checksum of bytes that come in any pieces.
+#[derive(Clone, Copy)]
+pub(super) struct Sum(Digest);
 
-/// The hash of `bytes` after what `hash` stands for. A section is added in blocks of [`BLOCK`], the last one shorter.
-pub(super) fn add(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.chunks(BLOCK).fold(hash, XxHash3_64::oneshot_with_seed)
+impl Sum {
+    /// Of nothing.
+    pub(super) fn new() -> Self {
+        Self(Digest::new(Crc64Nvme))
+    }
+
+    /// Of `bytes`, for short ones.
+    pub(super) fn of(bytes: &[u8]) -> u64 {
+        crc_fast::checksum(Crc64Nvme, bytes)
+    }
+
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.finalize()
+    }
+}
+
+impl std::fmt::Debug for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.get())
+    }
 }
 
 /// Whether two checksums agree. A fuzzer is not asked to find one.

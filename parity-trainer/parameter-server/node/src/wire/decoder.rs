@@ -1,15 +1,15 @@
 //! Frames on their way in.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use parapet_parameter_server::Shared;
+use parapet_parameter_server::{Pool, Shared, are_finite};
 
-use super::checksum::{self, BLOCK};
+use super::checksum::{self, Sum};
 use super::fields::Fields;
-use super::pool::Pool;
 use super::read::{self, Kind, Plan, Slice, Source};
-use super::{Frame, HEADER_LEN, MAX_HEAD, WireError};
+use super::{Frame, HEADER_LEN, MAX_HEAD, PIECE, SUM_LEN, WireError};
 
 /// What a decoder takes, and what it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,10 @@ impl Default for Limits {
 
 /// Bytes that are read ahead.
 const STAGING: usize = 128 * 1024;
+
+/// Bytes that are read ahead with the end of a long frame: its checksum and the next one's head, and no more, because
+/// they are copied.
+const AHEAD: usize = 4 * 1024;
 
 /// Frames up to this length are waited for as a whole and copied out; longer ones are read into their place.
 const SHORT: usize = 16 * 1024;
@@ -52,7 +56,6 @@ pub struct Decoder {
 struct Header {
     head: usize,
     length: usize,
-    checksum: u64,
 }
 
 impl Decoder {
@@ -76,8 +79,16 @@ impl Decoder {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let direct = self.long.as_mut().map(Long::space).unwrap_or_default();
-        [direct, self.staging.get_mut(self.end..).unwrap_or_default()]
+        let rest = self.staging.get_mut(self.end..).unwrap_or_default();
+        let Some(long) = &mut self.long else { return [&mut [], rest] };
+        let direct = long.space();
+        let ahead = match direct.len() {
+            0 => rest.len(),
+            1..=PIECE => AHEAD.min(rest.len()),
+            _ => 0,
+        };
+        let piece = direct.len().min(PIECE);
+        [direct.get_mut(..piece).unwrap_or_default(), rest.get_mut(..ahead).unwrap_or_default()]
     }
 
     /// `count` bytes have been put into the spaces.
@@ -106,14 +117,11 @@ impl Decoder {
             let Some(header) = self.header()? else { return Ok(None) };
             let available = self.staging.get(self.start + HEADER_LEN..self.end).unwrap_or_default();
             if header.length <= SHORT {
-                return match available.get(..header.length) {
-                    Some(body) => {
-                        let frame = short(&header, body)?;
-                        self.start += HEADER_LEN + header.length;
-                        Ok(Some(frame))
-                    }
-                    None => Ok(None),
-                };
+                let Some((body, rest)) = available.split_at_checked(header.length) else { return Ok(None) };
+                let Some(sum) = rest.first_chunk() else { return Ok(None) };
+                let frame = short(&header, body, u64::from_le_bytes(*sum))?;
+                self.start += HEADER_LEN + header.length + SUM_LEN;
+                return Ok(Some(frame));
             }
             let Some(head) = available.get(..header.head) else { return Ok(None) };
             self.long = Some(Long::new(&header, head, &mut self.pools)?);
@@ -121,18 +129,22 @@ impl Decoder {
         }
         let Some(long) = &mut self.long else { return Ok(None) };
         loop {
+            let available = self.staging.get(self.start..self.end).unwrap_or_default();
             let space = long.space();
             if space.is_empty() {
                 if long.next_section(&mut self.pools) {
                     continue;
                 }
-                return self.long.take().map(|long| long.finish(&mut self.pools)).transpose();
+                let Some(sum) = available.first_chunk() else { return Ok(None) };
+                let sum = u64::from_le_bytes(*sum);
+                self.start += SUM_LEN;
+                return self.long.take().map(|long| long.finish(sum, &mut self.pools)).transpose();
             }
-            let count = space.len().min(self.end - self.start);
+            let count = space.len().min(available.len());
             if count == 0 {
                 return Ok(None);
             }
-            let from = self.staging.get(self.start..self.start + count).unwrap_or_default();
+            let from = available.get(..count).unwrap_or_default();
             space.get_mut(..count).unwrap_or_default().copy_from_slice(from);
             long.filled(count);
             self.start += count;
@@ -149,7 +161,7 @@ impl Decoder {
         if !checksum::agree(check, checksum::of_header(fields.0)) {
             return Err(WireError::Header);
         }
-        let (head, reserved, length, checksum) = (fields.u16()?, fields.u16()?, fields.u64()?, fields.u64()?);
+        let (head, reserved, length) = (fields.u16()?, fields.u16()?, fields.u64()?);
         let limit = self.limits.max_frame;
         let Some(length) = usize::try_from(length).ok().filter(|&length| length as u64 <= limit) else {
             return Err(WireError::TooLong { length, limit });
@@ -158,7 +170,7 @@ impl Decoder {
         if reserved != 0 || head > length.min(MAX_HEAD) {
             return Err(WireError::Malformed("a head longer than any"));
         }
-        Ok(Some(Header { head, length, checksum }))
+        Ok(Some(Header { head, length }))
     }
 }
 
@@ -177,20 +189,13 @@ fn plan(header: &Header, head: &[u8]) -> Result<Plan, WireError> {
 }
 
 /// A frame of which everything is here.
-fn short(header: &Header, body: &[u8]) -> Result<Frame, WireError> {
-    let (head, mut rest) = body.split_at(header.head.min(body.len()));
-    // Before the checksum: it takes the sections one by one.
-    let plan = plan(header, head)?;
-    let mut hash = checksum::add(0, head);
-    for (kind, count) in &plan.0 {
-        let (section, after) = rest.split_at((kind.size() * count).min(rest.len()));
-        hash = checksum::add(hash, section);
-        rest = after;
-    }
-    if !checksum::agree(hash, header.checksum) {
+fn short(header: &Header, body: &[u8], sum: u64) -> Result<Frame, WireError> {
+    if !checksum::agree(Sum::of(body), sum) {
         return Err(WireError::Checksum);
     }
-    read::frame(head, &mut Slice(body.get(header.head..).unwrap_or_default()))
+    let (head, sections) = body.split_at(header.head.min(body.len()));
+    plan(header, head)?;
+    read::frame(head, &mut Slice(sections))
 }
 
 #[derive(Debug)]
@@ -206,7 +211,8 @@ struct Pools {
 enum Buffer {
     U64(Arc<Vec<u64>>),
     U32(Arc<Vec<u32>>),
-    F32(Arc<Vec<f32>>),
+    /// And whether those that have come are finite.
+    F32(Arc<Vec<f32>>, bool),
     U16(Arc<Vec<u16>>),
     U8(Arc<Vec<u8>>),
 }
@@ -220,9 +226,18 @@ impl Buffer {
         match self {
             Self::U64(vector) => bytes_of(vector),
             Self::U32(vector) => bytes_of(vector),
-            Self::F32(vector) => bytes_of(vector),
+            Self::F32(vector, _) => bytes_of(vector),
             Self::U16(vector) => bytes_of(vector),
             Self::U8(vector) => bytes_of(vector),
+        }
+    }
+
+    /// Looks at these bytes, which have just come.
+    fn check(&mut self, bytes: Range<usize>) {
+        if let Self::F32(vector, finite) = self {
+            // A number that came in two pieces is looked at with the second.
+            let numbers = bytes.start / size_of::<f32>()..bytes.end / size_of::<f32>();
+            *finite &= are_finite(vector.get(numbers).unwrap_or_default());
         }
     }
 }
@@ -233,7 +248,7 @@ impl Pools {
             Kind::U64 => Buffer::U64(self.u64s.take(count)),
             // Only snapshots have them.
             Kind::U32 => Buffer::U32(Arc::new(vec![0; count])),
-            Kind::F32 => Buffer::F32(self.f32s.take(count)),
+            Kind::F32 => Buffer::F32(self.f32s.take(count), true),
             Kind::U16 => Buffer::U16(self.u16s.take(count)),
             Kind::U8 => Buffer::U8(self.u8s.take(count)),
         }
@@ -243,7 +258,7 @@ impl Pools {
         match buffer {
             Buffer::U64(vector) => self.u64s.keep(vector),
             Buffer::U32(_) => {}
-            Buffer::F32(vector) => self.f32s.keep(vector),
+            Buffer::F32(vector, _) => self.f32s.keep(vector),
             Buffer::U16(vector) => self.u16s.keep(vector),
             Buffer::U8(vector) => self.u8s.keep(vector),
         }
@@ -254,30 +269,28 @@ impl Pools {
 #[derive(Debug)]
 struct Long {
     head: Vec<u8>,
-    checksum: u64,
+    sum: Sum,
     /// The sections that have not been begun.
     later: std::vec::IntoIter<(Kind, usize)>,
     done: Vec<Buffer>,
     current: Option<Buffer>,
-    /// Bytes of the current section; those that have come; those of them that are in `hash`.
+    /// Bytes of the current section, and those that have come and are in `sum`.
     length: usize,
     filled: usize,
-    hashed: usize,
-    hash: u64,
 }
 
 impl Long {
     fn new(header: &Header, head: &[u8], pools: &mut Pools) -> Result<Self, WireError> {
+        let mut sum = Sum::new();
+        sum.add(head);
         let mut long = Self {
             head: head.to_vec(),
-            checksum: header.checksum,
+            sum,
             later: plan(header, head)?.0.into_iter(),
             done: Vec::new(),
             current: None,
             length: 0,
             filled: 0,
-            hashed: 0,
-            hash: checksum::add(0, head),
         };
         long.next_section(pools);
         Ok(long)
@@ -293,28 +306,27 @@ impl Long {
     /// Up to `count` bytes have come; how many of them were for the current section.
     fn filled(&mut self, count: usize) -> usize {
         let count = count.min(self.length - self.filled);
-        self.filled += count;
-        let whole = if self.filled == self.length { self.length } else { self.filled - self.filled % BLOCK };
-        let bytes = self.current.as_mut().map(Buffer::bytes_mut).unwrap_or_default();
-        if let Some(new) = bytes.get(self.hashed..whole) {
-            self.hash = checksum::add(self.hash, new);
-            self.hashed = whole;
+        let new = self.filled..self.filled + count;
+        if let Some(buffer) = &mut self.current {
+            self.sum.add(buffer.bytes_mut().get(new.clone()).unwrap_or_default());
+            buffer.check(new);
         }
+        self.filled += count;
         count
     }
 
     /// Goes on to the next section, when the current one is complete. Whether there is one.
     fn next_section(&mut self, pools: &mut Pools) -> bool {
         self.done.extend(self.current.take());
-        (self.length, self.filled, self.hashed) = (0, 0, 0);
+        (self.length, self.filled) = (0, 0);
         let Some((kind, count)) = self.later.next() else { return false };
         self.length = kind.size() * count;
         self.current = Some(pools.take(kind, count));
         true
     }
 
-    fn finish(self, pools: &mut Pools) -> Result<Frame, WireError> {
-        if !checksum::agree(self.hash, self.checksum) {
+    fn finish(self, sum: u64, pools: &mut Pools) -> Result<Frame, WireError> {
+        if !checksum::agree(self.sum.get(), sum) {
             return Err(WireError::Checksum);
         }
         self.done.iter().for_each(|buffer| pools.keep(buffer));
@@ -341,8 +353,17 @@ impl Source for Filled {
     filled! {
         u64s U64 u64;
         u32s U32 u32;
-        f32s F32 f32;
         u16s U16 u16;
         u8s U8 u8;
+    }
+
+    fn f32s(&mut self, count: usize) -> Shared<f32> {
+        match self.0.next() {
+            Some(Buffer::F32(vector, finite)) => {
+                let numbers = Shared::window(vector, 0..count);
+                if finite { numbers.known_to_be_finite() } else { numbers }
+            }
+            _ => Shared::default(),
+        }
     }
 }

@@ -47,7 +47,9 @@ impl Section {
 
 /// About how many bytes a frame takes, in memory and on the wire.
 pub(super) fn cost(frame: &Frame) -> usize {
-    let Frame::Message(Packed { message, keys, values }) = frame else { return super::HEADER_LEN };
+    let Frame::Message(Packed { message, keys, values }) = frame else {
+        return super::HEADER_LEN + super::SUM_LEN;
+    };
     let (own_keys, own_values) = match message {
         Message::Push(push) => (Some(&push.keys), Some(&push.values)),
         Message::Pull(pull) => (Some(&pull.keys), None),
@@ -89,7 +91,7 @@ pub(super) fn cost(frame: &Frame) -> usize {
         },
         _ => 0,
     };
-    super::HEADER_LEN + 64 + keys + values + rest
+    super::HEADER_LEN + super::SUM_LEN + 64 + keys + values + rest
 }
 
 /// Appends the frame's head to `head` and its sections to `sections`.
