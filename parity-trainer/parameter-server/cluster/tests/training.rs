@@ -179,7 +179,9 @@ async fn a_training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
     assert!(matches!(busy, Err(ClusterError::Busy { .. })), "{busy:?}");
     // Its leader dies; what it left is put away.
     drop(first);
-    cluster.until("the leader is gone", |view| view.present_workers.is_empty()).await;
+    // As seen by the process that begins anew.
+    let mut views = second.view();
+    soon(views.wait_for(|view| view.present_workers.is_empty())).await.unwrap();
     let from = NewTraining { from: Some((4, &state)), ..new(9, &weights) };
     let mut later = soon(Training::begin(&second, CLUSTER, transport(), from)).await.unwrap();
     assert_eq!((later.steps_done(), later.weights()), (4, &weights[..]));
