@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
-use parity_trainer::{ParityRun, ParityTrainer, TrainingSet};
+use parity_trainer::{ParityRun, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         learned: None,
         seed: 1,
     };
-    let mut trainer = ParityTrainer::new(run, Arc::clone(&set), set, &mut ParityTrainer::local(rule))?;
+    let mut trainer = Trainer::parity(run, Arc::clone(&set), set, &mut Trainer::local(rule))?;
     for _ in 0..WARM_UP {
         trainer.step()?;
     }

@@ -116,7 +116,7 @@ fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
 }
 
 fn write_file(path: &Path, contents: &[u8]) -> Result<(), TrainError> {
-    fs::write(path, contents).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })
+    fs::write(path, contents).map_err(|source| TrainError::Entry { path: path.to_path_buf(), source })
 }
 
 /// Writes the entry that `card` describes, its version's files by `fill`.
@@ -130,14 +130,19 @@ fn write(
     let (fresh, replaced) = (workshop.join(name), workshop.join(format!("{name}.replaced")));
     let failed = |path: &Path| {
         let path = path.to_path_buf();
-        move |source| TrainError::Write { path, source }
+        move |source| TrainError::Entry { path, source }
     };
     remove(&fresh).map_err(failed(&fresh))?;
     remove(&replaced).map_err(failed(&replaced))?;
     let version = fresh.join(VERSION);
-    fs::create_dir_all(&version).map_err(failed(&version))?;
-    fill(&version)?;
-    card.save(&fresh)?;
+    let made = fs::create_dir_all(&version).map_err(failed(&version));
+    let filled = made.and_then(|()| fill(&version)).and_then(|()| Ok(card.save(&fresh)?));
+    if let Err(error) = filled {
+        // A full disk gets its room back.
+        let _ = remove(&fresh);
+        let _ = fs::remove_dir(&workshop);
+        return Err(error);
+    }
 
     if place.exists() {
         fs::rename(&place, &replaced).map_err(failed(&place))?;

@@ -21,6 +21,9 @@ pub enum TrainError {
     /// The parameters cannot be had or updated.
     #[error("cannot update the parameters: {0}")]
     Backend(#[from] crate::backend::BackendError),
+    /// A command of the cluster.
+    #[error(transparent)]
+    Cluster(parapet_parameter_server_cluster::command::CommandError),
     /// The command's settings cannot be used, or the user has ended it.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -81,6 +84,17 @@ pub enum TrainError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What was learned cannot be written into the repository.
+    #[error(
+        "{}: cannot write the entry: {source}; make room, then the same command with --resume writes it without training again",
+        path.display()
+    )]
+    Entry {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A report that should be there cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Report {
@@ -121,10 +135,12 @@ impl TrainError {
             }
             Self::Diverged { .. }
             | Self::Write { .. }
+            | Self::Entry { .. }
             | Self::Report { .. }
             | Self::Encode(_)
             | Self::Decode(_)
             | Self::Backend(_)
+            | Self::Cluster(_)
             | Self::LearnedCode(_)
             | Self::Runtime(_) => false,
         }

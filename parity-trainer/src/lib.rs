@@ -20,8 +20,7 @@ pub use entry::{CodeNetworks, code_metadata, write_entry, write_learned_code};
 pub use error::{SetupError, TrainError};
 pub use evaluation::accuracy;
 pub use training::{
-    Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, ParityTrainer, RngPosition,
-    SamplerPosition, Snapshot, StepReport, Trained, TrainerState, TrainingSet, TransformChoice,
-    TransformTrial, Validation, candidate_transforms, group_shape, split_validation, train_deployed,
-    training_inputs, try_transform,
+    Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, RngPosition, SamplerPosition,
+    Snapshot, StepReport, Trained, Trainer, TrainerState, TrainingSet, TransformChoice, TransformTrial,
+    Validation, candidate_transforms, group_shape, split_validation, training_inputs, try_transform,
 };

@@ -13,7 +13,8 @@ use clap::{Parser, Subcommand};
 
 use parity_trainer::{SetupError, TrainError};
 
-use command::{eval, eval_berrut, reproduce, train_deployed, train_parity};
+use command::{INTERRUPTED, eval, eval_berrut, reproduce, train_deployed, train_parity, worker};
+use parapet_parameter_server_cluster::command as cluster;
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]
@@ -29,13 +30,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Train a model on labelled data, to be deployed
-    TrainDeployed(train_deployed::Args),
+    TrainDeployed(Box<train_deployed::Args>),
     /// Train a parity model for a deployed model
     Train(Box<train_parity::Args>),
     /// Evaluate parity models on the test set
     Eval(eval::Args),
     /// Evaluate interpolation, which needs no parity models, on the test set
     EvalBerrut(eval_berrut::Args),
+    /// Compute for whatever training a cluster has
+    Worker(worker::Args),
+    #[command(flatten)]
+    Cluster(cluster::Command),
     /// Make the accuracy table again: train, evaluate and tell every row of it
     Reproduce(reproduce::Args),
 }
@@ -64,9 +69,19 @@ fn start_with_patient_threads() {
     }
 }
 
+/// How `cluster up` starts processes: servers without libtorch where that program is beside this one.
+fn programs(threads: Option<u16>) -> cluster::Programs {
+    let own = std::env::current_exe().ok();
+    let beside = own.as_ref().map(|own| own.with_file_name("parapet-parameter-server"));
+    cluster::Programs { server: beside.filter(|program| program.is_file()), worker: own, threads }
+}
+
 fn main() -> ExitCode {
     start_with_patient_threads();
     let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // libtorch counts physical cores and would leave half of a small cloud machine idle.
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
     let threads = cli.threads.map_or(processors, |threads| usize::from(threads.max(1)));
@@ -76,6 +91,8 @@ fn main() -> ExitCode {
         Command::Train(args) => train_parity::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
         Command::EvalBerrut(args) => eval_berrut::run(&args, threads),
+        Command::Worker(args) => worker::run(&args, threads),
+        Command::Cluster(command) => command.run(&programs(cli.threads)).map_err(TrainError::Cluster),
         Command::Reproduce(args) => reproduce::run(&args, threads),
     };
     match outcome {
@@ -86,7 +103,7 @@ fn main() -> ExitCode {
             eprintln!("error: {}", message.lines().next().unwrap_or_default());
             let interrupted = matches!(&error, TrainError::Setup(SetupError::Interrupted { .. }));
             ExitCode::from(if interrupted {
-                130
+                INTERRUPTED
             } else if error.is_input() {
                 2
             } else {

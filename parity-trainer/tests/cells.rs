@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
 use parity_trainer::network::{Network, Normalisation};
-use parity_trainer::{ParityRun, ParityTrainer, TrainingSet};
+use parity_trainer::{ParityRun, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -96,7 +96,7 @@ fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
         seed: 3,
     };
     let (train, validation) = (training_set(600, 1), training_set(200, 2));
-    let mut trainer = ParityTrainer::new(run, train, validation, &mut ParityTrainer::local(rule)).unwrap();
+    let mut trainer = Trainer::parity(run, train, validation, &mut Trainer::local(rule)).unwrap();
     while !trainer.is_done() {
         trainer.step().unwrap();
     }

@@ -46,6 +46,43 @@ fn a_parity_model_is_trained_for_a_deployed_one() {
 }
 
 #[test]
+fn images_alone_are_enough_for_a_parity_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_quarters(folder, 400, 100);
+    train_deployed(folder);
+    let images = folder.join("images");
+    fs::create_dir(&images).unwrap();
+    for file in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
+        fs::copy(folder.join(file), images.join(file)).unwrap();
+    }
+    let line = "train --model models/quarters --data images --encoder sum --network mlp:256,64 --steps 300 --seed 5 \
+                --augment none --transform raw --out models --name parity --json report.json";
+    let message = common::succeed_saying(folder, line);
+    assert!(message.contains("test samples of shape [1, 16, 16], no labels"), "{message}");
+    let report = fs::read_to_string(folder.join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["accuracy_deployed"].is_null() && report["accuracy_reconstructed"].is_null(), "{report}");
+    assert!(report["agreement"].as_f64().unwrap() > 0.8, "{report}");
+
+    let line = "eval --model models/quarters --data images --parity models/parity --out report";
+    let told = common::succeed(folder, line);
+    assert!(told.contains("agreement") && !told.contains("A_a") && !told.contains("A_d"), "{told}");
+    let report = fs::read_to_string(folder.join("report/evaluation.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["evaluation"]["accuracy_deployed"].is_null(), "{report}");
+    assert!(report["evaluation"]["by_losses"][0]["agreement"]["value"].as_f64().unwrap() > 0.8, "{report}");
+    let line = "eval-berrut --model models/quarters --data images --k 2 --out berrut";
+    let told = common::succeed(folder, line);
+    assert!(told.contains("agreement with 1 missing") && !told.contains("A_"), "{told}");
+
+    let line = "train-deployed --data images --out models --name unlabelled";
+    let message = common::last_complaint(folder, line);
+    assert!(message.contains("images: has no labels, which are needed to train"), "{message}");
+    assert!(!folder.join("models/.runs/unlabelled").exists());
+}
+
+#[test]
 fn one_seed_makes_one_model() {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 60, 20);
@@ -86,6 +123,8 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     let no_data = complaint(folder.path(), &format!("train-deployed --data nowhere {out}"));
     assert!(no_data.contains("no train-images-idx3-ubyte[.gz]"), "{no_data}");
     assert_eq!(no_data.lines().count(), 1, "{no_data}");
+    let report = parity("--json nowhere/report.json");
+    assert!(report.contains("--json nowhere/report.json: there is no folder nowhere"), "{report}");
     let name = complaint(folder.path(), "train-deployed --data . --out models --name ../escape");
     assert!(name.contains("a model's name has letters"), "{name}");
 }

@@ -44,6 +44,21 @@ fn samples_may_be_vectors() {
 }
 
 #[test]
+fn images_may_come_without_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 20, 10);
+    let labelled = DataSet::load(folder.path()).unwrap();
+    fs::write(folder.path().join("classes.txt"), "a\nb\nc\nd\n").unwrap();
+    for file in ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    let data = DataSet::load(folder.path()).unwrap();
+    assert_eq!((data.train.len(), data.test.len(), data.classes), (20, 10, 0));
+    assert_eq!((&data.train.values, data.train.labels.len()), (&labelled.train.values, 0));
+    assert!(data.class_names.is_empty() && data.sha256 != labelled.sha256);
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let message = complaint(|folder| fs::remove_file(folder.join("t10k-labels-idx1-ubyte")).unwrap());
     assert!(message.contains("no t10k-labels-idx1-ubyte[.gz]"), "{message}");

@@ -63,9 +63,12 @@ fn archive(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
+fn tint(image: &[f32]) -> u8 {
+    (image[12] * 255.0).round() as u8
+}
+
 fn tints(samples: &Samples) -> Vec<(u8, u8)> {
-    let tint = |index: usize| (samples.sample(index)[12] * 255.0).round() as u8;
-    (0..samples.len()).map(|index| (tint(index), samples.labels[index])).collect()
+    (0..samples.len()).map(|index| (tint(samples.sample(index)), samples.labels[index])).collect()
 }
 
 fn folder_with(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
@@ -178,6 +181,39 @@ fn image_folders_that_cannot_be_used_are_named() {
 }
 
 #[test]
+fn images_may_come_without_labels() {
+    let files = || -> Vec<(&str, Vec<u8>)> {
+        vec![("train/b.png", coloured(1)), ("train/a.png", coloured(2)), ("test/c.png", coloured(3))]
+    };
+    let unlabelled = |files: &[(&str, Vec<u8>)]| DataSet::load(folder_with(files).path()).unwrap();
+    let folder = unlabelled(&files());
+    let tar = unlabelled(&[("a.tar.gz", gzip(&archive(&files())))]);
+    for data in [&folder, &tar] {
+        assert_eq!((data.train.len(), data.test.len(), data.classes), (2, 1, 0));
+        assert!(!data.is_labelled() && data.train.labels.is_empty());
+        assert_eq!(data.test.sample(0), folder.test.sample(0));
+    }
+    assert_eq!(tint(folder.train.sample(0)), 2, "in the order of the names");
+
+    // Nobody has split these.
+    let names: Vec<String> = (10..32).map(|at| format!("{at}.png")).collect();
+    let flat: Vec<(&str, Vec<u8>)> =
+        names.iter().enumerate().map(|(at, name)| (name.as_str(), coloured(at as u8))).collect();
+    let data = unlabelled(&flat);
+    assert_eq!((data.train.len(), data.test.len()), (20, 2));
+    assert_eq!((tint(data.test.sample(0)), tint(data.test.sample(1))), (9, 19));
+    let message = complaint(&flat[..9]);
+    assert!(message.contains("has 9 samples, at least 10 are needed"), "{message}");
+
+    let mut mixed = files();
+    mixed.push(("train/cat/1.png", coloured(4)));
+    let message = complaint(&mixed);
+    assert!(message.contains("train/a.png: lies in no class's folder"), "{message}");
+    let message = complaint(&[("a.tar", archive(&mixed))]);
+    assert!(message.contains("cat/1.png: lies in a class's folder, images before it in none"), "{message}");
+}
+
+#[test]
 fn archives_that_cannot_be_used_are_named() {
     let whole = gzip(&archive(&pictures()));
     for cut in [20, whole.len() / 2, whole.len() - 6] {
@@ -287,6 +323,27 @@ fn images_in_npz_files_may_have_their_channels_last() {
     assert_eq!(data.train.shape, [3, 2, 1]);
     let wanted: Vec<f32> = [0, 1, 10, 11, 20, 21].iter().map(|&byte| byte as f32 / 255.0).collect();
     assert_eq!(data.train.sample(1), wanted);
+}
+
+#[test]
+fn arrays_may_come_without_labels() {
+    use safetensors::tensor::{Dtype, TensorView, serialize};
+    let without: Vec<(&str, Vec<u8>)> =
+        arrays(&[1.0, 2.0, 3.5, 4.0]).into_iter().filter(|(name, _)| !name.starts_with('y')).collect();
+    let (train, test) = (floats(&[1.0, 2.0, 3.5, 4.0]), floats(&[5.0, -6.0]));
+    let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
+    let tensors = [("x_train", view(&[2, 2], &train)), ("x_test", view(&[1, 2], &test))];
+    for (name, contents) in [("d.npz", npz(&without)), ("d.safetensors", serialize(tensors, None).unwrap())] {
+        let data = DataSet::load(folder_with(&[(name, contents)]).path()).unwrap();
+        assert_eq!(data.train, Samples { shape: vec![2], values: vec![1.0, 2.0, 3.5, 4.0], labels: vec![] });
+        assert_eq!((data.test.len(), data.test.labels.len(), data.classes), (1, 0, 0), "{name}");
+        assert!(!data.is_labelled());
+    }
+    // Labels of one split only are a slip.
+    let mut half = arrays(&[1.0; 4]);
+    half.retain(|(name, _)| *name != "y_test");
+    let message = complaint(&[("d.npz", npz(&half))]);
+    assert!(message.contains("no array of test labels; name it y_test"), "{message}");
 }
 
 #[test]

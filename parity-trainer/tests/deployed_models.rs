@@ -60,6 +60,13 @@ fn torchscript_is_taken() {
     assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("traced", 2));
     assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS);
 
+    // One sample is all that this one takes.
+    let fixed = folder.path().join("fixed.pt");
+    let example = Tensor::from_slice(&SAMPLES[..6]).view([1, 1, 2, 3]);
+    let mut forward = |inputs: &[Tensor]| vec![inputs[0].reshape([1, 6]).linear(&weights, Some(&bias))];
+    CModule::create_by_tracing("fixed", "forward", &[example], &mut forward).unwrap().save(&fixed).unwrap();
+    assert!(complaint(&fixed).contains("its batch axis is fixed at 1; export it with a dynamic"));
+
     let broken = file(folder.path(), "broken.pt", b"no zip");
     assert!(complaint(&broken).contains("libtorch cannot use it"));
 }
@@ -147,4 +154,19 @@ fn the_cache_removes_nothing_but_its_own_old_files() {
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (own, others): (Vec<String>, Vec<String>) = left.partition(|name| name.len() > 60);
     assert_eq!((own.len(), others.len()), (16, 41), "{own:?}");
+}
+
+#[test]
+fn an_output_that_is_no_number_shows_before_all_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &[1e38; 12], &[0.0; 2]).unwrap());
+    let deployed = open(&path, &options(), &SHAPE, &[0.0; 12]).unwrap();
+    let mut samples = vec![0.0; 6 * 3000];
+    samples[6 * 1500] = 1e3;
+    let mut told = Vec::new();
+    let cache = OutputCache::new(folder.path().join("cache"));
+    let refused = cache.outputs(&deployed, &samples, |done, _| told.push(done)).unwrap_err().to_string();
+    assert!(refused.contains("answers sample 1500 with inf"), "{refused}");
+    assert_eq!(told, [1024]);
+    assert!(!folder.path().join("cache").exists());
 }

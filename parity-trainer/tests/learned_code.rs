@@ -15,7 +15,7 @@ use parapet_learned_code::{LearnedCode, Sizes};
 use parapet_onnx_runtime::OnnxRuntime;
 use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
 use parity_trainer::deployed::{Deployed, OpenOptions, differentiable, open};
-use parity_trainer::{CodeNetworks, LearnedRun, Loss, ParityRun, ParityTrainer, Trained, TrainingSet};
+use parity_trainer::{CodeNetworks, LearnedRun, Loss, ParityRun, Trained, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
@@ -67,10 +67,10 @@ fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> Parit
     }
 }
 
-fn trained(deployed: &Deployed, run: ParityRun) -> (ParityTrainer, f64) {
+fn trained(deployed: &Deployed, run: ParityRun) -> (Trainer, f64) {
     let (train, validation) = (samples(deployed, 600, 1), samples(deployed, 200, 2));
     let rule = run.rule;
-    let mut trainer = ParityTrainer::new(run, train, validation, &mut ParityTrainer::local(rule)).unwrap();
+    let mut trainer = Trainer::parity(run, train, validation, &mut Trainer::local(rule)).unwrap();
     let mut agreement = 0.0;
     while !trainer.is_done() {
         if let Some(validation) = trainer.step().unwrap().validation {

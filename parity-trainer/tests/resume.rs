@@ -64,15 +64,15 @@ fn until_checkpoint(folder: &Path, line: &str, count: usize) -> (Child, BufReade
 }
 
 /// Kills a run in the middle, resumes it, and compares it with one that ran through.
-fn survives_a_kill(settings: &str) {
+fn survives_a_kill(line: impl Fn(&str) -> String) {
     let folder = workplace();
     let folder = folder.path();
-    succeed_saying(folder, &train("straight", settings));
-    let (mut child, _) = until_checkpoint(folder, &train("killed", settings), 3);
+    succeed_saying(folder, &line("straight"));
+    let (mut child, _) = until_checkpoint(folder, &line("killed"), 3);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!folder.join("models/killed").exists(), "it was killed before its end");
-    let message = succeed_saying(folder, &format!("{} --resume", train("killed", settings)));
+    let message = succeed_saying(folder, &format!("{} --resume", line("killed")));
     assert!(message.contains("killed: goes on after step "), "{message}");
     assert!(model(folder, "straight") == model(folder, "killed"), "the models differ");
     assert_eq!(checkpoints(folder, "killed").len(), 2);
@@ -80,19 +80,116 @@ fn survives_a_kill(settings: &str) {
 
 #[test]
 fn a_killed_run_ends_as_if_nothing_had_happened() {
-    survives_a_kill(MLP);
+    survives_a_kill(|name| train(name, MLP));
 }
 
 #[test]
 fn running_moments_and_fillers_survive_as_well() {
-    survives_a_kill("--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1");
+    let settings = "--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1";
+    survives_a_kill(|name| train(name, settings));
 }
 
 #[test]
 fn a_learned_codes_training_survives_a_kill() {
-    survives_a_kill(
-        "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02",
+    let settings =
+        "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02";
+    survives_a_kill(|name| train(name, settings));
+}
+
+/// Running moments, augmented samples and the order of a pass have to come back.
+fn train_deployed(name: &str) -> String {
+    format!(
+        "train-deployed --data . --network resnet8:4 --epochs 10 --batch 16 --augment shift --seed 3 --checkpoint-steps 5 \
+         --out models --name {name}"
+    )
+}
+
+#[test]
+fn a_deployed_models_training_survives_a_kill() {
+    survives_a_kill(train_deployed);
+}
+
+#[test]
+fn a_deployed_models_training_is_recorded() {
+    let folder = workplace();
+    let folder = folder.path();
+    succeed_saying(folder, &train_deployed("one"));
+    let run = folder.join("models/.runs/one");
+    let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["step"], 80, "{log}");
+    let curve = fs::read_to_string(run.join("curve.svg")).unwrap();
+    assert!(curve.contains("accuracy, %") && curve.contains("cross-entropy"));
+    let environment: toml::Table = fs::read_to_string(run.join("environment.toml")).unwrap().parse().unwrap();
+    assert_eq!(environment["network"].as_str(), Some("resnet8:4"));
+
+    let again = "train-deployed --config models/.runs/one/config.toml --name two";
+    succeed_saying(folder, again);
+    assert!(model(folder, "one") == model(folder, "two"), "the models differ");
+
+    // A checkpoint of a parity model, or of other settings, is another run's.
+    let refused = |line: &str| {
+        let output = trainer(folder, line);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap().lines().last().unwrap().to_owned()
+    };
+    let other = "belongs to a run with other settings";
+    let message = refused(&format!("{} --resume --learning-rate 0.1", train_deployed("one")));
+    assert!(message.contains(other), "{message}");
+    succeed_saying(folder, &train("three", "--network mlp:256,8 --steps 20"));
+    let message = refused(&format!("{} --resume", train_deployed("three")));
+    assert!(message.contains(other), "{message}");
+}
+
+#[test]
+fn ctrl_c_ends_a_trial_at_once() {
+    let folder = workplace();
+    let folder = folder.path();
+    let line = format!(
+        "{} --transform auto --network mlp:256,64 --steps 3000000 --trial-share 1",
+        train("tried", "--encoder sum")
     );
+    let mut child = command(folder, &line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("transform: tries ")), "it began");
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert_eq!(rest.last().unwrap(), "error: interrupted; run the same command again");
+    assert!(!rest.iter().any(|line| line.contains("% agreement after")), "no trial ended: {rest:?}");
+    assert!(!folder.join("models/tried").exists() && !folder.join("models/.partial").exists());
+}
+
+#[test]
+fn two_runs_keep_out_of_each_others_way() {
+    let folder = workplace();
+    let folder = folder.path();
+    let long = "--network mlp:256,64 --steps 3000000 --checkpoint-steps 50";
+    let line = train("long", long);
+    let (mut child, _lines) = until_checkpoint(folder, &line, 1);
+    let holder = format!("another run (process {}) is at work there", child.id());
+    let refused = |line: &str| {
+        let output = trainer(folder, line);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        message.lines().last().unwrap().to_owned()
+    };
+    let message = refused(&line);
+    assert!(message.contains("models/long: ") && message.contains(&holder), "{message}");
+    let message = refused(&format!("{line} --resume"));
+    assert!(message.contains(&holder), "{message}");
+    // The same run's folder under another name, and the same entry from another run's folder.
+    let message = refused(&format!("{} --run models/.runs/long", train("other", long)));
+    assert!(message.contains("models/.runs/long: ") && message.contains("with --run"), "{message}");
+    let message = refused(&format!("{line} --run elsewhere"));
+    assert!(message.contains(&holder) && message.contains("with --name"), "{message}");
+    let message = refused(&train_deployed("long"));
+    assert!(message.contains(&holder), "{message}");
+
+    // What a killed process has left behind keeps nobody out.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    succeed_saying(folder, &train("long", "--network mlp:256,64 --steps 5"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cargo;
+mod chaos;
 mod demo;
 mod models;
 mod native;
@@ -38,6 +39,8 @@ enum Step {
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
     BenchTraining(bench::training::Args),
+    /// Kill servers of a parameter-server cluster while a worker pushes
+    ChaosParameterServer(chaos::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
+        Step::ChaosParameterServer(args) => chaos::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),

@@ -36,7 +36,7 @@ pub struct HandOver {
 pub struct Cluster {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
     pub servers: BTreeMap<NodeId, u32>,
-    /// The arrays: their keys, and into how many shards they are to be cut.
+    /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go, with all it holds.
     pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
     /// Who holds what.
     pub routing: Routing,
@@ -141,6 +141,7 @@ impl Coordinator {
         let mut unrecoverable = Vec::new();
         let wanted = self.wanted(cluster, &live);
 
+        draft.drop_arrays(&cluster.arrays);
         self.take_out_empty(cluster, &live, &mut draft, &mut unrecoverable);
         draft.accept(&cluster.proposals, &live);
         if let Some(wanted) = &wanted {
@@ -171,7 +172,8 @@ impl Coordinator {
         let ranges = cluster
             .arrays
             .iter()
-            .flat_map(|(&array, &(keys, shards))| keys.cut(shards.max(1)).map(move |range| (array, range)));
+            .filter(|(_, (_, shards))| *shards > 0)
+            .flat_map(|(&array, &(keys, shards))| keys.cut(shards).map(move |range| (array, range)));
         self.config.placement.ring(&servers).routing(0, ranges).ok()
     }
 
@@ -303,6 +305,16 @@ impl Draft {
             let joins = live.contains(&to) && !route.chain.contains(&to);
             let chain = route.chain.iter().copied().chain(joins.then_some(to)).collect();
             self.replace(at, vec![(at.range, chain)]);
+        }
+    }
+
+    fn drop_arrays(&mut self, arrays: &BTreeMap<ArrayId, (KeyRange, u64)>) {
+        let stays = |route: &&Route| arrays.get(&route.array).is_none_or(|&(_, shards)| shards > 0);
+        let routes: Vec<Route> = self.routing.routes().iter().filter(stays).cloned().collect();
+        if routes.len() < self.routing.routes().len()
+            && let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes)
+        {
+            self.routing = next;
         }
     }
 

@@ -182,6 +182,11 @@ impl Server {
         }
     }
 
+    /// Makes an array known, before the first routing table that names it. Nothing happens if it is known already.
+    pub fn define(&mut self, array: ArrayId, config: ArrayConfig) {
+        self.arrays.entry(array).or_insert(config);
+    }
+
     /// Takes no push after this clock until it is told otherwise (`None`), so that the state of all servers comes to
     /// contain every worker's updates up to it and none after: a checkpoint's cut. Workers send what is refused again
     /// ([`Refusal::Stopped`]).

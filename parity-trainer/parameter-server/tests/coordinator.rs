@@ -261,3 +261,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_array_that_was_given_up_leaves_the_table() {
+    let mut coordinator = Coordinator::new(config());
+    let mut cluster = cluster(&[1, 2], &[1, 2]);
+    let other = ArrayId(3);
+    cluster.arrays.insert(other, (RANGE, 1));
+    let both = coordinator.decide(ms(0), &cluster);
+    assert!(both.routing.route(other, 0).is_some());
+    cluster.routing = both.routing;
+    cluster.arrays.insert(ARRAY, (RANGE, 0));
+    let one = coordinator.decide(ms(1), &cluster);
+    assert!(one.routing.version() > cluster.routing.version());
+    assert_eq!((one.routing.route(ARRAY, 0), one.routing.route(other, 0).is_some()), (None, true));
+    cluster.routing = one.routing.clone();
+    assert_eq!(coordinator.decide(ms(2), &cluster).routing, one.routing, "it does not come back");
+}

@@ -11,9 +11,13 @@ use parapet_parameter_server::{
     TransferId, Values, Work, WorkerClock, WorkerId,
 };
 
+use parapet_optimiser::ServerRule;
+
 use super::local::WEIGHTS;
 use super::parameters::Pushed;
-use super::{BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, Tick, UpdateRule};
+use super::{
+    BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule,
+};
 
 /// Weights in a row of the server's array; the last row is filled up with zeroes, which stay zeroes.
 const ROW: usize = 256;
@@ -24,8 +28,6 @@ const CHECKPOINT: NodeId = NodeId(0);
 const WORKER: WorkerId = WorkerId(1);
 /// Time is of no use where nothing is ever lost or late.
 const NOW: Duration = Duration::ZERO;
-/// The optimiser's state in a [`BackendState`], in the order of the server's slots.
-const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
 
 /// One server and one worker, bulk synchronous, with nothing between them: the state machines of a cluster, driven by
 /// function calls. Gives the very weights of plain training ([`super::LocalBackend`]).
@@ -40,29 +42,6 @@ pub struct EmbeddedBackend {
 impl fmt::Debug for EmbeddedBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EmbeddedBackend {{ clock: {}, rule: {:?} }}", self.clock, self.rule)
-    }
-}
-
-/// The trainer's update as a server makes it: the learning rate follows from how often a row was updated.
-#[derive(Debug, Clone, Copy)]
-struct ServerRule(UpdateRule);
-
-impl parapet_parameter_server::UpdateRule for ServerRule {
-    fn slots(&self) -> usize {
-        self.0.optimiser.slots()
-    }
-
-    fn counts_steps(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
-        let (step, rate) = (u64::from(step), self.0.rate(u64::from(step.saturating_sub(1))));
-        match state {
-            [first, second] => self.0.optimiser.update(step, rate, 1.0, values, gradient, first, second),
-            [first] => self.0.optimiser.update(step, rate, 1.0, values, gradient, first, &mut []),
-            _ => {}
-        }
     }
 }
 

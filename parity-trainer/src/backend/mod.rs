@@ -2,20 +2,24 @@
 //!
 //! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]: it pulls the weights,
 //! pushes gradients and ends a step with a clock tick. Where the update happens is not the loop's business: every run goes
-//! through a parameter server, by default one inside the process ([`EmbeddedBackend`]). [`LocalBackend`] is the plain
-//! arithmetic to compare with.
+//! through a parameter server, by default one inside the process ([`EmbeddedBackend`]), or a cluster of them
+//! ([`RemoteBackend`]). [`LocalBackend`] is the plain arithmetic to compare with.
 
 mod embedded;
 mod local;
 mod optimiser;
 mod parameters;
-mod schedule;
+mod remote;
 
 pub use embedded::EmbeddedBackend;
-pub use local::{LocalBackend, UpdateRule};
-pub use optimiser::{Optimiser, OptimiserSpec};
+pub use local::LocalBackend;
+pub use optimiser::Optimiser;
 pub use parameters::{ParameterSet, ParameterShape};
-pub use schedule::Schedule;
+pub use parapet_optimiser::{OptimiserSpec, Schedule, UpdateRule};
+pub use remote::{Cluster, RemoteBackend};
+
+/// The optimiser's state in a [`BackendState`], in the order of the server's slots.
+const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
 
 /// Holds a model's parameters and applies gradients to them.
 pub trait ParameterBackend: std::fmt::Debug {
@@ -48,6 +52,40 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// # Errors
     /// If it is another model's or another optimiser's.
     fn restore(&mut self, state: &BackendState) -> Result<(), BackendError>;
+
+    /// Steps done, where others may make steps, too.
+    fn steps_done(&self) -> Option<u64> {
+        None
+    }
+
+    /// Into how many parts of equal size the batch of a step is to be cut.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// The parts of the next step whose gradients are to be computed here, and were not handed in yet.
+    ///
+    /// # Errors
+    /// If it is not known.
+    fn parts_to_do(&mut self) -> Result<Vec<usize>, BackendError> {
+        Ok(vec![0])
+    }
+
+    /// Hands in the gradient of one part, instead of [`push`](Self::push).
+    ///
+    /// # Errors
+    /// As for a push.
+    fn push_part(&mut self, _part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
+        self.push(gradients)
+    }
+
+    /// Ends a step whose parts here were all handed in; nothing if there are more to do here by now.
+    ///
+    /// # Errors
+    /// As for a clock tick.
+    fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
+        self.clock().map(Some)
+    }
 }
 
 /// What a step was.
@@ -106,7 +144,7 @@ pub enum BackendError {
         /// Why.
         reason: String,
     },
-    /// The parameters are elsewhere and cannot be reached.
-    #[error("the parameters cannot be reached: {0}")]
-    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The cluster that holds the parameters.
+    #[error(transparent)]
+    Cluster(#[from] parapet_parameter_server_cluster::ClusterError),
 }

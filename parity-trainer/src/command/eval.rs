@@ -1,7 +1,6 @@
 //! `parity-trainer eval`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use parapet_decoder::Calibration;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
@@ -17,39 +16,19 @@ use parity_trainer::evaluation::{
 use parity_trainer::{SetupError, TrainError};
 use serde::Serialize;
 
-use super::{load_data, write_json};
+use super::subject::{RESAMPLES, SubjectArgs, few, write};
+use super::write_json;
 use crate::progress::Counter;
 use crate::report;
-
-/// Resamples for the intervals.
-pub(super) const RESAMPLES: usize = 1000;
-/// Samples that models are tried on.
-const TRIAL_SAMPLES: usize = 16;
 
 /// Arguments of `eval`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
-    #[arg(long, value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    subject: SubjectArgs,
     /// Its parity models, one for each row of the code that is there; or its learned code
     #[arg(long, value_name = "REPOSITORY/NAME,..", value_delimiter = ',', required = true)]
     parity: Vec<PathBuf>,
-    /// The data whose test set is asked about
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
-    /// The deployed model's input to feed, of a model with several
-    #[arg(long, value_name = "TENSOR")]
-    input: Option<String>,
-    /// The deployed model's output, of a model with several
-    #[arg(long, value_name = "TENSOR")]
-    output: Option<String>,
-    /// Folder for evaluation.json, evaluation.md and the plots
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// Seed of the groups and of the resamples
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,27 +46,19 @@ struct Report<'a> {
 
 /// Evaluates, prints and writes the report.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let data = load_data(&args.data)?;
-    let mut test = data.test;
-    let judged = Judged::open(args, threads, &test)?;
+    let mut data = args.subject.load()?;
+    let judged = Judged::open(args, threads, &data.test)?;
     let (metadata, scaling) = judged.trained_for()?;
-    scaling.apply(&test.shape, &mut test.values);
-    let options =
-        OpenOptions { input: args.input.clone(), output: args.output.clone(), onnxruntime: None, threads };
-    let deployed = deployed::open(&args.model, &options, &test.shape, few(&test))?;
-    if data.classes > deployed.model.outputs() {
-        return Err(TrainError::Classes { classes: data.classes, outputs: deployed.model.outputs() });
-    }
+    let deployed = args.subject.open(&mut data, scaling, threads)?;
+    let test = &data.test;
     if metadata.deployed != deployed.name {
         let (wanted, name) = (&metadata.deployed, &deployed.name);
         eprintln!("warning: the code was trained for {wanted:?}, this is {name:?}");
     }
-    if let Some(folder) = &args.out {
-        fs::create_dir_all(folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
-    }
+    let folder = args.subject.report_folder()?;
     let spec = &metadata.spec;
-    let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.seed };
-    let trained = judged.evaluate(deployed.model.as_ref(), spec, &test, plan)?;
+    let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.subject.seed };
+    let trained = judged.evaluate(deployed.model.as_ref(), spec, test, plan)?;
     // A learned code has no parity models to leave untrained: beside it stands the sum.
     let control_spec = if spec.encoder.has_parity_models() {
         spec.clone()
@@ -104,12 +75,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         calibrations: &[],
     };
     let mut progress = Counter::new("untrained control", "groups evaluated");
-    let control = evaluate(models, &test, plan, |done, groups| progress.at(done, groups))?;
+    let control = evaluate(models, test, plan, |done, groups| progress.at(done, groups))?;
     progress.finish();
 
     let names = judged.names();
     let code = parapet_encoder::Code::try_from(spec)?.label();
-    if let Some(folder) = &args.out {
+    if let Some(folder) = folder {
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
         let text = markdown(&title, &trained, &control, &data.class_names);
         write(folder, "evaluation.md", &text)?;
@@ -123,7 +94,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             code: code.clone(),
             transform: &spec.transform,
             data_sha256: &data.sha256,
-            seed: args.seed,
+            seed: args.subject.seed,
             evaluation: &trained,
             untrained_control: &control,
         };
@@ -139,7 +110,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             .skip(usize::from(control.accuracy_deployed.is_some()))
             .map(|(label, value)| (format!("{label}, untrained control"), value)),
     );
-    if let Some(folder) = &args.out {
+    if let Some(folder) = folder {
         table.push(("written to".to_owned(), folder.display().to_string()));
     }
     report::print(&table);
@@ -250,11 +221,6 @@ impl DeployedModel for Untrained<'_> {
     }
 }
 
-pub(super) fn few(samples: &Samples) -> &[f32] {
-    let few = TRIAL_SAMPLES.min(samples.len()) * samples.sample_len();
-    samples.values.get(..few).unwrap_or_default()
-}
-
 /// The parity models, which must be rows of one code, each another.
 fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<ParityEntry>, TrainError> {
     let options = OpenOptions { threads, ..OpenOptions::default() };
@@ -276,9 +242,4 @@ fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<Parity
         entries.push(entry);
     }
     Ok(entries)
-}
-
-pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrainError> {
-    let path = folder.join(name);
-    fs::write(&path, text).map_err(|source| TrainError::Write { path, source })
 }

@@ -1,32 +1,26 @@
 //! `parity-trainer eval-berrut`.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::PathBuf;
 
 use parapet_encoder::{CodeSpec, DEFAULT_FLOOR, EncoderKind, OutputTransform};
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
-use parity_trainer::deployed::{self, DeployedModel, InputScaling, OpenOptions};
+use parity_trainer::deployed::{DeployedModel, InputScaling};
 use parity_trainer::evaluation::{
     ByLosses, ByWorker, CodedModels, EvaluationPlan, InterpolationPlan, evaluate, evaluate_interpolation,
 };
 use serde::Serialize;
 
-use super::eval::{RESAMPLES, few, write};
-use super::{load_data, write_json};
+use super::subject::{RESAMPLES, SubjectArgs, write};
+use super::write_json;
 use crate::progress::Counter;
 use crate::report;
 
 /// Arguments of `eval-berrut`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
-    #[arg(long, value_name = "MODEL")]
-    model: PathBuf,
-    /// The data whose test set is asked about
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
+    #[command(flatten)]
+    subject: SubjectArgs,
     /// Queries in a group
     #[arg(long, value_name = "K,..", value_delimiter = ',', default_value = "2,4,8,12")]
     k: Vec<usize>,
@@ -45,18 +39,6 @@ pub(crate) struct Args {
     /// What is subtracted first, one for all values or one for each channel
     #[arg(long, value_name = "MEAN,..", value_delimiter = ',', allow_negative_numbers = true)]
     input_mean: Vec<f32>,
-    /// The deployed model's input to feed, of a model with several
-    #[arg(long, value_name = "TENSOR")]
-    input: Option<String>,
-    /// The deployed model's output, of a model with several
-    #[arg(long, value_name = "TENSOR")]
-    output: Option<String>,
-    /// Folder for berrut.json and berrut.md
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// Seed of the groups and of the resamples
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -110,26 +92,16 @@ struct Code {
 
 /// Evaluates, prints and writes the report.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let data = load_data(&args.data)?;
-    let mut test = data.test;
+    let mut data = args.subject.load()?;
     let scaling = InputScaling { scale: args.input_scale, mean: args.input_mean.clone() };
-    scaling.check(&test.shape)?;
-    scaling.apply(&test.shape, &mut test.values);
-    let options =
-        OpenOptions { input: args.input.clone(), output: args.output.clone(), onnxruntime: None, threads };
-    let deployed = deployed::open(&args.model, &options, &test.shape, few(&test))?;
-    if data.classes > deployed.model.outputs() {
-        return Err(TrainError::Classes { classes: data.classes, outputs: deployed.model.outputs() });
-    }
-    if let Some(folder) = &args.out {
-        fs::create_dir_all(folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
-    }
+    let deployed = args.subject.open(&mut data, &scaling, threads)?;
+    let (test, folder) = (&data.test, args.subject.report_folder()?);
     let (mut codes, mut accuracy) = (Vec::new(), None);
     for &form in &args.form {
         for &k in &args.k {
             for &transform in &args.transform {
                 let wanted = (form, k, transform.of());
-                let (code, accuracy_deployed) = evaluated(args, wanted, deployed.model.as_ref(), &test)?;
+                let (code, accuracy_deployed) = evaluated(args, wanted, deployed.model.as_ref(), test)?;
                 accuracy = accuracy_deployed;
                 codes.push(code);
             }
@@ -138,12 +110,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let mut table = vec![("deployed model".to_owned(), deployed.name.clone())];
     table.extend(accuracy.map(|part| ("A_a, deployed model".to_owned(), report::percent(part))));
     table.extend(codes.iter().flat_map(rows));
-    if let Some(folder) = &args.out {
+    if let Some(folder) = folder {
         write(folder, "berrut.md", &markdown(&deployed.name, accuracy, &codes))?;
         let report = Report {
             deployed: &deployed.name,
             data_sha256: &data.sha256,
-            seed: args.seed,
+            seed: args.subject.seed,
             samples: test.len(),
             accuracy_deployed: accuracy,
             codes: &codes,
@@ -161,7 +133,7 @@ fn evaluated(
     deployed: &dyn DeployedModel,
     test: &Samples,
 ) -> Result<(Code, Option<f64>), TrainError> {
-    let (spare, seed) = (usize::from(args.spare), args.seed);
+    let (spare, seed) = (usize::from(args.spare), args.subject.seed);
     let mut counter = Counter::new(&format!("k = {k}"), "groups evaluated");
     let progress = |done, groups| counter.at(done, groups);
     let (groups, by_losses, by_worker, accuracy) = match form {

@@ -1,38 +1,52 @@
 //! The subcommands: arguments in, a model-repository entry and a report out.
 
+mod drive;
 pub(crate) mod eval;
 pub(crate) mod eval_berrut;
+mod interrupt;
 pub(crate) mod reproduce;
+mod settings;
+mod subject;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;
+pub(crate) mod worker;
+
+pub(crate) use interrupt::EXIT_CODE as INTERRUPTED;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use parity_trainer::TrainError;
 use parity_trainer::data::{Augment, DataSet};
+use parity_trainer::run::{Lock, RunFolder};
+use parity_trainer::{SetupError, TrainError};
 
 use crate::progress::Counter;
 
-/// Where the result goes.
-#[derive(Debug, clap::Args)]
-pub(crate) struct OutputArgs {
-    /// The model repository
-    #[arg(long, value_name = "REPOSITORY")]
-    pub(crate) out: PathBuf,
-    /// Name of the new entry; one of that name is replaced
-    #[arg(long, value_parser = model_name)]
-    pub(crate) name: String,
-    /// Write the evaluation here too, as JSON
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+/// Where a repository has its runs.
+const RUNS: &str = ".runs";
+
+/// Finds out before the training, and not after it, whether the results can be written: the entry, and the report `json`.
+fn prepare_out(out: &Path, json: Option<&Path>) -> Result<(), TrainError> {
+    fs::create_dir_all(out).map_err(|source| TrainError::Write { path: out.to_path_buf(), source })?;
+    let folder = json.and_then(Path::parent).filter(|folder| *folder != Path::new(""));
+    match (json, folder) {
+        (Some(json), Some(folder)) if !folder.is_dir() => {
+            let problem = format!("--json {}: there is no folder {}", json.display(), folder.display());
+            Err(SetupError::config(None, &problem).into())
+        }
+        _ => Ok(()),
+    }
 }
 
-impl OutputArgs {
-    /// Finds out before the training, and not after it, whether the result can be written.
-    pub(crate) fn prepare(&self) -> Result<(), TrainError> {
-        fs::create_dir_all(&self.out).map_err(|source| TrainError::Write { path: self.out.clone(), source })
-    }
+/// Keeps other trainings away from a run's folder and from the entry `name` of the repository `out`.
+fn lock_training(folder: &RunFolder, out: &Path, name: &str) -> Result<[Lock; 2], TrainError> {
+    let entry = Lock::take(&out.join(RUNS).join(format!("{name}.lock")), &out.join(name), "name")?;
+    Ok([entry, folder.lock()?])
+}
+
+/// The folder of a run: the one that was named, or that of `name` in the repository `out`.
+fn run_folder(named: Option<&PathBuf>, out: &Path, name: &str) -> RunFolder {
+    RunFolder::at(named.cloned().unwrap_or_else(|| out.join(RUNS).join(name)))
 }
 
 /// Writes a report, whole or not at all, if a file for it was named.
@@ -69,12 +83,13 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
         }
     })?;
     progress.finish();
+    let classes =
+        if data.is_labelled() { format!("{} classes", data.classes) } else { "no labels".to_owned() };
     eprintln!(
-        "data: {} training and {} test samples of shape {:?}, {} classes",
+        "data: {} training and {} test samples of shape {:?}, {classes}",
         data.train.len(),
         data.test.len(),
         data.train.shape,
-        data.classes
     );
     Ok(data)
 }

@@ -10,7 +10,7 @@ pub enum DataError {
     /// None of the formats.
     #[error(
         "{}: no data set in it: no train-images-idx3-ubyte[.gz] (MNIST's four IDX files), no train/CLASS/*.png or *.jpg with \
-         test/CLASS/... (image folder), no data_batch_1.bin or train.bin (CIFAR's binary files), and not one file .npz, \
+         test/CLASS/... (image folder; without labels train/*.png, or *.png), no data_batch_1.bin or train.bin (CIFAR's binary files), and not one file .npz, \
          .safetensors, .tar, .tar.gz or .tgz; give --data one of these",
         path.display()
     )]
@@ -132,6 +132,18 @@ pub enum DataError {
         /// What is wanted instead.
         wanted: &'static str,
     },
+    /// Samples whose labels are needed.
+    #[error(
+        "{}: has no labels, which are needed to {purpose}; add them (train-labels-idx1-ubyte, arrays y_train and y_test, or a \
+         folder for each class)",
+        path.display()
+    )]
+    Unlabelled {
+        /// What was given.
+        path: PathBuf,
+        /// What they are needed for.
+        purpose: &'static str,
+    },
     /// An image that cannot be decoded.
     #[error("{}: {reason}; images are png or jpeg: convert it, or fetch it again", path.display())]
     Image {
@@ -141,7 +153,7 @@ pub enum DataError {
         reason: String,
     },
     /// A file of an image folder that lies where no image should.
-    #[error("{}: {problem}; an image folder has train/CLASS/*.png or *.jpg, and test/CLASS/...", path.display())]
+    #[error("{}: {problem}; an image folder has train/CLASS/*.png or *.jpg, and test/CLASS/...; or, without labels, no CLASS at all", path.display())]
     Misplaced {
         /// The file.
         path: PathBuf,

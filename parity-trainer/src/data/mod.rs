@@ -1,4 +1,4 @@
-//! Labelled samples, read from disk and held in memory as 32-bit floats.
+//! Samples, labelled or not, read from disk and held in memory as 32-bit floats.
 //!
 //! [`DataSet::load`] takes whatever `--data` names: a folder or a file, in one of the formats of `formats/`. Unsigned bytes
 //! become `0.0..=1.0`; floating-point values stay as they are. Images are `[channels, height, width]`.
@@ -23,14 +23,14 @@ const MAX_CLASSES: usize = 256;
 /// Most values of all samples together, 16 GiB of memory.
 const MAX_VALUES: usize = 1 << 32;
 
-/// Samples of one shape with their classes.
+/// Samples of one shape, with their classes where the data have any.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     /// Shape of one sample: `[channels, height, width]` for images, `[features]` for vectors.
     pub shape: Vec<usize>,
     /// All samples, row-major; `0.0..=1.0` where the data are bytes, otherwise as the data have them.
     pub values: Vec<f32>,
-    /// The class of each sample.
+    /// The class of each sample; empty for samples without labels.
     pub labels: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ pub struct DataSet {
     pub train: Samples,
     /// What they are evaluated on; training never looks at it.
     pub test: Samples,
-    /// Classes: one more than the largest label, or as many as there are names.
+    /// Classes: one more than the largest label, or as many as there are names; 0 without labels.
     pub classes: usize,
     /// The classes' names in the order of the labels, where the data have any; otherwise empty.
     pub class_names: Vec<String>,
@@ -70,12 +70,12 @@ struct Loaded {
 impl Samples {
     /// How many samples there are.
     pub fn len(&self) -> usize {
-        self.labels.len()
+        self.values.len() / self.sample_len().max(1)
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.len() == 0
     }
 
     /// Values in one sample.
@@ -92,7 +92,7 @@ impl Samples {
 
 impl DataSet {
     /// Reads the data set at `path`: a folder with MNIST's four IDX files, CIFAR's binary files or images, or a file (or a
-    /// folder with one file) `.npz`, `.safetensors`, `.tar` or `.tar.gz`.
+    /// folder with one file) `.npz`, `.safetensors`, `.tar` or `.tar.gz`. Labels may be missing, in both parts alike.
     ///
     /// # Errors
     /// [`DataError`], naming the file.
@@ -117,12 +117,20 @@ impl DataSet {
             return Err(DataError::ShapeMismatch { folder: path.to_path_buf(), train, test });
         }
         let labels = train.labels.iter().chain(&test.labels).max().map_or(0, |&label| usize::from(label) + 1);
-        // A list of names that does not cover the labels belongs to something else.
-        let class_names = if class_names.len() >= labels { class_names } else { Vec::new() };
+        // A list of names that does not cover the labels belongs to something else, and without labels to nothing.
+        let covers = labels > 0 && class_names.len() >= labels;
+        let class_names = if covers { class_names } else { Vec::new() };
         let classes = labels.max(class_names.len());
         let all = train.len() + test.len();
         progress(LoadProgress { samples: all, total: Some(all) });
         Ok(Self { train, test, classes, class_names, sha256 })
+    }
+}
+
+impl DataSet {
+    /// Whether the samples have labels.
+    pub fn is_labelled(&self) -> bool {
+        !self.train.labels.is_empty() && !self.test.labels.is_empty()
     }
 }
 

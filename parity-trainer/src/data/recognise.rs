@@ -14,9 +14,11 @@ pub(super) enum Source {
     Idx(PathBuf),
     /// A folder with CIFAR's binary files.
     Cifar(PathBuf),
-    /// A folder with `train/CLASS/` and `test/CLASS/`.
+    /// A folder with `train/CLASS/` and `test/CLASS/`, or with images right in the two.
     ImageFolder(PathBuf),
-    /// The same in a tar file, compressed or not.
+    /// A folder with images that nobody has split or labelled.
+    Images(PathBuf),
+    /// An image folder in a tar file, compressed or not.
     ImageArchive(PathBuf),
     /// NumPy's arrays.
     Npz(PathBuf),
@@ -52,6 +54,7 @@ pub(super) fn recognise(path: &Path) -> Result<Source, DataError> {
             let (path, first, second) = (path.to_path_buf(), first.clone(), second.clone());
             Err(DataError::Ambiguous { path, first, second })
         }
+        (None, _) if folder::is_flat(&names) => Ok(Source::Images(path.to_path_buf())),
         (None, _) => Err(unrecognised()),
     }
 }
@@ -88,6 +91,7 @@ impl Source {
             Self::Idx(folder) => idx::load(folder),
             Self::Cifar(folder) => cifar::load(folder),
             Self::ImageFolder(path) => folder::load(path, progress),
+            Self::Images(path) => folder::load_flat(path, progress),
             Self::ImageArchive(path) => archive::load(path, progress),
             Self::Npz(path) => npz::load(path),
             Self::Safetensors(path) => safetensors::load(path),

@@ -60,13 +60,16 @@ impl OutputCache {
             None => {
                 let mut outputs = Vec::with_capacity(count * width);
                 for chunk in samples.chunks(CHUNK * sample_len) {
-                    outputs.extend(deployed.model.infer(chunk)?);
+                    let answers = deployed.model.infer(chunk)?;
+                    // Now, and not after hours.
+                    check_finite(&deployed.file, &answers, width, outputs.len() / width.max(1))?;
+                    outputs.extend(answers);
                     progress(outputs.len() / width, count);
                 }
                 outputs
             }
         };
-        check_finite(&deployed.file, &outputs, width)?;
+        check_finite(&deployed.file, &outputs, width, 0)?;
         // Another run may write the same at the same time; one of the two is enough.
         if reuse == Reuse::Computed
             && let Err(source) = self.write(&file, &outputs)

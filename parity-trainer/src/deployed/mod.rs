@@ -251,17 +251,32 @@ fn file_name(file: &Path) -> String {
 fn try_out(file: &Path, model: &dyn DeployedModel, samples: &[f32]) -> Result<(), DeployedError> {
     let sample_len: usize = model.input_shape().iter().product();
     let count = (samples.len() / sample_len.max(1)).min(TRIAL);
-    let outputs = model.infer(samples.get(..count * sample_len).unwrap_or_default())?;
-    check_finite(file, &outputs, model.outputs())
+    let first = |count: usize| samples.get(..count * sample_len).unwrap_or_default();
+    let outputs = match model.infer(first(count)) {
+        Err(DeployedError::Run { path, .. }) if count > 1 && model.infer(first(1)).is_ok() => {
+            return Err(DeployedError::FixedBatch { path, batch: 1 });
+        }
+        outputs => outputs?,
+    };
+    check_finite(file, &outputs, model.outputs(), 0)
 }
 
-/// Refuses outputs that nothing can be learned from.
-pub(crate) fn check_finite(file: &Path, outputs: &[f32], width: usize) -> Result<(), DeployedError> {
+/// Refuses outputs that nothing can be learned from; `before` samples came before those of `outputs`.
+pub(crate) fn check_finite(
+    file: &Path,
+    outputs: &[f32],
+    width: usize,
+    before: usize,
+) -> Result<(), DeployedError> {
     match outputs.iter().position(|output| !output.is_finite()) {
         None => Ok(()),
         Some(at) => {
             let value = outputs.get(at).copied().unwrap_or_default();
-            Err(DeployedError::NotFinite { path: file.to_path_buf(), sample: at / width.max(1), value })
+            Err(DeployedError::NotFinite {
+                path: file.to_path_buf(),
+                sample: before + at / width.max(1),
+                value,
+            })
         }
     }
 }

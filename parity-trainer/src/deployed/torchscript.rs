@@ -54,12 +54,16 @@ impl TorchScriptModel {
         Ok(())
     }
 
+    fn failed(&self, error: &tch::TchError) -> DeployedError {
+        let text = error.to_string();
+        // After the trace of where in the script it was.
+        let cause = text.lines().find(|line| line.starts_with("RuntimeError: "));
+        let reason = cause.map_or_else(|| one_line(error), |cause| cause.trim().to_owned());
+        DeployedError::Run { path: self.file.clone(), shape: self.input_shape.clone(), reason }
+    }
+
     fn run(&self, samples: &[f32], count: usize) -> Result<Vec<f32>, DeployedError> {
-        let failed = |error: tch::TchError| DeployedError::Run {
-            path: self.file.clone(),
-            shape: self.input_shape.clone(),
-            reason: one_line(&error),
-        };
+        let failed = |error: tch::TchError| self.failed(&error);
         let dims: Vec<i64> =
             std::iter::once(count).chain(self.input_shape.iter().copied()).map(|axis| axis as i64).collect();
         let input = Tensor::from_slice(samples).f_view(dims.as_slice()).map_err(failed)?;
@@ -82,11 +86,7 @@ impl Differentiable for TorchScriptModel {
             let output = output.f_to_kind(Kind::Float)?;
             output.f_reshape([-1, self.outputs as i64])
         });
-        output.map_err(|error| DeployedError::Run {
-            path: self.file.clone(),
-            shape: self.input_shape.clone(),
-            reason: one_line(&error),
-        })
+        output.map_err(|error| self.failed(&error))
     }
 }
 

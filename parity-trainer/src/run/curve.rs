@@ -3,11 +3,22 @@
 use super::plot::{Panel, Series, draw};
 use super::{LogRecord, RunError};
 
-/// Draws the records of a run named `title` as SVG.
+/// What a curve is called.
+#[derive(Debug, Clone, Copy)]
+pub struct CurveLabels<'a> {
+    /// The run.
+    pub title: &'a str,
+    /// What [`LogRecord::loss`] is.
+    pub loss: &'static str,
+    /// What [`LogRecord::agreement`] is.
+    pub rate: &'static str,
+}
+
+/// Draws the records of a run as SVG.
 ///
 /// # Errors
 /// If the drawing fails.
-pub fn learning_curve(title: &str, records: &[LogRecord]) -> Result<String, RunError> {
+pub fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) -> Result<String, RunError> {
     let line = |label: &str, value: &dyn Fn(&LogRecord) -> Option<f64>| Series {
         label: label.to_owned(),
         points: records.iter().filter_map(|record| Some((record.step as f64, value(record)?))).collect(),
@@ -15,7 +26,7 @@ pub fn learning_curve(title: &str, records: &[LogRecord]) -> Result<String, RunE
     let log = |value: f64| (value > 0.0).then(|| value.log10());
     let loss = Panel {
         x: "step".to_owned(),
-        y: "log10 of the mean squared error".to_owned(),
+        y: format!("log10 of the {}", labels.loss),
         y_range: None,
         series: vec![
             line("training", &|record| log(record.loss)),
@@ -24,12 +35,12 @@ pub fn learning_curve(title: &str, records: &[LogRecord]) -> Result<String, RunE
     };
     let agreement = Panel {
         x: "step".to_owned(),
-        y: "agreement, %".to_owned(),
+        y: format!("{}, %", labels.rate),
         y_range: None,
         series: vec![
             line("training", &|record| Some(100.0 * record.agreement)),
             line("validation", &|record| record.validation_agreement.map(|part| 100.0 * part)),
         ],
     };
-    draw(title, &[loss, agreement])
+    draw(labels.title, &[loss, agreement])
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Checkpoint, LogRecord, RunError, learning_curve};
+use super::{Checkpoint, CurveLabels, Lock, LogRecord, RunError, learning_curve};
 use crate::files;
 
 /// Checkpoints kept.
@@ -16,6 +16,7 @@ const PREFIX: &str = "checkpoint-";
 const END: &str = ".safetensors";
 const CONFIG: &str = "config.toml";
 const LOG: &str = "log.jsonl";
+const LOCK: &str = "lock";
 const REPLACED: &str = "replaced";
 /// What is added to the name of a checkpoint that is not whole.
 const TORN: &str = ".torn";
@@ -64,16 +65,7 @@ impl RunFolder {
     /// # Errors
     /// If the folder cannot be written, or has another program's `config.toml`.
     pub fn begin(&self) -> Result<(), RunError> {
-        let config = self.path.join(CONFIG);
-        match fs::read(&config) {
-            Ok(text) if !text.starts_with(MARK.as_bytes()) => {
-                return Err(RunError::NotARun { path: self.path.clone() });
-            }
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(RunError::Read { path: config, source });
-            }
-            _ => {}
-        }
+        self.refuse_others()?;
         fs::create_dir_all(&self.path).map_err(self.write_error(&self.path))?;
         let earlier = self.checkpoints()?;
         if !earlier.is_empty() {
@@ -90,6 +82,41 @@ impl RunFolder {
             }
         }
         self.forget(LOG)
+    }
+
+    /// Keeps other runs out of the folder, which is made, as long as what it gives lives.
+    ///
+    /// # Errors
+    /// If another run is at work there, or the folder is used for something else or cannot be written.
+    pub fn lock(&self) -> Result<Lock, RunError> {
+        self.refuse_others()?;
+        Lock::take(&self.path.join(LOCK), &self.path, "run")
+    }
+
+    /// Refuses a folder with another program's `config.toml`.
+    fn refuse_others(&self) -> Result<(), RunError> {
+        let config = self.path.join(CONFIG);
+        match fs::read(&config) {
+            Ok(text) if !text.starts_with(MARK.as_bytes()) => {
+                Err(RunError::NotARun { path: self.path.clone() })
+            }
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(RunError::Read { path: config, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a run aside, if there is one: nobody can go on with it.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin)'s.
+    pub fn discard(&self) -> Result<(), RunError> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        self.begin()?;
+        self.forget(CONFIG)
     }
 
     /// Removes a file of the run, there or not.
@@ -131,6 +158,24 @@ impl RunFolder {
             return Ok(Found { checkpoint: None, skipped });
         }
         Err(RunError::AllTorn { path: self.path.clone(), count: skipped.len() })
+    }
+
+    /// Refuses a folder whose newest whole checkpoint is of another run than `run`; one without checkpoints is none.
+    ///
+    /// # Errors
+    /// If it is another run's, or cannot be read.
+    pub fn require_run(&self, run: &str) -> Result<(), RunError> {
+        let checkpoints = if self.path.is_dir() { self.checkpoints()? } else { Vec::new() };
+        for (_, path) in checkpoints.into_iter().rev() {
+            let contents = fs::read(&path).map_err(|source| RunError::Read { path: path.clone(), source })?;
+            match Checkpoint::decode(&contents) {
+                Ok(checkpoint) if checkpoint.run == run => return Ok(()),
+                Ok(_) => return Err(RunError::OtherRun { path }),
+                // `resume` tells of it.
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Writes a checkpoint, then removes those before the last two.
@@ -237,9 +282,9 @@ impl RunFolder {
     ///
     /// # Errors
     /// If it cannot be drawn or written.
-    pub fn draw(&self, title: &str) -> Result<(), RunError> {
+    pub fn draw(&self, labels: &CurveLabels<'_>) -> Result<(), RunError> {
         let records = self.records()?;
-        self.write("curve.svg", &learning_curve(title, &records)?)
+        self.write("curve.svg", &learning_curve(labels, &records)?)
     }
 
     /// Renames checkpoints that are not whole, lest they count among the last two and a whole one go for them.
@@ -334,6 +379,8 @@ mod tests {
         let steps: Vec<u64> = folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect();
         assert_eq!(steps, [15, 20]);
         assert_eq!(folder.resume("a").unwrap().checkpoint, Some(checkpoint(20, "a")));
+        folder.require_run("a").unwrap();
+        assert!(matches!(folder.require_run("b"), Err(RunError::OtherRun { .. })));
         let message = folder.resume("b").unwrap_err().to_string();
         assert!(message.contains("a run with other settings") && !message.contains('\n'), "{message}");
     }

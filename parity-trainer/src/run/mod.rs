@@ -2,26 +2,29 @@
 //!
 //! ```text
 //! RUN/
-//!   config.toml                      all settings; `parity-trainer train --config` takes the file again
+//!   config.toml                      all settings; `--config` takes the file again
 //!   environment.toml                 versions, seeds and digests of what it was given
 //!   log.jsonl                        a record each few steps
 //!   curve.svg                        the log, drawn
 //!   checkpoint-000001200.safetensors the last two
 //!   best.safetensors                 the weights that did best on validation
+//!   lock                             held by who is at work
 //!   replaced/                        checkpoints of the run before this one
 //! ```
 
 mod checkpoint;
 mod curve;
 mod folder;
+mod lock;
 mod log;
 pub mod plot;
 
 use std::path::PathBuf;
 
 pub use checkpoint::Checkpoint;
-pub use curve::learning_curve;
+pub use curve::{CurveLabels, learning_curve};
 pub use folder::{Found, RunFolder};
+pub use lock::Lock;
 pub use log::LogRecord;
 
 /// A run that cannot be recorded or gone on with. One line that names the file and the fix.
@@ -66,6 +69,19 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process is at work there.
+    #[error(
+        "{}: another run{} is at work there; wait for its end, or name another folder with --{flag}",
+        path.display(), holder.map(|id| format!(" (process {id})")).unwrap_or_default()
+    )]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+        /// The other's process id, where it is known.
+        holder: Option<u32>,
+        /// The setting that names the folder.
+        flag: &'static str,
+    },
     /// No run to go on with.
     #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with --run", path.display())]
     NoRun {
@@ -90,7 +106,11 @@ impl RunError {
     pub fn is_input(&self) -> bool {
         matches!(
             self,
-            Self::OtherRun { .. } | Self::NotARun { .. } | Self::NoRun { .. } | Self::AllTorn { .. }
+            Self::OtherRun { .. }
+                | Self::NotARun { .. }
+                | Self::NoRun { .. }
+                | Self::AllTorn { .. }
+                | Self::Busy { .. }
         )
     }
 }

@@ -1,12 +1,17 @@
-//! Trains a deployed model: cross-entropy on labels.
+//! Learning a deployed model: cross-entropy on labels.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use parapet_decoder::Score;
 use tch::{Kind, Reduction, Tensor};
 
-use super::StepReport;
-use super::weights::Weights;
+use super::Trained;
+use super::task::{Attempt, Draw, Task};
+use super::validation::Validation;
 use crate::TrainError;
-use crate::backend::{EmbeddedBackend, OptimiserSpec, ParameterBackend, Schedule, UpdateRule};
-use crate::data::{Augment, DataSet, Shuffle};
+use crate::backend::{OptimiserSpec, Schedule, UpdateRule};
+use crate::data::{Augment, Samples};
 use crate::network::{Network, NetworkSpec, batch, stream};
 
 /// How a deployed model is trained.
@@ -30,65 +35,82 @@ pub struct DeployedRun {
     pub seed: u64,
 }
 
-/// Trains the network of `run` on `data`'s training samples.
-///
-/// # Errors
-/// If the network does not take the samples, or training diverges.
-pub fn train_deployed(
-    run: &DeployedRun,
-    data: &DataSet,
-    mut report: impl FnMut(StepReport),
-) -> Result<Network, TrainError> {
-    let samples = &data.train;
-    let mut network = Network::new(&run.network, &samples.shape, data.classes, &mut stream(run.seed, 0))?;
-    let mut rng = stream(run.seed, 1);
-    let mut shuffle = Shuffle::new(samples.len());
-    let sample_len = samples.sample_len();
-    let batch_len = run.batch.clamp(1, samples.len());
-    let steps = run.epochs * samples.len().div_ceil(batch_len);
-    let rule = UpdateRule {
-        optimiser: OptimiserSpec::AdamW { weight_decay: run.weight_decay },
-        learning_rate: run.learning_rate,
-        schedule: Schedule::Cosine,
-        steps: steps as u64,
-        clip: None,
-    };
-    let mut weights = Weights::of(&[("", &network)])?;
-    let mut backend = EmbeddedBackend::new(rule, weights.parameters().clone())?;
-    let mut inputs = vec![0.0; batch_len * sample_len];
-    let mut labels = vec![0i64; batch_len];
-    for step in 0..steps {
-        for (input, label) in inputs.chunks_exact_mut(sample_len).zip(&mut labels) {
-            let index = shuffle.next(&mut rng);
-            run.augment.apply(&mut rng, &samples.shape, samples.sample(index), input);
+impl DeployedRun {
+    /// Samples a step, of `samples`.
+    pub(super) fn batch(&self, samples: usize) -> usize {
+        self.batch.clamp(1, samples.max(1))
+    }
+
+    /// How gradients become updates, for all passes over `samples` samples.
+    pub fn rule(&self, samples: usize) -> UpdateRule {
+        UpdateRule {
+            optimiser: OptimiserSpec::AdamW { weight_decay: self.weight_decay },
+            learning_rate: self.learning_rate,
+            schedule: Schedule::Cosine,
+            steps: (self.epochs * samples.div_ceil(self.batch(samples))) as u64,
+            clip: None,
+        }
+    }
+}
+
+/// A model that learns labels.
+#[derive(Debug)]
+pub(super) struct LabelledModel {
+    network: Network,
+    samples: Arc<Samples>,
+    augment: Augment,
+    label_smoothing: f64,
+    inputs: Vec<f32>,
+    labels: Vec<i64>,
+}
+
+impl LabelledModel {
+    pub(super) fn new(run: &DeployedRun, samples: Arc<Samples>, classes: usize) -> Result<Self, TrainError> {
+        let network = Network::new(&run.network, &samples.shape, classes, &mut stream(run.seed, 0))?;
+        let count = run.batch(samples.len());
+        let (inputs, labels) = (vec![0.0; count * samples.sample_len()], vec![0; count]);
+        let (augment, label_smoothing) = (run.augment, run.label_smoothing);
+        Ok(Self { network, samples, augment, label_smoothing, inputs, labels })
+    }
+}
+
+impl Task for LabelledModel {
+    fn networks(&self) -> Vec<(&'static str, &Network)> {
+        vec![("", &self.network)]
+    }
+
+    fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
+        let samples = &self.samples;
+        for (input, label) in self.inputs.chunks_exact_mut(samples.sample_len()).zip(&mut self.labels) {
+            let mut index = 0;
+            draw.group(std::slice::from_mut(&mut index));
+            self.augment.apply(draw.rng, &samples.shape, samples.sample(index), input);
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
-        let labels = Tensor::from_slice(&labels);
-        weights.pull(&mut backend)?;
-        let outputs = network.forward_t(&batch(&inputs, &samples.shape), true);
+        let labels = Tensor::from_slice(&self.labels);
+        let outputs = self.network.forward_t(&batch(&self.inputs, &samples.shape), true);
         let loss =
-            outputs.cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, run.label_smoothing);
-        let tick = weights.push(&mut backend, &loss)?;
-
-        let correct = outputs.argmax(-1, false).eq_tensor(&labels).to_kind(Kind::Float).mean(Kind::Float);
-        let loss = loss.double_value(&[]);
-        if !loss.is_finite() {
-            return Err(TrainError::Diverged { step });
-        }
-        let (step, rows) = (step + 1, (step + 1) * batch_len);
-        report(StepReport {
-            step,
-            steps,
-            loss,
-            agreement: correct.double_value(&[]),
-            rows,
-            epoch: rows as f64 / samples.len() as f64,
-            learning_rate: tick.learning_rate,
-            gradient_norm: tick.gradient_norm,
-            validation: None,
-        });
+            outputs.cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, self.label_smoothing);
+        let right = outputs.argmax(-1, false).eq_tensor(&labels).sum(Kind::Int64).int64_value(&[]);
+        let told = loss.double_value(&[]);
+        Ok(Attempt { loss, told, agreeing: usize::try_from(right).unwrap_or(0), queries: self.labels.len() })
     }
-    weights.pull(&mut backend as &mut dyn ParameterBackend)?;
-    network.freeze();
-    Ok(network)
+
+    fn validate(&self) -> Result<Option<Validation>, TrainError> {
+        Ok(None)
+    }
+
+    fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>, TrainError> {
+        Ok(Vec::new())
+    }
+
+    fn save(&self, path: &Path) -> Result<(), TrainError> {
+        Ok(self.network.save(path)?)
+    }
+
+    fn freeze(self: Box<Self>) -> Trained {
+        let mut network = self.network;
+        network.freeze();
+        Trained::Model(network)
+    }
 }

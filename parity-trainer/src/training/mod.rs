@@ -7,15 +7,17 @@ mod parity;
 mod parity_model;
 mod split;
 mod task;
+mod trainer;
 mod transform;
 mod validation;
 mod weights;
 
-pub use deployed::{DeployedRun, train_deployed};
+pub use deployed::DeployedRun;
 pub use groups::{SamplerPosition, TrainingSet, training_inputs};
 pub use learned_code::{LearnedRun, Loss, group_shape};
-pub use parity::{Best, MakeBackend, ParityRun, ParityTrainer, RngPosition, TrainerState};
+pub use parity::ParityRun;
 pub use split::split_validation;
+pub use trainer::{Best, MakeBackend, RngPosition, Trainer, TrainerState};
 pub use transform::{TransformChoice, TransformTrial, candidate_transforms, try_transform};
 pub use validation::Validation;
 pub use weights::{Buffer, Snapshot};
@@ -28,8 +30,8 @@ const NORMALISATION_GROUPS: usize = 256;
 /// What a training gives, frozen.
 #[derive(Debug)]
 pub enum Trained {
-    /// A parity model.
-    ParityModel(Network),
+    /// A parity model, or a deployed one.
+    Model(Network),
     /// A learned code's networks.
     LearnedCode {
         /// From k queries to r parity queries.

@@ -9,7 +9,7 @@ use tch::{Kind, Reduction};
 
 use super::groups::{CodedSet, GroupBatch, GroupSampler, TrainingSet};
 use super::parity::ParityRun;
-use super::task::{Attempt, Task};
+use super::task::{Attempt, Draw, Task};
 use super::validation::{Validation, Validator};
 use super::{NORMALISATION_GROUPS, Trained};
 use crate::TrainError;
@@ -63,8 +63,8 @@ impl Task for ParityModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, next: &mut dyn FnMut(&mut [usize])) -> Result<Attempt, TrainError> {
-        self.coded.fill(self.encoder.as_ref(), self.row, &mut self.filled, next)?;
+    fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
+        self.coded.fill(self.encoder.as_ref(), self.row, &mut self.filled, |group| draw.group(group))?;
         let targets = batch(&self.filled.targets, &[self.coded.set.outputs]);
         let input = batch(&self.filled.parity, &self.coded.set.shape);
         let (outputs, loss) = if self.cells > 0 {
@@ -89,8 +89,8 @@ impl Task for ParityModel {
         Ok(Attempt { loss, told, agreeing, queries })
     }
 
-    fn validate(&self) -> Result<Validation, TrainError> {
-        self.validator.run(&self.network, self.encoder.as_ref(), self.row)
+    fn validate(&self) -> Result<Option<Validation>, TrainError> {
+        self.validator.run(&self.network, self.encoder.as_ref(), self.row).map(Some)
     }
 
     fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {
@@ -104,7 +104,7 @@ impl Task for ParityModel {
     fn freeze(self: Box<Self>) -> Trained {
         let mut network = self.network;
         network.freeze();
-        Trained::ParityModel(network)
+        Trained::Model(network)
     }
 }
 

@@ -3,24 +3,26 @@
 use std::path::Path;
 
 use parapet_decoder::Score;
+use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 
 use super::Trained;
+use super::groups::GroupSampler;
 use super::validation::Validation;
 use crate::TrainError;
 use crate::network::Network;
 
 /// Everything about a training but the weights' way to the backend and the choice of the best ones, which are the same
-/// whatever is learned ([`ParityTrainer`](super::ParityTrainer)).
+/// whatever is learned ([`Trainer`](super::Trainer)).
 pub(super) trait Task: std::fmt::Debug {
     /// The networks that learn, each with the word that its variables' names begin with.
     fn networks(&self) -> Vec<(&'static str, &Network)>;
 
-    /// Takes a step's coding groups, whose samples `next` writes one group at a time, forward to the loss.
-    fn attempt(&mut self, step: u64, next: &mut dyn FnMut(&mut [usize])) -> Result<Attempt, TrainError>;
+    /// Takes a step's samples, which `draw` names, forward to the loss.
+    fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError>;
 
-    /// How good the weights are.
-    fn validate(&self) -> Result<Validation, TrainError>;
+    /// How good the weights are; nothing if there are no samples to tell by.
+    fn validate(&self) -> Result<Option<Validation>, TrainError>;
 
     /// The score of each reconstruction of validation samples, and whether it names the deployed model's class.
     fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError>;
@@ -32,6 +34,25 @@ pub(super) trait Task: std::fmt::Debug {
     fn freeze(self: Box<Self>) -> Trained;
 }
 
+/// What a step is made of: all that is random about it, so that a checkpoint has it all.
+#[derive(Debug)]
+pub(super) struct Draw<'a> {
+    pub(super) sampler: &'a mut GroupSampler,
+    pub(super) rng: &'a mut ChaCha8Rng,
+    /// The samples, where they are drawn already: of one part of a step.
+    pub(super) drawn: Option<std::slice::Iter<'a, usize>>,
+}
+
+impl Draw<'_> {
+    /// Writes the samples of the next group.
+    pub(super) fn group(&mut self, group: &mut [usize]) {
+        match &mut self.drawn {
+            Some(drawn) => group.iter_mut().zip(drawn).for_each(|(slot, &sample)| *slot = sample),
+            None => self.sampler.next(group, self.rng),
+        }
+    }
+}
+
 /// A step's loss, and what its reconstructions came to.
 #[derive(Debug)]
 pub(super) struct Attempt {
@@ -39,8 +60,8 @@ pub(super) struct Attempt {
     pub(super) loss: Tensor,
     /// The loss as it is told: what validations tell, too.
     pub(super) told: f64,
-    /// Reconstructions that name the deployed model's class.
+    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that name the label's.
     pub(super) agreeing: usize,
-    /// All reconstructions.
+    /// All of them.
     pub(super) queries: usize,
 }

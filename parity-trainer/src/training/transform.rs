@@ -6,7 +6,8 @@ use parapet_encoder::OutputTransform;
 use serde::{Deserialize, Serialize};
 
 use super::groups::{TrainingSet, moments};
-use super::parity::{MakeBackend, ParityRun, ParityTrainer};
+use super::parity::ParityRun;
+use super::trainer::{MakeBackend, Trainer};
 use super::validation::Validation;
 use crate::TrainError;
 
@@ -59,7 +60,7 @@ pub fn candidate_transforms(choice: TransformChoice, set: &TrainingSet) -> Vec<O
 /// Trains a model for `steps` steps, the schedule drawn together to that length, with the outputs added in `transform`.
 ///
 /// # Errors
-/// As [`ParityTrainer`]'s; a training that diverges is no error but a trial with no agreement.
+/// As [`Trainer`]'s; a training that diverges is no error but a trial with no agreement.
 pub fn try_transform(
     run: &ParityRun,
     transform: OutputTransform,
@@ -73,7 +74,7 @@ pub fn try_transform(
     run.rule.steps = steps;
     // Only the end of a cooled-down run is compared.
     run.validate_every = u64::MAX;
-    let mut trainer = ParityTrainer::new(run, Arc::clone(sets.0), Arc::clone(sets.1), make_backend)?;
+    let mut trainer = Trainer::parity(run, Arc::clone(sets.0), Arc::clone(sets.1), make_backend)?;
     let mut validation = Validation { agreement: 0.0, loss: f64::INFINITY };
     while !trainer.is_done() {
         match trainer.step() {

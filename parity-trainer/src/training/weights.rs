@@ -1,9 +1,9 @@
 //! Between libtorch's tensors and flat parameters.
 
-use tch::{Kind, Tensor, no_grad};
+use tch::{Kind, Tensor};
 
 use crate::TrainError;
-use crate::backend::{ParameterBackend, ParameterSet, ParameterShape, Tick};
+use crate::backend::{ParameterBackend, ParameterSet, ParameterShape};
 use crate::network::{Network, NetworkError};
 
 /// A buffer of a network: a value that it keeps besides its weights, such as running statistics.
@@ -70,24 +70,24 @@ impl Weights {
         self.write()
     }
 
-    /// Hands the gradients of `loss` to the backend and ends the step.
+    /// Hands the gradients of the loss of one part of a step to the backend.
     pub(super) fn push(
         &mut self,
         backend: &mut dyn ParameterBackend,
+        part: usize,
         loss: &Tensor,
-    ) -> Result<Tick, TrainError> {
-        loss.f_backward().map_err(NetworkError::Tensor)?;
-        for (tensor, (_, values)) in self.trainable.iter().zip(self.gradients.iter_mut()) {
-            let mut gradient = tensor.grad();
+    ) -> Result<(), TrainError> {
+        // Not `backward`, which would add them to zeroes that have to be made first.
+        let gradients = Tensor::f_run_backward(&[loss], &self.trainable, false, false);
+        let gradients = gradients.map_err(NetworkError::Tensor)?;
+        for (gradient, (_, values)) in gradients.iter().zip(self.gradients.iter_mut()) {
             if gradient.defined() {
-                read(&gradient, values)?;
-                let _ = gradient.f_zero_().map_err(NetworkError::Tensor)?;
+                read(gradient, values)?;
             } else {
                 values.fill(0.0);
             }
         }
-        backend.push(&self.gradients)?;
-        Ok(backend.clock()?)
+        Ok(backend.push_part(part, &self.gradients)?)
     }
 
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
@@ -131,8 +131,8 @@ fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), NetworkError> {
     Ok(tensor.f_contiguous()?.f_view([-1])?.f_copy_data(values, values.len())?)
 }
 
+/// Puts `values` in place of the tensor's own; whoever shares the tensor sees them.
 fn write(tensor: &mut Tensor, values: &[f32]) -> Result<(), NetworkError> {
-    let source = Tensor::f_from_slice(values)?.f_view(tensor.size().as_slice())?;
-    no_grad(|| tensor.f_copy_(&source))?;
-    Ok(())
+    let fresh = Tensor::f_from_slice(values)?.f_view(tensor.size().as_slice())?;
+    Ok(tensor.f_set_data(&fresh)?)
 }

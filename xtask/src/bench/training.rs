@@ -1,7 +1,7 @@
 //! `cargo xtask bench-training`: steps/s of the trainer against the same networks in PyTorch's Python, on as many threads.
 //!
-//! The two take turns, block by block, so that whatever else the machine does meets both; the ratio is the median of the
-//! blocks' ratios.
+//! The two take turns, block by block and each first in every other one, so that whatever else the machine does meets both; the
+//! ratio is the median of the blocks' ratios. Each block is a process of its own that warms up before its clock starts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Blocks of each, in turns
     #[arg(long, default_value_t = 5)]
     blocks: u32,
+    /// Steps of a block, as a part of the published ones, for a quick look
+    #[arg(long, default_value_t = 1.0)]
+    share: f64,
 }
 
 /// Runs the benchmark.
@@ -47,10 +50,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("|---|---|---|---|---|");
     for (network, name, batch, steps) in CASES {
         let (mut rust, mut python, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..args.blocks {
-            let rest = [batch, steps, args.threads].map(|number| number.to_string());
-            let ours = figure(Command::new(&ours).arg(network).args(&rest))?;
-            let theirs = figure(Command::new(&args.python).arg(&script).arg(name).args(&rest))?;
+        let steps = ((f64::from(steps) * args.share) as u32).max(1);
+        let rest = [batch, steps, args.threads].map(|number| number.to_string());
+        for block in 0..args.blocks.max(1) {
+            let ours = || figure(Command::new(&ours).arg(network).args(&rest));
+            let theirs = || figure(Command::new(&args.python).arg(&script).arg(name).args(&rest));
+            let (ours, theirs) = if block % 2 == 0 {
+                let ours = ours()?;
+                (ours, theirs()?)
+            } else {
+                let theirs = theirs()?;
+                (ours()?, theirs)
+            };
             rust.push(ours);
             python.push(theirs);
             ratios.push(ours / theirs);

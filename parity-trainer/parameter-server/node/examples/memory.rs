@@ -90,7 +90,7 @@ impl Args {
             routing: Routing::new(epoch, vec![route])?,
             servers: [(NodeId(0), address.to_owned())].into(),
             workers: (1, vec![(WORKER, Clock(0))]),
-            hand_overs: Vec::new(),
+            ..View::default()
         })
     }
 }

@@ -81,7 +81,7 @@ fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
         routing: Routing::new(1, (0..).zip(shards).map(route).collect())?,
         servers,
         workers: (1, (0..args.workers).map(|worker| (WorkerId(worker), Clock(0))).collect()),
-        hand_overs: Vec::new(),
+        ..View::default()
     })
 }
 

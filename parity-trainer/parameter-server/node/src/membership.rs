@@ -3,12 +3,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parapet_parameter_server::{Clock, NodeId, Routing, ShardRef, WorkerId};
+use parapet_parameter_server::{ArrayConfig, ArrayId, Clock, NodeId, Routing, ShardRef, WorkerId};
 use tokio::sync::{mpsc, watch};
+
+/// Arrays that have been defined since the servers were started. An array never changes, so that two of these are equal
+/// if they have the same numbers.
+#[derive(Debug, Clone, Default)]
+pub struct Arrays(pub Arc<BTreeMap<ArrayId, ArrayConfig>>);
+
+impl PartialEq for Arrays {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.keys().eq(other.0.keys())
+    }
+}
+
+impl Eq for Arrays {}
 
 /// All that a node needs to know of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
+    /// For servers: arrays beside those that they were started with.
+    pub arrays: Arrays,
     /// Which servers hold which shards.
     pub routing: Routing,
     /// Where the servers take messages.

@@ -221,6 +221,9 @@ impl<T: Transport> ServerNode<T> {
         let own = self.server.node();
         let servers = view.servers.iter().filter(|(node, _)| **node > own);
         self.connections.keep(servers.map(|(&node, address)| (node, address.clone())));
+        for (&array, config) in view.arrays.0.iter() {
+            self.server.define(array, config.clone());
+        }
         let from = Peer::Server(own);
         let (version, workers) = view.workers.clone();
         self.tell(Event::Members { version, workers });

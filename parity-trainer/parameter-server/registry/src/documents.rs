@@ -6,7 +6,7 @@ use parapet_parameter_server::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Member, RegistryError, Report, ServerInfo, Table, Workers};
+use crate::{ArrayInfo, Member, RegistryError, Report, ServerInfo, Table, Workers};
 
 /// Bytes of a value, at most; etcd takes requests of 1.5 MiB. A table of 8,000 shards has about 600 kB.
 pub const MAX_DOCUMENT: usize = 1 << 20;
@@ -15,6 +15,7 @@ pub(crate) const LEADER: &str = "leader";
 pub(crate) const TABLE: &str = "table";
 pub(crate) const WORKERS: &str = "workers";
 pub(crate) const NEXT: &str = "next";
+pub(crate) const JOB: &str = "job";
 
 /// A key, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,8 @@ pub(crate) enum Key<'a> {
     Workers,
     /// The number that the next member gets.
     Next,
+    /// What is to be worked on.
+    Job,
     /// A member that is there.
     Member(Member),
     Array(ArrayId),
@@ -39,6 +42,7 @@ impl<'a> Key<'a> {
             TABLE => Self::Table,
             WORKERS => Self::Workers,
             NEXT => Self::Next,
+            JOB => Self::Job,
             "members" => Self::Member(parse_member(rest)?),
             "arrays" => Self::Array(ArrayId(rest.parse().ok()?)),
             "reports" => Self::Report(rest),
@@ -150,6 +154,9 @@ struct WorkersDocument {
     version: u64,
     /// Each with the clock it joined at.
     workers: Vec<(u64, u64)>,
+    /// Those of them that no process is.
+    #[serde(default)]
+    executors: Vec<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -163,6 +170,8 @@ enum ReportDocument {
 #[derive(Debug, Serialize, Deserialize)]
 struct ServerDocument {
     address: String,
+    #[serde(default)]
+    control: String,
     weight: u32,
 }
 
@@ -171,6 +180,8 @@ struct ArrayDocument {
     start: u64,
     end: u64,
     shards: u64,
+    #[serde(default)]
+    description: String,
 }
 
 fn write(what: &'static str, document: &impl Serialize) -> Result<Vec<u8>, RegistryError> {
@@ -210,13 +221,15 @@ pub(crate) fn read_table(key: &str, value: &[u8]) -> Result<Table, RegistryError
 
 pub(crate) fn write_workers(workers: &Workers) -> Result<Vec<u8>, RegistryError> {
     let listed = workers.workers.iter().map(|(worker, clock)| (worker.0, clock.0)).collect();
-    write("the list of workers", &WorkersDocument { version: workers.version, workers: listed })
+    let executors = workers.executors.iter().map(|executor| executor.0).collect();
+    write("the list of workers", &WorkersDocument { version: workers.version, workers: listed, executors })
 }
 
 pub(crate) fn read_workers(key: &str, value: &[u8]) -> Result<Workers, RegistryError> {
-    let WorkersDocument { version, workers } = read(key, value)?;
+    let WorkersDocument { version, workers, executors } = read(key, value)?;
     let workers = workers.into_iter().map(|(worker, clock)| (WorkerId(worker), Clock(clock))).collect();
-    Ok(Workers { version, workers, ..Workers::default() })
+    let executors = executors.into_iter().map(WorkerId).collect();
+    Ok(Workers { version, workers, executors, ..Workers::default() })
 }
 
 pub(crate) fn write_report(report: &Report) -> Result<Vec<u8>, RegistryError> {
@@ -237,21 +250,31 @@ pub(crate) fn read_report(key: &str, value: &[u8]) -> Result<Report, RegistryErr
 }
 
 pub(crate) fn write_server(server: &ServerInfo) -> Result<Vec<u8>, RegistryError> {
-    write("a server's entry", &ServerDocument { address: server.address.clone(), weight: server.weight })
+    let ServerInfo { address, control, weight } = server.clone();
+    write("a server's entry", &ServerDocument { address, control, weight })
 }
 
 pub(crate) fn read_server(key: &str, value: &[u8]) -> Result<ServerInfo, RegistryError> {
-    let ServerDocument { address, weight } = read(key, value)?;
-    Ok(ServerInfo { address, weight })
+    let ServerDocument { address, control, weight } = read(key, value)?;
+    Ok(ServerInfo { address, control, weight })
 }
 
-pub(crate) fn write_array(keys: KeyRange, shards: u64) -> Result<Vec<u8>, RegistryError> {
-    write("an array's entry", &ArrayDocument { start: keys.start, end: keys.end, shards })
+pub(crate) fn write_array(array: &ArrayInfo) -> Result<Vec<u8>, RegistryError> {
+    let ArrayInfo { keys: KeyRange { start, end }, shards, description } = array.clone();
+    write("an array's entry", &ArrayDocument { start, end, shards, description })
 }
 
-pub(crate) fn read_array(key: &str, value: &[u8]) -> Result<(KeyRange, u64), RegistryError> {
-    let ArrayDocument { start, end, shards } = read(key, value)?;
-    Ok((KeyRange::new(start, end), shards))
+pub(crate) fn read_array(key: &str, value: &[u8]) -> Result<ArrayInfo, RegistryError> {
+    let ArrayDocument { start, end, shards, description } = read(key, value)?;
+    Ok(ArrayInfo { keys: KeyRange::new(start, end), shards, description })
+}
+
+pub(crate) fn write_job(job: &str) -> Result<Vec<u8>, RegistryError> {
+    write("the job", &job)
+}
+
+pub(crate) fn read_job(key: &str, value: &[u8]) -> Result<String, RegistryError> {
+    read(key, value)
 }
 
 pub(crate) fn write_leader(member: Member) -> Vec<u8> {

@@ -25,8 +25,8 @@ pub enum RegistryError {
     },
     /// The setting names no registry.
     #[error(
-        "`{given}` names no registry: write `memory`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as \
-         `etcd://10.0.0.5:2379/mnist`"
+        "`{given}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) or \
+         `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
     )]
     Address {
         /// The setting.

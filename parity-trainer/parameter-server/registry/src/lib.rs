@@ -1,7 +1,8 @@
 //! What a cluster of parameter servers must agree on: who takes part, who leads, which servers hold which shard.
 //!
 //! Only that: parameters and updates never pass through here. A [`Registry`] is the same over every [`Store`], a small
-//! ordered map with compare-and-swap transactions and leases: [`MemoryStore`] within a process, [`EtcdStore`] beyond.
+//! ordered map with compare-and-swap transactions and leases: [`MemoryStore`] within a process; beyond, [`ServedStore`],
+//! which one of the processes serves, or [`EtcdStore`]. An [`Address`] names one.
 //!
 //! - [`Registry::view`] is all that is known, as a watch channel. It keeps its last value while the store is away, so
 //!   that servers and workers go on with the routing table they have.
@@ -15,6 +16,7 @@
 //! Documents have at most [`MAX_DOCUMENT`] bytes and a member at most [`MAX_REPORTS`] reports; waits for a store end
 //! after the time that its settings name; watchers hold the newest value only.
 
+mod address;
 mod backoff;
 mod documents;
 mod error;
@@ -26,9 +28,12 @@ mod membership;
 mod memory;
 mod registry;
 mod report;
+#[cfg(feature = "served")]
+mod served;
 mod store;
 mod view;
 
+pub use address::Address;
 pub use documents::MAX_DOCUMENT;
 pub use error::RegistryError;
 #[cfg(feature = "etcd")]
@@ -38,5 +43,7 @@ pub use membership::{MAX_REPORTS, Membership};
 pub use memory::MemoryStore;
 pub use registry::{Joining, Registry};
 pub use report::{Member, Report};
+#[cfg(feature = "served")]
+pub use served::{ServeConfig, ServedConfig, ServedStore, serve_store};
 pub use store::{Batch, Compare, Entry, Lease, LeaseId, Outcome, Put, Revision, Store, Transaction};
-pub use view::{Leader, ServerInfo, Table, Term, View, Workers};
+pub use view::{ArrayInfo, Leader, ServerInfo, Table, Term, View, Workers};

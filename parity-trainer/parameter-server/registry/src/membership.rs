@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parapet_parameter_server::{ShardRef, WorkerId};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::backoff::Backoff;
@@ -30,7 +31,7 @@ pub struct Membership {
     kept: Arc<watch::Sender<Kept>>,
     reports: Arc<watch::Sender<BTreeMap<String, Report>>>,
     lease: Arc<CurrentLease>,
-    _keeping: Task,
+    keeping: Mutex<Option<Task>>,
 }
 
 impl Membership {
@@ -48,7 +49,7 @@ impl Membership {
             written: first,
         };
         let task = Task::spawn(keeper.run());
-        Self { registry, member, kept, reports, lease: current, _keeping: task }
+        Self { registry, member, kept, reports, lease: current, keeping: Mutex::new(Some(task)) }
     }
 
     /// Who this is.
@@ -131,13 +132,12 @@ impl Membership {
     ///
     /// # Errors
     /// If the store does not answer; the life ends with its lease then.
-    pub async fn leave(self) -> Result<(), RegistryError> {
-        let Self { registry, member, lease, _keeping: keeping, .. } = self;
-        drop(keeping);
-        if let Member::Worker(worker) = member {
-            take_off(&registry, worker).await?;
+    pub async fn leave(&self) -> Result<(), RegistryError> {
+        drop(self.keeping.lock().take());
+        if let Member::Worker(worker) = self.member {
+            take_off(&self.registry, worker).await?;
         }
-        let last = lease.send_replace(None);
+        let last = self.lease.send_replace(None);
         match last {
             Some(last) => last.revoke().await,
             None => Ok(()),

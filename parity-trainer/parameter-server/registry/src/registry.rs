@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use parapet_parameter_server::{ArrayId, Clock, HandOver, KeyRange, NodeId, Routing, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, HandOver, NodeId, Routing, WorkerId};
 use tokio::sync::watch;
 
 use crate::documents;
 use crate::follow::{Feeds, Task, follow};
 use crate::store::{Compare, Outcome, Put, Revision, Store, Transaction};
-use crate::{Member, Membership, MemoryStore, RegistryError, ServerInfo, Term, View, Workers};
+use crate::{ArrayInfo, Member, Membership, MemoryStore, RegistryError, ServerInfo, Term, View, Workers};
 
 /// Attempts at a change that others may have got ahead of.
 const ATTEMPTS: u32 = 64;
@@ -20,6 +20,8 @@ pub enum Joining {
     Server(ServerInfo),
     /// As a worker that counts as having finished this clock: that of the most advanced worker, or later.
     Worker(Clock),
+    /// As a process that executors may be given to; it has no clock of its own.
+    Host,
     /// To lead, and nothing else.
     Coordinator,
 }
@@ -72,7 +74,7 @@ impl Registry {
             let lease = self.store.grant().await?;
             let (member, value) = match &joining {
                 Joining::Server(info) => (Member::Server(NodeId(number)), documents::write_server(info)?),
-                Joining::Worker(_) => (Member::Worker(WorkerId(number)), b"{}".to_vec()),
+                Joining::Worker(_) | Joining::Host => (Member::Worker(WorkerId(number)), b"{}".to_vec()),
                 Joining::Coordinator => (Member::Coordinator(number), b"{}".to_vec()),
             };
             let entry =
@@ -99,9 +101,9 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::OtherArray`] if there is another one of this number.
-    pub async fn define(&self, array: ArrayId, keys: KeyRange, shards: u64) -> Result<(), RegistryError> {
+    pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<(), RegistryError> {
         let key = documents::array_key(array);
-        let value = documents::write_array(keys, shards)?;
+        let value = documents::write_array(info)?;
         let transaction = Transaction {
             when: vec![Compare::new(&key, Revision(0))],
             puts: vec![Put { key: key.clone(), value, lease: None }],
@@ -112,7 +114,72 @@ impl Registry {
         }
         let held = self.store.get(&key).await?;
         let held = held.map(|entry| documents::read_array(&key, &entry.value)).transpose()?;
-        if held == Some((keys, shards)) { Ok(()) } else { Err(RegistryError::OtherArray { array }) }
+        if held.as_ref() == Some(info) { Ok(()) } else { Err(RegistryError::OtherArray { array }) }
+    }
+
+    /// Gives an array up: the leader takes its shards out of the table, and what they held is forgotten. Its number can
+    /// not be used again.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn give_up(&self, array: ArrayId) -> Result<(), RegistryError> {
+        let key = documents::array_key(array);
+        let Some(held) = self.store.get(&key).await? else { return Ok(()) };
+        let info = ArrayInfo { shards: 0, ..documents::read_array(&key, &held.value)? };
+        let value = documents::write_array(&info)?;
+        let puts = vec![Put { key, value, lease: None }];
+        self.store.commit(Transaction { puts, ..Transaction::default() }).await.map(|_| ())
+    }
+
+    /// Puts `count` executors under new numbers on the list of workers, as having finished `clock`.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the list of workers is too long.
+    pub async fn add_executors(&self, count: u64, clock: Clock) -> Result<Vec<WorkerId>, RegistryError> {
+        for _ in 0..ATTEMPTS {
+            let next = self.store.get(documents::NEXT).await?;
+            let number =
+                next.as_ref().map_or(Ok(1), |e| documents::read_number(documents::NEXT, &e.value))?;
+            let new: Vec<WorkerId> = (number..number.saturating_add(count)).map(WorkerId).collect();
+            let after = number.saturating_add(count).to_string().into_bytes();
+            let mut transaction = Transaction {
+                when: vec![Compare::new(documents::NEXT, next.map_or(Revision(0), |e| e.modified))],
+                puts: vec![Put { key: documents::NEXT.into(), value: after, lease: None }],
+                deletes: Vec::new(),
+            };
+            let mut workers = self.workers().await?;
+            workers.workers.extend(new.iter().map(|&executor| (executor, clock)));
+            workers.executors.extend(&new);
+            self.put_workers(workers, &mut transaction)?;
+            if let Outcome::Done(_) = self.store.commit(transaction).await? {
+                return Ok(new);
+            }
+        }
+        Err(RegistryError::Contended { what: "the number of the next member", attempts: ATTEMPTS })
+    }
+
+    /// Takes executors off the list: nobody waits for them any longer.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn remove_executors(&self, executors: &[WorkerId]) -> Result<(), RegistryError> {
+        self.take_off(executors, &[]).await
+    }
+
+    /// Says what is to be worked on; `None`: nothing any longer.
+    ///
+    /// # Errors
+    /// If the store does not answer, or it is too long.
+    pub async fn set_job(&self, job: Option<&str>) -> Result<(), RegistryError> {
+        let mut transaction = Transaction::default();
+        match job {
+            Some(job) => {
+                let value = documents::write_job(job)?;
+                transaction.puts.push(Put { key: documents::JOB.into(), value, lease: None });
+            }
+            None => transaction.deletes.push(documents::JOB.into()),
+        }
+        self.store.commit(transaction).await.map(|_| ())
     }
 
     /// Replaces the table that was written by the change `base`, if `term` still lasts: one transaction.
@@ -156,6 +223,7 @@ impl Registry {
             let mut workers = self.workers().await?;
             let before = workers.workers.len();
             workers.workers.retain(|(worker, _)| !gone.contains(worker));
+            workers.executors.retain(|worker| !gone.contains(worker));
             if workers.workers.len() == before {
                 return Ok(());
             }

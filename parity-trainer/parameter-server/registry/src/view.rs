@@ -10,10 +10,30 @@ use crate::{Batch, Entry, Member, RegistryError, Report, Revision};
 /// A server, as it made itself known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Where it takes messages, `HOST:PORT`.
+    /// Where it takes messages, `HOST:PORT`; empty while it does not yet listen.
     pub address: String,
+    /// Where it answers questions about itself, `HOST:PORT`; empty if nowhere.
+    pub control: String,
     /// Its part of the load, relative to the others'; 0 to have it emptied.
     pub weight: u32,
+}
+
+/// An array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrayInfo {
+    /// Its keys.
+    pub keys: KeyRange,
+    /// Into how many shards it is to be cut; 0 if it was given up.
+    pub shards: u64,
+    /// What servers and workers have to know of it besides; a registry does not look into it.
+    pub description: String,
+}
+
+impl ArrayInfo {
+    /// Without a description.
+    pub const fn new(keys: KeyRange, shards: u64) -> Self {
+        Self { keys, shards, description: String::new() }
+    }
 }
 
 /// Who holds what.
@@ -36,6 +56,9 @@ pub struct Workers {
     pub version: u64,
     /// All workers, with the clocks they joined at.
     pub workers: Vec<(WorkerId, Clock)>,
+    /// Those of them that no process is: executors, which move between the processes that are there (Qiao et al.,
+    /// "Litz", ATC 2018). They stay on the list until they are taken off it.
+    pub executors: BTreeSet<WorkerId>,
 }
 
 /// One leadership of one member; the next has a higher number.
@@ -63,8 +86,10 @@ pub struct View {
     pub present_workers: BTreeSet<WorkerId>,
     /// The workers whose clocks count.
     pub workers: Workers,
-    /// The arrays: their keys, and into how many shards they are to be cut.
-    pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
+    /// The arrays.
+    pub arrays: BTreeMap<ArrayId, ArrayInfo>,
+    /// What is to be worked on, if anything is; a registry does not look into it.
+    pub job: Option<String>,
     /// Who holds what.
     pub table: Table,
     /// Who leads, if anybody does.
@@ -76,12 +101,13 @@ pub struct View {
 impl View {
     /// As [`parapet_parameter_server::Coordinator`] wants it.
     pub fn cluster(&self) -> Cluster {
+        let listed = self.workers.workers.iter().map(|&(worker, _)| worker);
         let mut cluster = Cluster {
             servers: self.servers.iter().map(|(&node, info)| (node, info.weight)).collect(),
-            arrays: self.arrays.clone(),
+            arrays: self.arrays.iter().map(|(&array, info)| (array, (info.keys, info.shards))).collect(),
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
-            workers: self.workers.workers.iter().map(|&(worker, _)| worker).collect(),
+            workers: listed.filter(|worker| !self.workers.executors.contains(worker)).collect(),
             present_workers: self.present_workers.clone(),
             ..Cluster::default()
         };
@@ -119,6 +145,7 @@ impl View {
             Some(Key::Array(array)) => {
                 self.arrays.insert(array, documents::read_array(key, value)?);
             }
+            Some(Key::Job) => self.job = Some(documents::read_job(key, value)?),
             Some(Key::Report(rest)) => {
                 let by = documents::reporter(rest);
                 let by = by.ok_or_else(|| RegistryError::malformed(key, "it names no member"))?;
@@ -144,6 +171,7 @@ impl View {
             Some(Key::Array(array)) => {
                 self.arrays.remove(&array);
             }
+            Some(Key::Job) => self.job = None,
             Some(Key::Report(_)) => {
                 self.reports.remove(key);
             }

@@ -12,7 +12,7 @@ use parapet_parameter_server::{
     ArrayId, Clock, Epoch, HandOver, KeyRange, NodeId, Route, Routing, ShardRef, WorkerId,
 };
 use parapet_parameter_server_registry::{
-    Joining, Leader, Member, Membership, Registry, RegistryError, Report, Revision, Term,
+    ArrayInfo, Joining, Leader, Member, Membership, Registry, RegistryError, Report, Revision, Term,
 };
 use support::{Fixture, server, until};
 use tokio::time::{Instant, timeout};
@@ -28,6 +28,8 @@ conformance!(
     the_table_changes_by_compare_and_swap,
     a_table_comes_back_as_it_was_written,
     arrays_are_defined_once,
+    executors_are_listed_until_they_are_taken_off,
+    a_job_is_seen_until_it_is_done,
     reports_stand_until_they_are_retracted,
     reports_about_what_is_over_go_by_themselves,
     reports_are_bounded,
@@ -205,10 +207,41 @@ async fn a_table_comes_back_as_it_was_written(fixture: Fixture) {
 async fn arrays_are_defined_once(fixture: Fixture) {
     let (one, other) = (fixture.open().await, fixture.open().await);
     let keys = KeyRange::new(0, u64::MAX);
-    let (first, second) = tokio::join!(one.define(ARRAY, keys, 64), other.define(ARRAY, keys, 64));
+    let info = |shards| ArrayInfo { description: "width 3".into(), ..ArrayInfo::new(keys, shards) };
+    let wanted = info(64);
+    let (first, second) = tokio::join!(one.define(ARRAY, &wanted), other.define(ARRAY, &wanted));
     first.and(second).unwrap();
-    assert_eq!(one.define(ARRAY, keys, 65).await, Err(RegistryError::OtherArray { array: ARRAY }));
-    until(&other, "the array is known", |view| view.arrays.get(&ARRAY) == Some(&(keys, 64))).await;
+    assert_eq!(one.define(ARRAY, &info(65)).await, Err(RegistryError::OtherArray { array: ARRAY }));
+    until(&other, "the array is known", |view| view.arrays.get(&ARRAY) == Some(&info(64))).await;
+    one.give_up(ARRAY).await.unwrap();
+    until(&other, "it is to go", |view| view.arrays.get(&ARRAY) == Some(&info(0))).await;
+    assert_eq!(one.define(ARRAY, &info(64)).await, Err(RegistryError::OtherArray { array: ARRAY }));
+}
+
+async fn executors_are_listed_until_they_are_taken_off(fixture: Fixture) {
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let (first, second) = tokio::join!(one.add_executors(3, Clock(4)), other.add_executors(2, Clock(4)));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let host = one.join(Joining::Host).await.unwrap();
+    let view = until(&other, "all are listed", |view| {
+        view.workers.workers.len() == 5 && view.present_workers.len() == 1
+    })
+    .await;
+    let listed: BTreeSet<WorkerId> = view.workers.workers.iter().map(|&(worker, _)| worker).collect();
+    assert_eq!(listed, first.iter().chain(&second).copied().collect());
+    assert!(view.cluster().workers.is_empty(), "the leader misses none of them");
+    drop(host);
+    one.remove_executors(&first).await.unwrap();
+    let view = until(&other, "some are listed", |view| view.workers.workers.len() == 2).await;
+    assert_eq!(view.workers.executors, second.iter().copied().collect());
+}
+
+async fn a_job_is_seen_until_it_is_done(fixture: Fixture) {
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    one.set_job(Some("learn")).await.unwrap();
+    until(&other, "the job is seen", |view| view.job.as_deref() == Some("learn")).await;
+    one.set_job(None).await.unwrap();
+    until(&other, "it is done", |view| view.job.is_none()).await;
 }
 
 async fn reports_stand_until_they_are_retracted(fixture: Fixture) {

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, KeyRange};
-use parapet_parameter_server_registry::{EtcdConfig, EtcdStore, Joining, RegistryError};
+use parapet_parameter_server_registry::{ArrayInfo, EtcdConfig, EtcdStore, Joining, RegistryError};
 use support::etcd::Etcd;
 use support::proxy::Proxy;
 use support::{server, until};
@@ -75,14 +75,14 @@ async fn a_watch_survives_compaction() {
     let Some(etcd) = Etcd::start().await else { return };
     let proxy = Proxy::start(etcd.endpoint()).await;
     let (far, near) = (etcd.registry_at(proxy.endpoint()).await, etcd.registry().await);
-    near.define(ArrayId(1), KeyRange::new(0, 10), 1).await.unwrap();
+    near.define(ArrayId(1), &ArrayInfo::new(KeyRange::new(0, 10), 1)).await.unwrap();
     let member = near.join(Joining::Server(server("a:1"))).await.unwrap();
     until(&far, "both are seen", |view| view.servers.len() == 1 && view.arrays.len() == 1).await;
 
     proxy.set_open(false);
     until(&far, "it is known to be away", |view| !view.reachable).await;
     member.leave().await.unwrap();
-    near.define(ArrayId(2), KeyRange::new(0, 10), 1).await.unwrap();
+    near.define(ArrayId(2), &ArrayInfo::new(KeyRange::new(0, 10), 1)).await.unwrap();
     let mut client = etcd_client::Client::connect([etcd.endpoint()], None).await.unwrap();
     let last = client.get("x", None).await.unwrap().header().unwrap().revision();
     client.compact(last, None).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_watch_survives_compaction() {
     until(&far, "all is seen", |view| view.reachable && view.servers.is_empty() && view.arrays.len() == 2)
         .await;
     // And the watch goes on from there.
-    near.define(ArrayId(3), KeyRange::new(0, 10), 1).await.unwrap();
+    near.define(ArrayId(3), &ArrayInfo::new(KeyRange::new(0, 10), 1)).await.unwrap();
     until(&far, "what comes later is seen", |view| view.arrays.len() == 3).await;
 }
 
@@ -103,7 +103,7 @@ async fn a_watch_is_taken_up_where_it_broke_off() {
     for round in 0..3 {
         proxy.set_open(false);
         until(&far, "it is known to be away", |view| !view.reachable).await;
-        near.define(ArrayId(round), KeyRange::new(0, 10), 1).await.unwrap();
+        near.define(ArrayId(round), &ArrayInfo::new(KeyRange::new(0, 10), 1)).await.unwrap();
         proxy.set_open(true);
         let known = usize::try_from(round).unwrap() + 1;
         until(&far, "the array is seen", |view| view.reachable && view.arrays.len() == known).await;
@@ -121,6 +121,6 @@ async fn an_etcd_that_was_killed_comes_back() {
     until(&registry, "it is known to be away", |view| !view.reachable).await;
     etcd.restart().await;
     until(&registry, "the member is there", |view| view.reachable && view.servers.len() == 1).await;
-    registry.define(ArrayId(1), KeyRange::new(0, 10), 1).await.unwrap();
+    registry.define(ArrayId(1), &ArrayInfo::new(KeyRange::new(0, 10), 1)).await.unwrap();
     until(&registry, "changes are seen", |view| view.arrays.len() == 1).await;
 }

@@ -13,7 +13,7 @@ use parapet_parameter_server::{
     ArrayId, Clock, CoordinatorConfig, HandOver, KeyRange, NodeId, Placement, Route,
 };
 use parapet_parameter_server_registry::{
-    Joining, LeaderConfig, Member, Membership, Registry, Report, ServerInfo, View, lead,
+    ArrayInfo, Joining, LeaderConfig, Member, Membership, Registry, Report, ServerInfo, View, lead,
 };
 use support::{Fixture, server, until};
 use tokio::task::JoinHandle;
@@ -77,7 +77,7 @@ async fn cluster(fixture: &Fixture, config: CoordinatorConfig) -> BTreeMap<NodeI
         nodes.insert(node.id, node);
     }
     let first = nodes.values().next().unwrap();
-    first.registry().define(ARRAY, KeyRange::new(0, 800), 8).await.unwrap();
+    first.registry().define(ARRAY, &ArrayInfo::new(KeyRange::new(0, 800), 8)).await.unwrap();
     let born = |view: &View| view.table.routing.routes().len() == 8;
     until(first.registry(), "the array is born", born).await;
     nodes

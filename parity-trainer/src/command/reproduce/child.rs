@@ -13,12 +13,12 @@ use parity_trainer::{SetupError, TrainError};
 
 use super::command_line::{CommandLine, Roots};
 use super::record::Cost;
-use crate::command::train_parity::Interrupt;
+use crate::command::interrupt::{EXIT_CODE, Interrupt};
 
 /// How often it is looked whether a child has ended or the user wants an end.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The exit code of a command that was interrupted and can go on.
-const INTERRUPTED: i32 = 130;
+const INTERRUPTED: i32 = EXIT_CODE as i32;
 
 /// How a child ended.
 #[derive(Debug, PartialEq, Eq)]

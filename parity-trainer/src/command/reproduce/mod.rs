@@ -16,15 +16,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parity_trainer::run::{Lock, RunFolder};
 use parity_trainer::{SetupError, TrainError};
 
 use child::{Children, Ended};
-use command_line::{Root, Roots};
+use command_line::{CommandLine, Root, Roots};
 use recipe::{Recipes, RowRecipe};
-use record::{DeployedRecord, Machine, Outcome, Records, RowRecord};
+use record::{Cost, DeployedRecord, Machine, Outcome, Records, RowRecord};
 use table::Row;
 
-use super::train_parity::Interrupt;
+use super::interrupt::Interrupt;
 
 /// Arguments of `reproduce`.
 #[derive(Debug, clap::Args)]
@@ -77,8 +78,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         }
     }
     let roots = Roots { data: args.data.clone(), models: args.models.clone(), out: args.out.clone() };
+    let _lock = Lock::take(&args.out.join("lock"), &args.out, "out")?;
     let records = Records::at(&args.out)?;
     let interrupt = Interrupt::listen()?;
+    // A command that runs writes its checkpoint first.
+    interrupt.wait_for_step();
     let children = Children::new(&roots, threads, &interrupt)?;
     let mut reproduction =
         Reproduction { recipes: &recipes, roots: &roots, records, children, why: BTreeMap::new() };
@@ -139,17 +143,7 @@ impl Reproduction<'_> {
             eprintln!("{}: done before", row.name);
             return Ok(Ok(()));
         }
-        let begun = self.records.begin(&row.name, &digest)?;
-        let run_folder = self.roots.out.join(recipe::RUNS).join(&row.name);
-        // A run of another recipe is begun anew.
-        let resumes = begun.again && run_folder.join("config.toml").is_file();
-        let mut training = train.clone();
-        if resumes {
-            training.flag("resume");
-        }
-        let (ended, cost) = self.children.run(&training)?;
-        let cost = begun.cost + cost;
-        self.records.spent(&row.name, &digest, cost)?;
+        let (ended, cost) = self.train(&row.name, &row.name, &digest, &train)?;
         if let Some(why) = unfinished(ended) {
             return Ok(Err(why));
         }
@@ -164,6 +158,30 @@ impl Reproduction<'_> {
         let commands = vec![train.to_string(), evaluate.to_string()];
         self.records.save(&row.name, &RowRecord { digest, commands, cost, outcome })?;
         Ok(Ok(()))
+    }
+
+    /// Trains the entry `entry` by `line`, whose digest is noted as `record`: on from its last checkpoint if the same was begun
+    /// before. What it has cost counts the times before.
+    fn train(
+        &self,
+        record: &str,
+        entry: &str,
+        digest: &str,
+        line: &CommandLine,
+    ) -> Result<(Ended, Cost), TrainError> {
+        let begun = self.records.begin(record, digest)?;
+        let folder = RunFolder::at(self.roots.out.join(recipe::RUNS).join(entry));
+        let mut line = line.clone();
+        if begun.again && folder.is_begun() {
+            line.flag("resume");
+        } else {
+            // A run of another recipe is none to go on with, even if this one ends before it has begun.
+            folder.discard()?;
+        }
+        let (ended, cost) = self.children.run(&line)?;
+        let cost = begun.cost + cost;
+        self.records.spent(record, digest, cost)?;
+        Ok((ended, cost))
     }
 
     /// Of all that decides a row's figures.
@@ -190,7 +208,7 @@ impl Reproduction<'_> {
         if self.records.deployed(name).is_some_and(|record| record.digest == digest) {
             return Ok(None);
         }
-        let (ended, cost) = self.children.run(&command)?;
+        let (ended, cost) = self.train(&record::of_deployed(name), name, &digest, &command)?;
         if let Some(why) = unfinished(ended) {
             return Ok(Some(why));
         }

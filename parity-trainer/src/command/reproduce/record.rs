@@ -131,6 +131,11 @@ pub(super) struct Begun {
     pub(super) cost: Cost,
 }
 
+/// What the record of the deployed model `name` is called.
+pub(super) fn of_deployed(name: &str) -> String {
+    format!("deployed-{name}")
+}
+
 /// The folder of records.
 #[derive(Debug, Clone)]
 pub(super) struct Records(PathBuf);
@@ -152,11 +157,11 @@ impl Records {
     }
 
     pub(super) fn deployed(&self, name: &str) -> Option<DeployedRecord> {
-        self.read(&format!("deployed-{name}.json"))
+        self.read(&format!("{}.json", of_deployed(name)))
     }
 
     pub(super) fn save_deployed(&self, name: &str, record: &DeployedRecord) -> Result<(), TrainError> {
-        self.write(&format!("deployed-{name}.json"), record)
+        self.write(&format!("{}.json", of_deployed(name)), record)
     }
 
     /// Notes that a row of `digest` begins.

@@ -1,29 +1,34 @@
 //! `parity-trainer train`.
 
-mod drive;
+mod choose;
 mod learned;
 mod options;
 mod prepare;
 mod settings;
+mod shared;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parapet_decoder::Calibration;
 use parapet_encoder::Code;
 use parity_trainer::deployed::DeployedModel;
 use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan, evaluate};
-use parity_trainer::run::RunFolder;
+use parity_trainer::run::{CurveLabels, RunFolder};
 use parity_trainer::{
-    CodeNetworks, Loss, TrainError, Trained, code_metadata, write_entry, write_learned_code,
+    CodeNetworks, Loss, ParityRun, TrainError, Trained, Trainer, code_metadata, write_entry,
+    write_learned_code,
 };
 use serde::Serialize;
 
-pub(crate) use drive::Interrupt;
 pub(crate) use options::Args;
 use prepare::Prepared;
 use settings::Settings;
+pub(crate) use shared::{SharedTask, prepare_shared};
 
-use super::{provenance, rounded, write_json};
+use super::drive::{self, Drive, Pace};
+use super::interrupt::Interrupt;
+use super::{lock_training, provenance, rounded, run_folder, write_json};
 use crate::progress::Counter;
 use crate::report;
 
@@ -55,22 +60,32 @@ struct Report<'a> {
 /// Trains, evaluates and writes the entries.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let settings = args.settings()?;
-    let interrupt = drive::Interrupt::listen()?;
-    let mut prepared = prepare::prepare(&settings, threads)?;
+    let interrupt = Interrupt::listen()?;
+    let ready = prepare::check(&settings, threads)?;
     let name = settings.name.clone().unwrap_or_else(|| {
         let what = if settings.is_learned() { "code" } else { "parity" };
-        format!("{}-{what}", prepared.deployed.name)
+        format!("{}-{what}", ready.deployed.name)
     });
     // A learned code is one training, whatever its rows.
     let trainings = if settings.is_learned() { 1 } else { settings.r };
     let rows: Vec<usize> = settings.row.map_or((0..trainings).collect(), |row| vec![row]);
-    let folder = settings.run.clone().unwrap_or_else(|| settings.out.join(".runs").join(&name));
-    let folder = RunFolder::at(folder);
+    let folder = run_folder(settings.run.as_ref(), &settings.out, &name);
+    let place = |row: usize| match trainings {
+        1 => (name.clone(), folder.clone()),
+        _ => (format!("{name}-{row}"), row_folder(&folder, row)),
+    };
     if args.resume {
         folder.require()?;
-    } else {
+        // Not after the deployed model has answered all samples.
+        for &row in &rows {
+            place(row).1.require_run(&settings.row_digest(&ready.digest, row)?)?;
+        }
+    }
+    let _locks = lock_training(&folder, &settings.out, &name)?;
+    let mut prepared = ready.answered(&settings)?;
+    if !args.resume {
         folder.begin()?;
-        folder.forget(drive::CHOICE)?;
+        folder.forget(choose::CHOICE)?;
         if trainings > 1 {
             for row in &rows {
                 row_folder(&folder, *row).begin()?;
@@ -79,25 +94,83 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         folder.write_config(&settings.to_toml()?)?;
     }
     let begun = Instant::now();
-    let choice = drive::choose(&settings, &prepared, &folder, args.resume, &interrupt)?;
+    let choice = choose::choose(&settings, &prepared, &folder, args.resume)?;
     prepared.run.code.transform = choice.transform;
     if let (Some(learned), Some(loss)) = (&mut prepared.run.learned, choice.loss) {
         learned.loss = loss;
     }
     let mut trained = Vec::new();
     for &row in &rows {
-        let (name, folder) = match trainings {
-            1 => (name.clone(), folder.clone()),
-            _ => (format!("{name}-{row}"), row_folder(&folder, row)),
-        };
-        let run = parity_trainer::ParityRun { row, ..prepared.run.clone() };
-        let (networks, calibration) =
-            drive::train_row(&settings, &prepared, run, &name, &folder, args.resume, &interrupt)?;
+        let (name, folder) = place(row);
+        let run = ParityRun { row, ..prepared.run.clone() };
+        let training = Training { settings: &settings, prepared: &prepared, resume: args.resume };
+        let (networks, calibration) = training.row(run, &name, &folder, &interrupt)?;
         trained.push(Product { name, row, networks, calibration });
     }
     let seconds = begun.elapsed().as_secs_f64();
     settings.scaling().apply(&prepared.data.test.shape, &mut prepared.data.test.values);
-    finish(&settings, &prepared, &name, &trained, seconds)
+    let evaluation = judge(&prepared, &name, &trained)?;
+    interrupt.wait_for_step();
+    finish(&settings, &prepared, &name, &trained, &evaluation, seconds)
+}
+
+/// The training of a code's rows.
+struct Training<'a> {
+    settings: &'a Settings,
+    prepared: &'a Prepared,
+    resume: bool,
+}
+
+impl Training<'_> {
+    /// Trains `run`, which is of one row, in `folder`.
+    fn row(
+        &self,
+        run: ParityRun,
+        name: &str,
+        folder: &RunFolder,
+        interrupt: &Interrupt,
+    ) -> Result<(Trained, Option<Calibration>), TrainError> {
+        let Self { settings, prepared, resume } = *self;
+        let digest = settings.row_digest(&prepared.digest, run.row)?;
+        let (train, validation) = (Arc::clone(&prepared.train), Arc::clone(&prepared.validation));
+        let trainer = match shared::connect(settings)? {
+            None => Trainer::parity(run.clone(), train, validation, &mut Trainer::local(run.rule))?,
+            Some(cluster) => {
+                let part = ParityRun { groups: run.groups / settings.executors(), ..run.clone() };
+                let mut lead = shared::lead(cluster, settings, prepared, &run, name)?;
+                Trainer::parity(part, train, validation, &mut lead)?
+            }
+        };
+        let drive = Drive {
+            name,
+            folder,
+            digest: &digest,
+            config: &settings.to_toml()?,
+            environment: &environment(settings, prepared, &digest),
+            resume,
+            pace: Pace::new(settings.checkpoint_every, settings.checkpoint_steps),
+            interrupt,
+            labels: CurveLabels {
+                title: &format!("{name}: {} k = {}", run.code.encoder, run.code.k),
+                loss: if run.learned.is_some() { "loss" } else { "mean squared error" },
+                rate: "agreement",
+            },
+        };
+        drive.run(trainer)
+    }
+}
+
+fn environment(settings: &Settings, prepared: &Prepared, digest: &str) -> toml::Table {
+    let mut table = drive::environment(settings.seed, &prepared.data.sha256, digest);
+    let mut note = |key: &str, value: &str| table.insert(key.to_owned(), value.into());
+    note("deployed-runtime", &prepared.deployed.runtime);
+    note("deployed", &prepared.deployed.file.display().to_string());
+    note("deployed-sha256", &prepared.deployed.sha256);
+    note("network", &prepared.run.network.to_string());
+    if let Some(learned) = &prepared.run.learned {
+        note("decoder-network", &learned.decoder.to_string());
+    }
+    table
 }
 
 /// What a training gave.
@@ -125,7 +198,7 @@ fn judge(prepared: &Prepared, name: &str, trained: &[Product]) -> Result<CodeEva
     let mut parity: Vec<(usize, &dyn DeployedModel)> = Vec::new();
     for product in trained {
         match &product.networks {
-            Trained::ParityModel(network) => parity.push((product.row, network as &dyn DeployedModel)),
+            Trained::Model(network) => parity.push((product.row, network as &dyn DeployedModel)),
             Trained::LearnedCode { encoder, decoder } => {
                 // One table stands for all rows.
                 let calibrations: Vec<_> =
@@ -158,7 +231,7 @@ fn write_product(
     section.calibration.clone_from(&product.calibration);
     let training = training_table(settings, prepared, evaluation);
     let place = match &product.networks {
-        Trained::ParityModel(network) => {
+        Trained::Model(network) => {
             write_entry(&settings.out, &product.name, network, Some(section), training)?
         }
         Trained::LearnedCode { encoder, decoder } => {
@@ -170,20 +243,20 @@ fn write_product(
     Ok(place.display().to_string())
 }
 
-/// Evaluates the parity models together on the test set and writes their entries.
+/// Writes the entries, the figures beside them.
 fn finish(
     settings: &Settings,
     prepared: &Prepared,
     name: &str,
     trained: &[Product],
+    evaluation: &CodeEvaluation,
     seconds: f64,
 ) -> Result<(), TrainError> {
     let (deployed, code) = (&prepared.deployed, &prepared.run.code);
-    let evaluation = judge(prepared, name, trained)?;
     let label = Code::try_from(code)?.label();
-    let places = trained.iter().map(|product| write_product(settings, prepared, &evaluation, product));
+    let places = trained.iter().map(|product| write_product(settings, prepared, evaluation, product));
     let places = places.collect::<Result<Vec<String>, TrainError>>()?;
-    let transform = drive::transform_name(&code.transform);
+    let transform = choose::transform_name(&code.transform);
     let one_missing = evaluation.by_losses.first();
     write_json(
         settings.json.as_deref(),
@@ -205,7 +278,7 @@ fn finish(
         },
     )?;
     let mut table = vec![("code".to_owned(), format!("{label}, {transform} outputs"))];
-    table.extend(report::evaluation(&evaluation));
+    table.extend(report::evaluation(evaluation));
     table.push(("trained in".to_owned(), format!("{seconds:.1} s")));
     table.push(("written to".to_owned(), places.join(", ")));
     report::print(&table);

@@ -1,6 +1,5 @@
 //! The flags of `train`, and the TOML file that can stand for them.
 
-use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -9,10 +8,11 @@ use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;
 use parity_trainer::{Loss, SetupError, TransformChoice};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::settings::Settings;
 use crate::command::model_name;
+use crate::command::settings::{RunOptions, layered, optional_network};
 
 /// Arguments of `train`. A flag wins over the same setting of `--config`.
 #[derive(Debug, Clone, clap::Args)]
@@ -83,12 +83,12 @@ struct Options {
     /// [default: the deployed model's where it is known]. A learned code's encoder: `mlp:INPUTS,HIDDEN,..` of k samples'
     /// values, or `dilated:CHANNELS` for images [default: an MLP with one hidden layer as long as its input]
     #[arg(long)]
-    #[serde(serialize_with = "network_name::serialize")]
+    #[serde(serialize_with = "optional_network::serialize")]
     network: Option<NetworkSpec>,
     /// The network of a learned code's decoder, of (k + r) times the model's outputs to k times
     /// [default: `mlp:` with hidden layers of (k + r) and k times the model's outputs]
     #[arg(long)]
-    #[serde(serialize_with = "network_name::serialize")]
+    #[serde(serialize_with = "optional_network::serialize")]
     decoder_network: Option<NetworkSpec>,
     /// What a learned code's training lessens [default: the better of mse and kl in short trials]
     #[arg(long)]
@@ -154,15 +154,17 @@ struct Options {
     /// Write the evaluation here too, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Folder of the run's log and checkpoints [default: .runs/NAME in the repository]
-    #[arg(long, value_name = "FOLDER")]
-    run: Option<PathBuf>,
-    /// Seconds from one checkpoint to the next [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    checkpoint_every: Option<f64>,
-    /// Steps from one checkpoint to the next, instead of seconds
-    #[arg(long, value_name = "STEPS")]
-    checkpoint_steps: Option<u32>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    run: RunOptions,
+    /// Train on this cluster of parameter servers, with all its workers: `parapet://HOST:PORT` or `etcd://HOST:PORT/CLUSTER`
+    /// [default: a parameter server inside this process]
+    #[arg(long, value_name = "REGISTRY")]
+    cluster: Option<String>,
+    /// Parts that each step is cut into on a cluster, more than it has processes; 1 for the very weights of a run without a
+    /// cluster [default: 4]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    executors: Option<u32>,
 }
 
 impl Args {
@@ -171,22 +173,7 @@ impl Args {
     /// # Errors
     /// If the file cannot be read, or a setting is unknown, missing or out of range.
     pub(super) fn settings(&self) -> Result<Settings, SetupError> {
-        let place = self.config.clone();
-        let mut table = match &place {
-            None => toml::Table::new(),
-            Some(path) => {
-                let text = fs::read_to_string(path)
-                    .map_err(|source| SetupError::Read { path: path.clone(), source })?;
-                toml::from_str(&text)
-                    .map_err(|error| SetupError::config(place.as_deref(), error.message()))?
-            }
-        };
-        let flags = toml::Table::try_from(&self.options)
-            .map_err(|error| SetupError::config(None, &error.to_string()))?;
-        table.extend(flags);
-        let settings: Settings = table
-            .try_into()
-            .map_err(|error: toml::de::Error| SetupError::config(place.as_deref(), error.message()))?;
+        let settings: Settings = layered(self.config.as_deref(), &self.options)?;
         settings.check()?;
         Ok(settings)
     }
@@ -212,26 +199,6 @@ impl FromStr for Generator {
 
 fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
     toml::Value::from(name).try_into().map_err(|error: toml::de::Error| error.message().to_owned())
-}
-
-/// A network by its name.
-pub(super) mod network_name {
-    use super::{Deserialize, NetworkSpec, Serialize};
-
-    #[expect(clippy::ref_option, reason = "serde hands the field over as it is")]
-    pub(crate) fn serialize<S: serde::Serializer>(
-        network: &Option<NetworkSpec>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        network.as_ref().map(NetworkSpec::to_string).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<NetworkSpec>, D::Error> {
-        let name = Option::<String>::deserialize(from)?;
-        name.map(|name| name.parse().map_err(serde::de::Error::custom)).transpose()
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use parity_trainer::network::{Network, NetworkSpec};
 use parity_trainer::{ParityRun, SetupError, TrainError, TrainingSet, split_validation, training_inputs};
 
 use super::settings::Settings;
-use crate::command::{augmentation, load_data};
+use crate::command::{augmentation, load_data, prepare_out};
 use crate::progress::Counter;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
@@ -34,8 +34,18 @@ pub(super) struct Prepared {
     pub(super) digest: String,
 }
 
-/// Reads data and model, checks that they fit together and the code fits them, and asks the model about all training samples.
-pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, TrainError> {
+/// What is known to fit together; the deployed model has not been asked about the samples yet.
+#[derive(Debug)]
+pub(super) struct Checked {
+    data: DataSet,
+    pub(super) deployed: Deployed,
+    run: ParityRun,
+    /// Digest of all of it.
+    pub(super) digest: String,
+}
+
+/// Reads data and model, and checks that they fit together and the code fits them.
+pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, TrainError> {
     let code = settings.code();
     let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
     if code.encoder == EncoderKind::Berrut {
@@ -93,23 +103,31 @@ pub(super) fn prepare(settings: &Settings, threads: usize) -> Result<Prepared, T
         learned,
         seed: settings.seed,
     };
-    std::fs::create_dir_all(&settings.out)
-        .map_err(|source| TrainError::Write { path: settings.out.clone(), source })?;
+    prepare_out(&settings.out, settings.json.as_deref())?;
 
-    let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
-        .ok_or(TrainError::TooFewSamples { found: data.train.len(), k })?;
-    let augment = augmentation(settings.augment, &data);
-    let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
-    let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
     let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
-    Ok(Prepared {
-        train: answered(settings, &deployed, &train, augment, copies)?,
-        validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,
-        data,
-        deployed,
-        run,
-        digest,
-    })
+    Ok(Checked { data, deployed, run, digest })
+}
+
+impl Checked {
+    /// Asks the deployed model about all training samples.
+    pub(super) fn answered(self, settings: &Settings) -> Result<Prepared, TrainError> {
+        let Self { data, deployed, run, digest } = self;
+        let k = run.code.k;
+        let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
+            .ok_or(TrainError::TooFewSamples { found: data.train.len(), k })?;
+        let augment = augmentation(settings.augment, &data);
+        let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
+        let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
+        Ok(Prepared {
+            train: answered(settings, &deployed, &train, augment, copies)?,
+            validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,
+            data,
+            deployed,
+            run,
+            digest,
+        })
+    }
 }
 
 fn open_deployed(settings: &Settings, threads: usize, data: &DataSet) -> Result<Deployed, TrainError> {

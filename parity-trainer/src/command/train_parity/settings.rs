@@ -9,7 +9,11 @@ use parity_trainer::deployed::InputScaling;
 use parity_trainer::network::NetworkSpec;
 use parity_trainer::{Loss, SetupError, TransformChoice};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+
+use crate::command::settings::{digest, needed, optional_network, range, to_toml};
+
+/// Parts of a step on a cluster, unless `--executors` says otherwise.
+const EXECUTORS: u32 = 4;
 
 /// Kinds of optimiser.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -51,9 +55,9 @@ pub(crate) struct Settings {
     pub(crate) generator: Option<Vec<Vec<f32>>>,
     pub(crate) transform: TransformChoice,
     pub(crate) trial_share: f64,
-    #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_network", skip_serializing_if = "Option::is_none")]
     pub(crate) network: Option<NetworkSpec>,
-    #[serde(with = "super::options::network_name", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_network", skip_serializing_if = "Option::is_none")]
     pub(crate) decoder_network: Option<NetworkSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<Loss>,
@@ -89,6 +93,10 @@ pub(crate) struct Settings {
     pub(crate) checkpoint_every: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) executors: Option<u32>,
 }
 
 impl Default for Settings {
@@ -135,6 +143,8 @@ impl Default for Settings {
             run: None,
             checkpoint_every: 60.0,
             checkpoint_steps: None,
+            cluster: None,
+            executors: None,
         }
     }
 }
@@ -143,11 +153,7 @@ impl Settings {
     /// # Errors
     /// If a setting that is needed is missing, or one is out of range.
     pub(super) fn check(&self) -> Result<(), SetupError> {
-        for (name, path) in [("model", &self.model), ("data", &self.data), ("out", &self.out)] {
-            if path.as_os_str().is_empty() {
-                return Err(SetupError::Needed { name });
-            }
-        }
+        needed(&[("model", &self.model), ("data", &self.data), ("out", &self.out)])?;
         for name in [&self.name, &self.deployed].into_iter().flatten() {
             crate::command::model_name(name)
                 .map_err(|problem| SetupError::config(None, &format!("{name:?}: {problem}")))?;
@@ -170,12 +176,10 @@ impl Settings {
                 return Err(SetupError::Misplaced { name: "loss", problem });
             }
         }
-        let range = |name, value: f64, least: f64, most: f64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            Err(SetupError::Range { name, value, range: format!("from {least} to {most}") })
-        };
+        if !self.batch.is_multiple_of(self.executors() as u32) {
+            let problem = "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
+            return Err(SetupError::Misplaced { name: "executors", problem });
+        }
         range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
@@ -186,6 +190,12 @@ impl Settings {
         range("weight-decay", self.weight_decay, 0.0, 1e3)?;
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
+    }
+
+    /// Into how many parts a step is cut, that any process of a cluster may compute.
+    pub(super) fn executors(&self) -> usize {
+        let asked = self.executors.unwrap_or(EXECUTORS).max(1) as usize;
+        if self.cluster.is_some() { asked } else { 1 }
     }
 
     /// Whether an encoder and a decoder are trained, and no parity model.
@@ -220,7 +230,7 @@ impl Settings {
     }
 
     pub(super) fn to_toml(&self) -> Result<String, SetupError> {
-        toml::to_string(self).map_err(|error| SetupError::config(None, &error.to_string()))
+        to_toml(self)
     }
 
     /// Digest of all that decides how the training goes: the settings but for places and names, and what `rest` adds.
@@ -238,13 +248,13 @@ impl Settings {
             row: None,
             checkpoint_every: 0.0,
             checkpoint_steps: None,
+            cluster: None,
             ..self.clone()
         };
-        let mut hash = Sha256::new();
-        hash.update(bare.to_toml()?);
-        for part in rest {
-            hash.update(format!("{part}\n"));
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(digest(&bare.to_toml()?, rest))
+    }
+    /// Digest of one row's training, of a run whose digest is `run`.
+    pub(super) fn row_digest(&self, run: &str, row: usize) -> Result<String, SetupError> {
+        self.digest(&[run, &row.to_string()])
     }
 }

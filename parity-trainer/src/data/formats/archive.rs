@@ -62,7 +62,7 @@ fn collect(path: &Path, contents: impl Read, collector: &mut Collector<'_>) -> R
                 if bytes.len() as u64 != length {
                     return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
                 }
-                collector.add(Encoded { path: shown, split, class: class.to_owned(), bytes })?;
+                collector.add(Encoded { path: shown, split, class: class.map(str::to_owned), bytes })?;
             }
         }
     }
@@ -74,7 +74,7 @@ fn collect(path: &Path, contents: impl Read, collector: &mut Collector<'_>) -> R
 /// What an entry of the archive is.
 #[derive(Debug, PartialEq, Eq)]
 enum Place<'a> {
-    Image { split: Split, class: &'a str },
+    Image { split: Split, class: Option<&'a str> },
     Class { split: Split, class: &'a str },
     Wrong(&'static str),
     Other,
@@ -91,8 +91,8 @@ fn place(name: &str, folder: bool) -> Place<'_> {
     };
     match parts.get(at + 1..).unwrap_or_default() {
         [class] if folder => Place::Class { split, class },
-        [file] if is_image(file) => Place::Wrong("lies in no class's folder"),
-        [class, file] if !folder && is_image(file) => Place::Image { split, class },
+        [file] if !folder && is_image(file) => Place::Image { split, class: None },
+        [class, file] if !folder && is_image(file) => Place::Image { split, class: Some(class) },
         [_, _] if !folder => Place::Wrong("is neither a png nor a jpeg file"),
         [_, _, ..] => Place::Wrong("lies too deep"),
         _ => Place::Other,
@@ -105,13 +105,14 @@ mod tests {
 
     #[test]
     fn entries_are_told_apart() {
-        let image = Place::Image { split: Split::Train, class: "cat" };
+        let image = Place::Image { split: Split::Train, class: Some("cat") };
         assert_eq!(place("./data/train/cat/1.JPG", false), image);
         assert_eq!(place("test/cat/", true), Place::Class { split: Split::Test, class: "cat" });
         for name in ["README", "train/notes.txt", "train/cat/._1.jpg", "val/cat/1.png"] {
             assert_eq!(place(name, false), Place::Other, "{name}");
         }
-        for name in ["train/1.png", "train/cat/1.gif", "train/cat/tabby/1.png"] {
+        assert_eq!(place("train/1.png", false), Place::Image { split: Split::Train, class: None });
+        for name in ["train/cat/1.gif", "train/cat/tabby/1.png"] {
             assert!(matches!(place(name, false), Place::Wrong(_)), "{name}");
         }
         assert_eq!(place("train/", true), Place::Other);

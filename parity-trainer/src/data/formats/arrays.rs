@@ -1,7 +1,7 @@
 //! Data sets as four named arrays, whatever kind of file holds them.
 //!
 //! Names are those in use: `x_train`, `train_images`, `train-labels`, `y.test`, ...: a split and a kind, in either order. Other
-//! arrays (a validation split, say) are ignored.
+//! arrays (a validation split, say) are ignored. Labels may be missing, in both splits alike.
 
 use std::path::Path;
 
@@ -66,7 +66,8 @@ fn role(name: &str) -> Option<Role> {
     both(first, second).or_else(|| both(second, first))
 }
 
-/// Reads the four arrays among `names`, in order: training samples and labels, test samples and labels.
+/// Reads the four arrays among `names`, in order: training samples and labels, test samples and labels; only the samples if
+/// there are no labels.
 pub(super) fn load(
     path: &Path,
     names: &[String],
@@ -90,13 +91,26 @@ pub(super) fn load(
         }
     };
     let [train_x, train_y, test_x, test_y] = ROLES;
-    let train = samples(path, array(train_x)?, array(train_y)?, &mut hash)?;
-    let test = samples(path, array(test_x)?, array(test_y)?, &mut hash)?;
+    // Labels of one split only are more likely a slip than a wish.
+    let is_labels =
+        |name: &String| matches!(role(name), Some(Role::Train(Kind::Labels) | Role::Test(Kind::Labels)));
+    let labelled = names.iter().any(is_labels);
+    let mut split = |x, y| {
+        let images = array(x)?;
+        let labels = if labelled { Some(array(y)?) } else { None };
+        samples(path, images, labels, &mut hash)
+    };
+    let (train, test) = (split(train_x, train_y)?, split(test_x, test_y)?);
     Ok(Loaded { train, test, class_names: Vec::new(), sha256: hexadecimal(&hash.finalize()) })
 }
 
-fn samples(path: &Path, images: Array, labels: Array, hash: &mut Sha256) -> Result<Samples, DataError> {
-    for array in [&images, &labels] {
+fn samples(
+    path: &Path,
+    images: Array,
+    labels: Option<Array>,
+    hash: &mut Sha256,
+) -> Result<Samples, DataError> {
+    for array in std::iter::once(&images).chain(&labels) {
         hash.update(format!("{:?}", array.shape));
         match &array.elements {
             Elements::Bytes(bytes) => hash.update(bytes),
@@ -106,18 +120,25 @@ fn samples(path: &Path, images: Array, labels: Array, hash: &mut Sha256) -> Resu
             Elements::Floats(floats) => floats.iter().for_each(|value| hash.update(value.to_le_bytes())),
         }
     }
-    let (images_name, labels_name) = (images.name.clone(), labels.name.clone());
+    let images_name = images.name.clone();
     let count = images.shape.first().copied().unwrap_or_default();
-    let labels = classes(path, labels)?;
-    if count != labels.len() {
-        let named = |array: &str| format!("{}[{array}]", path.display()).into();
-        return Err(DataError::CountMismatch {
-            images_path: named(&images_name),
-            images: count,
-            labels_path: named(&labels_name),
-            labels: labels.len(),
-        });
-    }
+    let labels = match labels {
+        None => Vec::new(),
+        Some(array) => {
+            let labels_name = array.name.clone();
+            let labels = classes(path, array)?;
+            if count != labels.len() {
+                let named = |array: &str| format!("{}[{array}]", path.display()).into();
+                return Err(DataError::CountMismatch {
+                    images_path: named(&images_name),
+                    images: count,
+                    labels_path: named(&labels_name),
+                    labels: labels.len(),
+                });
+            }
+            labels
+        }
+    };
     let (shape, values) = values(path, images)?;
     Ok(Samples { shape, values, labels })
 }

@@ -1,5 +1,5 @@
-//! Image folders: `train/CLASS/*.png|jpg|jpeg` and `test/CLASS/...`. Classes are numbered, and images read, in the order of
-//! their names.
+//! Image folders: `train/CLASS/*.png|jpg|jpeg` and `test/CLASS/...`; without labels `train/*.png` and `test/*.png`, or all images
+//! in one folder. Classes are numbered, and images read, in the order of their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use crate::data::{DataError, LoadProgress, Loaded};
 
 /// Files that are read together.
 const BATCH: usize = 256;
+/// Of so many images without a split, one is for the test.
+const FLAT_TEST: usize = 10;
 /// Most bytes of an image file.
 pub(super) const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
@@ -19,7 +21,7 @@ pub(super) const MAX_IMAGE_BYTES: u64 = 64 << 20;
 struct Image {
     path: PathBuf,
     split: Split,
-    class: String,
+    class: Option<String>,
 }
 
 pub(in crate::data) fn load(
@@ -37,17 +39,51 @@ pub(in crate::data) fn load(
                         let problem = "is neither a png nor a jpeg file";
                         return Err(DataError::Misplaced { path, problem });
                     }
-                    images.push(Image { path, split, class: name.clone() });
+                    images.push(Image { path, split, class: Some(name.clone()) });
                 }
             } else if is_image(&name) {
-                return Err(DataError::Misplaced { path: place, problem: "lies in no class's folder" });
+                images.push(Image { path: place, split, class: None });
             }
         }
+    }
+    if !classes.is_empty()
+        && let Some(image) = images.iter().find(|image| image.class.is_none())
+    {
+        let problem = "lies in no class's folder";
+        return Err(DataError::Misplaced { path: image.path.clone(), problem });
     }
     let mut collector = Collector::new(folder, Some(images.len()), progress);
     for (split, class) in &classes {
         collector.class(*split, class);
     }
+    collect(&images, collector)
+}
+
+/// Whether images lie in `folder` itself.
+pub(in crate::data) fn is_flat(names: &[String]) -> bool {
+    names.iter().any(|name| is_image(name))
+}
+
+/// Reads images that lie in one folder: every tenth, in the order of their names, is for the test.
+pub(in crate::data) fn load_flat(
+    folder: &Path,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<Loaded, DataError> {
+    let files = children(folder)?.into_iter().filter(|(name, _)| is_image(name));
+    let image = |(at, (_, path)): (usize, (String, PathBuf))| {
+        let split = if (at + 1).is_multiple_of(FLAT_TEST) { Split::Test } else { Split::Train };
+        Image { path, split, class: None }
+    };
+    let images: Vec<Image> = files.enumerate().map(image).collect();
+    if images.len() < FLAT_TEST {
+        let (path, found) = (folder.to_path_buf(), images.len());
+        return Err(DataError::TooFew { path, found, wanted: FLAT_TEST });
+    }
+    let collector = Collector::new(folder, Some(images.len()), progress);
+    collect(&images, collector)
+}
+
+fn collect(images: &[Image], mut collector: Collector<'_>) -> Result<Loaded, DataError> {
     for batch in images.chunks(BATCH) {
         let read: Vec<Encoded> = batch.par_iter().map(read).collect::<Result<_, _>>()?;
         for image in read {

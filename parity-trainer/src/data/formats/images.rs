@@ -1,4 +1,4 @@
-//! Collects images with their classes: decodes them on all cores, a batch at a time, so that what is held in memory
+//! Collects images, with their classes if they have any: decodes them on all cores, a batch at a time, so that what is held in memory
 //! besides the result stays small.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,8 @@ pub(super) struct Encoded {
     /// For messages.
     pub(super) path: PathBuf,
     pub(super) split: Split,
-    pub(super) class: String,
+    /// None for an image without a label.
+    pub(super) class: Option<String>,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -72,6 +73,8 @@ pub(super) struct Collector<'a> {
     classes: BTreeMap<(Split, String), usize>,
     /// Class names by provisional label: the order of the names is only known at the end.
     labels: Vec<String>,
+    /// Whether the images seen so far have classes.
+    labelled: Option<bool>,
     train: Part,
     test: Part,
     /// Width and height.
@@ -82,6 +85,7 @@ pub(super) struct Collector<'a> {
 
 #[derive(Debug, Default)]
 struct Part {
+    images: usize,
     values: Vec<f32>,
     labels: Vec<usize>,
 }
@@ -100,6 +104,7 @@ impl<'a> Collector<'a> {
             waiting_bytes: 0,
             classes: BTreeMap::new(),
             labels: Vec::new(),
+            labelled: None,
             train: Part::default(),
             test: Part::default(),
             size: None,
@@ -115,7 +120,18 @@ impl<'a> Collector<'a> {
 
     /// Adds an image.
     pub(super) fn add(&mut self, image: Encoded) -> Result<(), DataError> {
-        *self.classes.entry((image.split, image.class.clone())).or_default() += 1;
+        let labelled = image.class.is_some();
+        if *self.labelled.get_or_insert(labelled) != labelled {
+            let problem = if labelled {
+                "lies in a class's folder, images before it in none"
+            } else {
+                "lies in no class's folder, images before it do"
+            };
+            return Err(DataError::Misplaced { path: image.path, problem });
+        }
+        if let Some(class) = &image.class {
+            *self.classes.entry((image.split, class.clone())).or_default() += 1;
+        }
         self.waiting_bytes += image.bytes.len();
         self.waiting.push(image);
         if self.waiting.len() >= BATCH || self.waiting_bytes >= BATCH_BYTES {
@@ -131,7 +147,7 @@ impl<'a> Collector<'a> {
         for (encoded, decoded) in waiting.into_iter().zip(decoded) {
             self.append(&encoded, decoded)?;
         }
-        let samples = self.train.labels.len() + self.test.labels.len();
+        let samples = self.train.images + self.test.images;
         (self.progress)(LoadProgress { samples, total: self.total });
         Ok(())
     }
@@ -156,15 +172,17 @@ impl<'a> Collector<'a> {
         } else if image.channels < self.channels {
             image.values = in_colour(&image.values, pixels);
         }
-        self.hash.update(format!("{}/{}:{}:", encoded.split.name(), encoded.class, encoded.bytes.len()));
+        let class = encoded.class.as_deref().unwrap_or_default();
+        self.hash.update(format!("{}/{class}:{}:", encoded.split.name(), encoded.bytes.len()));
         self.hash.update(&encoded.bytes);
-        let label = self.label(&encoded.class)?;
+        let label = encoded.class.as_deref().map(|class| self.label(class)).transpose()?;
         let part = match encoded.split {
             Split::Train => &mut self.train,
             Split::Test => &mut self.test,
         };
         part.values.append(&mut image.values);
-        part.labels.push(label);
+        part.labels.extend(label);
+        part.images += 1;
         Ok(())
     }
 
@@ -193,7 +211,7 @@ impl<'a> Collector<'a> {
             }
         }
         for (split, part) in [(Split::Train, &self.train), (Split::Test, &self.test)] {
-            if part.labels.is_empty() {
+            if part.images == 0 {
                 let path = self.source.join(split.name());
                 return Err(DataError::TooFew { path, found: 0, wanted: 1 });
             }
@@ -204,7 +222,7 @@ impl<'a> Collector<'a> {
         class_names.sort();
         let order = |name: &String| class_names.binary_search(name).unwrap_or_default() as u8;
         let order: Vec<u8> = self.labels.iter().map(order).collect();
-        let samples = |Part { values, labels }: Part| {
+        let samples = |Part { values, labels, .. }: Part| {
             let labels = labels.iter().map(|&label| order.get(label).copied().unwrap_or_default()).collect();
             Samples { shape: shape.clone(), values, labels }
         };

@@ -22,7 +22,7 @@ use patterns::{Pattern, Selection};
 
 use super::groups::{CodedSet, GroupSampler, TrainingSet, moments};
 use super::parity::ParityRun;
-use super::task::{Attempt, Task};
+use super::task::{Attempt, Draw, Task};
 use super::validation::{CHUNK, Validation, fixed_groups};
 use super::{NORMALISATION_GROUPS, Trained};
 use crate::TrainError;
@@ -156,9 +156,9 @@ impl Task for LearnedCodeTask {
         vec![("encoder.", &self.encoder), ("decoder.", &self.decoder)]
     }
 
-    fn attempt(&mut self, step: u64, next: &mut dyn FnMut(&mut [usize])) -> Result<Attempt, TrainError> {
+    fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
         let mut members = std::mem::take(&mut self.members);
-        members.chunks_exact_mut(self.k).for_each(next);
+        members.chunks_exact_mut(self.k).for_each(|group| draw.group(group));
         let patterns = patterns::of_step(&self.patterns, step);
         let forward = self.forward(&self.train, &members, &patterns, true)?;
         self.members = members;
@@ -168,7 +168,7 @@ impl Task for LearnedCodeTask {
         Ok(Attempt { loss, told, agreeing, queries })
     }
 
-    fn validate(&self) -> Result<Validation, TrainError> {
+    fn validate(&self) -> Result<Option<Validation>, TrainError> {
         let (mut agreeing, mut queries, mut loss) = (0, 0, 0.0);
         self.each_validation_chunk(|forward| {
             let (right, count) = self.domain.agreeing(&forward.made, &forward.wanted);
@@ -179,7 +179,7 @@ impl Task for LearnedCodeTask {
             Ok(())
         })?;
         let count = queries.max(1) as f64;
-        Ok(Validation { agreement: agreeing as f64 / count, loss: loss / count })
+        Ok(Some(Validation { agreement: agreeing as f64 / count, loss: loss / count }))
     }
 
     fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {

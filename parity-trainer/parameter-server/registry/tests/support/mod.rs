@@ -19,18 +19,47 @@ use parapet_parameter_server_registry::{MemoryStore, Registry, ServerInfo, View}
 use tokio::time::{Instant, timeout};
 
 use etcd::Etcd;
+use parapet_parameter_server_registry::{ServeConfig, ServedConfig, ServedStore, serve_store};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 /// Longer than anything may take, on a machine that is busy with other things, too.
 pub const LIMIT: Duration = Duration::from_secs(100);
 
+/// A store in memory that is served to others.
+pub struct Served {
+    store: MemoryStore,
+    endpoint: String,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
 pub enum Fixture {
     Memory(MemoryStore),
+    Served(Served),
     Etcd(Etcd),
 }
 
 impl Fixture {
     pub fn memory() -> Self {
         Self::Memory(MemoryStore::new())
+    }
+
+    pub async fn served() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let store = MemoryStore::new();
+        let served = Arc::new(store.clone());
+        let serving = tokio::spawn(async move {
+            let forever = std::future::pending();
+            serve_store(served, listener, ServeConfig::default(), forever).await.unwrap();
+        });
+        Self::Served(Served { store, endpoint, serving })
     }
 
     /// `None`: there is no etcd, and nobody insists on it.
@@ -42,6 +71,10 @@ impl Fixture {
     pub async fn open(&self) -> Registry {
         match self {
             Self::Memory(store) => Registry::open(Arc::new(store.clone())).await.unwrap(),
+            Self::Served(served) => {
+                let config = ServedConfig::new(served.endpoint.clone());
+                Registry::open(Arc::new(ServedStore::connect(config).await.unwrap())).await.unwrap()
+            }
             Self::Etcd(etcd) => etcd.registry().await,
         }
     }
@@ -56,14 +89,14 @@ impl Fixture {
     /// Nobody reaches the store, until [`Fixture::resume`].
     pub fn suspend(&self) {
         match self {
-            Self::Memory(store) => store.set_reachable(false),
+            Self::Memory(store) | Self::Served(Served { store, .. }) => store.set_reachable(false),
             Self::Etcd(etcd) => etcd.suspend(),
         }
     }
 
     pub fn resume(&self) {
         match self {
-            Self::Memory(store) => store.set_reachable(true),
+            Self::Memory(store) | Self::Served(Served { store, .. }) => store.set_reachable(true),
             Self::Etcd(etcd) => etcd.resume(),
         }
     }
@@ -72,7 +105,7 @@ impl Fixture {
     pub async fn suspend_for_long(&self) {
         self.suspend();
         match self {
-            Self::Memory(store) => store.lapse_all(),
+            Self::Memory(store) | Self::Served(Served { store, .. }) => store.lapse_all(),
             Self::Etcd(_) => tokio::time::sleep(Duration::from_secs(5)).await,
         }
         self.resume();
@@ -80,7 +113,7 @@ impl Fixture {
 }
 
 pub fn server(address: &str) -> ServerInfo {
-    ServerInfo { address: address.to_owned(), weight: 1 }
+    ServerInfo { address: address.to_owned(), control: String::new(), weight: 1 }
 }
 
 /// Waits until the view is so.
@@ -100,6 +133,12 @@ macro_rules! conformance {
             $(#[tokio::test(start_paused = true)]
             async fn $name() {
                 super::$name($crate::support::Fixture::memory()).await;
+            })*
+        }
+        mod served {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::support::Fixture::served().await).await;
             })*
         }
         mod etcd {

@@ -1,0 +1,93 @@
+//! `server`.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use parapet_parameter_server::{CoordinatorConfig, Placement};
+use parapet_parameter_server_node::Timing;
+use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_registry::LeaderConfig;
+
+use super::stop::{Stop, abandoned};
+use super::{CommandError, RegistryArgs};
+use crate::{ServerRole, ServerSettings};
+
+/// Arguments of `server`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    registry: RegistryArgs,
+    /// Where it takes connections; port 0 for any that is free
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// The host under which others reach it [default: that of --listen]
+    #[arg(long, value_name = "HOST")]
+    advertise: Option<String>,
+    /// Its part of the load, relative to the others'
+    #[arg(long, default_value_t = 1)]
+    weight: u32,
+    #[command(flatten)]
+    leading: LeadingArgs,
+    /// Milliseconds between signs of life; the same on all nodes
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    heartbeat: u64,
+    /// Seconds that others have to take its shards when it leaves
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    leave_within: u64,
+    /// End when the standard input does
+    #[arg(long, hide = true)]
+    attached: bool,
+}
+
+/// How whoever leads decides; the same on all that may lead.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct LeadingArgs {
+    /// Servers that hold each range
+    #[arg(long, default_value = "2")]
+    replicas: NonZeroUsize,
+    /// Arrays are given to servers when there are this many
+    #[arg(long, value_name = "SERVERS", default_value = "1")]
+    min_servers: NonZeroUsize,
+}
+
+impl LeadingArgs {
+    pub(super) const fn new(replicas: NonZeroUsize, min_servers: NonZeroUsize) -> Self {
+        Self { replicas, min_servers }
+    }
+
+    pub(super) fn config(self) -> LeaderConfig {
+        let placement = Placement { replicas: self.replicas.get(), ..Placement::default() };
+        let min_servers = self.min_servers.get();
+        LeaderConfig {
+            coordinator: CoordinatorConfig { placement, min_servers, ..CoordinatorConfig::default() },
+        }
+    }
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
+    let stop = Stop::listen()?;
+    let address = &args.registry.registry;
+    let registry = address.open().await?;
+    let host = args.listen.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
+    let settings = ServerSettings {
+        listen: args.listen.clone(),
+        advertise: args.advertise.clone(),
+        control: Some(format!("{host}:0")),
+        weight: args.weight,
+        timing: Timing { heartbeat: Duration::from_millis(args.heartbeat) },
+        leads: Some(args.leading.config()),
+        leave: Duration::from_secs(args.leave_within),
+        ..ServerSettings::new(address.cluster())
+    };
+    let server = ServerRole::join(&registry, settings, Tcp).await?;
+    eprintln!("{}: takes connections at {}", server.id(), server.address());
+    let id = server.id();
+    let asked = async {
+        stop.asked().await;
+        eprintln!("{id}: leaves as soon as others hold its ranges; once more to end at once");
+    };
+    tokio::select! {
+        ended = server.run(asked) => Ok(ended?),
+        () = abandoned(args.attached) => Ok(()),
+    }
+}

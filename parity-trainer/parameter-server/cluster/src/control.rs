@@ -1,0 +1,46 @@
+//! The control plane: what a server that runs is asked, over gRPC. Parameters pass here only for checkpoints.
+
+mod client;
+mod server;
+
+pub use client::{Control, StoredRows};
+pub(crate) use server::ControlServer;
+
+/// What protoc makes of `proto/control.proto`.
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated")]
+pub(crate) mod proto {
+    tonic::include_proto!("parapet.control.v1");
+}
+
+/// Bytes of a message, at most.
+const MAX_MESSAGE: usize = 256 << 20;
+
+/// What a server says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// Messages received.
+    pub received: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages for which there was no connection or no room.
+    pub dropped: u64,
+    /// Connections lost.
+    pub lost: u64,
+    /// The shards it holds.
+    pub shards: Vec<ShardStatus>,
+}
+
+/// One server's part of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// The shard, at the epoch the server knows.
+    pub at: parapet_parameter_server::ShardRef,
+    /// The last log entry it contains.
+    pub applied: u64,
+    /// The last log entry that is known to be in the whole chain.
+    pub committed: u64,
+    /// Bytes that its rows take.
+    pub memory: u64,
+    /// What it contains of each worker: the clock that its every row has.
+    pub clocks: Vec<(parapet_parameter_server::WorkerId, parapet_parameter_server::Clock)>,
+}

@@ -1,0 +1,199 @@
+//! A training gives the same bits on any number of processes, and while processes come and go.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use parapet_optimiser::{OptimiserSpec, Schedule, ServerRule, UpdateRule};
+use parapet_parameter_server::UpdateRule as _;
+use parapet_parameter_server_cluster::training::{Job, NewTraining, Settled, Training, next_job};
+use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec};
+use parapet_parameter_server_node::transport::{Memory, Tcp, Transport};
+use parapet_parameter_server_registry::Registry;
+use support::{CLUSTER, Cluster, soon};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Not a whole number of rows.
+const LENGTH: usize = 700;
+const EXECUTORS: usize = 4;
+
+fn rule(steps: u64) -> UpdateRule {
+    let optimiser = OptimiserSpec::AdamW { weight_decay: 0.1 };
+    UpdateRule { optimiser, learning_rate: 0.01, schedule: Schedule::Cosine, steps, clip: None }
+}
+
+fn start() -> Vec<f32> {
+    (0..LENGTH).map(|index| (index as f32 * 0.37).sin()).collect()
+}
+
+/// The gradient of one executor's part: depends on all parameters, so that one wrong bit spreads.
+fn gradient(weights: &[f32], executor: usize, step: u64) -> Vec<f32> {
+    let mean = weights.iter().sum::<f32>() / weights.len() as f32;
+    let value = |(index, weight): (usize, &f32)| {
+        (weight - mean) * (1.0 + executor as f32) + ((index as u64 * 7 + step * 3) as f32).cos()
+    };
+    weights.iter().enumerate().map(value).collect()
+}
+
+/// The same without any servers.
+fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
+    let mut weights = start();
+    let mut state = [vec![0.0; LENGTH], vec![0.0; LENGTH]];
+    for step in 0..steps {
+        let mut sum = vec![0.0; LENGTH];
+        for executor in 0..EXECUTORS {
+            let parts = gradient(&weights, executor, step);
+            // The first is taken as it is: 0 + -0 is another number than -0.
+            let added =
+                sum.iter().zip(parts).map(|(sum, part)| if executor == 0 { part } else { sum + part });
+            sum = added.collect();
+        }
+        let [first, second] = &mut state;
+        ServerRule(rule(steps)).apply(step as u32 + 1, &sum, &mut weights, &mut [first, second]);
+    }
+    (weights, state)
+}
+
+/// Steps until `steps` are done or somebody else has ended it.
+async fn work<T: Transport>(
+    training: &mut Training<T>,
+    steps: u64,
+    told: &mpsc::UnboundedSender<u64>,
+) -> Result<(), ClusterError> {
+    while training.steps_done() < steps {
+        loop {
+            let step = training.steps_done();
+            for executor in training.to_do() {
+                let gradient = gradient(training.weights(), executor, step);
+                training.push(executor, gradient.into_iter()).await?;
+            }
+            if training.settle().await? == Settled::Done {
+                break;
+            }
+        }
+        let _ = told.send(training.steps_done());
+    }
+    Ok(())
+}
+
+/// A process that takes part in the next training until it is over.
+fn host<T: Transport>(cluster: &Cluster<T>, registry: Registry, steps: u64) -> JoinHandle<()> {
+    let transport = cluster.transport();
+    tokio::spawn(async move {
+        let job: Job = next_job(&registry, None).await.unwrap();
+        let mut training = Training::join(&registry, CLUSTER, transport, job).await.unwrap();
+        let (told, _news) = mpsc::unbounded_channel();
+        match work(&mut training, steps, &told).await {
+            Ok(()) | Err(ClusterError::Ended) => training.leave().await.unwrap(),
+            Err(error) => panic!("{error}"),
+        }
+    })
+}
+
+fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
+    NewTraining { rule: rule(steps), executors: EXECUTORS, shards: 3, weights, from: None, task: "test" }
+}
+
+async fn fixed<T: Transport>(transport: T, hosts: usize) {
+    let cluster = Cluster::start(transport, 2, 2, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(8, &weights));
+    let mut training = soon(begun).await.unwrap();
+    assert_eq!(training.weights(), weights);
+    let mut others = Vec::new();
+    for _ in 1..hosts {
+        others.push(host(&cluster, cluster.open().await, 8));
+    }
+    cluster.until("all are there", |view| view.present_workers.len() == hosts).await;
+    let (told, _news) = mpsc::unbounded_channel();
+    soon(work(&mut training, 8, &told)).await.unwrap();
+    let (expected, state) = plain(8);
+    assert_eq!(training.weights(), expected, "{hosts} processes");
+    assert_eq!(soon(training.optimiser_state()).await.unwrap(), state);
+    for other in others {
+        soon(other).await.unwrap();
+    }
+    soon(training.leave()).await.unwrap();
+    let view = cluster.until("nothing is left of it", |view| {
+        view.job.is_none() && view.workers.workers.is_empty() && view.present_workers.is_empty()
+    });
+    view.await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
+    for hosts in [1, 2, 4] {
+        fixed(Tcp, hosts).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_and_servers_come_and_go_and_the_bits_stay() {
+    const STEPS: u64 = 60;
+    let mut cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(STEPS, &weights));
+    let mut training = soon(begun).await.unwrap();
+    let (told, mut news) = mpsc::unbounded_channel();
+    let working = tokio::spawn(async move {
+        work(&mut training, STEPS, &told).await.unwrap();
+        training
+    });
+    let mut reach = async |step: u64| soon(async { while news.recv().await.unwrap() < step {} }).await;
+    reach(5).await;
+    let first = host(&cluster, cluster.open().await, STEPS);
+    let second = host(&cluster, cluster.open().await, STEPS);
+    cluster.until("two have come", |view| view.present_workers.len() == 3).await;
+    reach(15).await;
+    let joined = cluster.join().await;
+    first.abort();
+    reach(25).await;
+    let head = cluster.view().table.routing.routes()[0].head().unwrap();
+    cluster.kill(head);
+    reach(35).await;
+    if joined != head {
+        cluster.leave(joined).await;
+    }
+    let training = soon(working).await.unwrap();
+    assert_eq!(training.weights(), plain(STEPS).0);
+    soon(second).await.unwrap();
+    soon(training.leave()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
+    let cluster = Cluster::start(Memory::default(), 2, 1, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let transport = || cluster.transport();
+    let mut first = soon(Training::begin(&registry, CLUSTER, transport(), new(9, &weights))).await.unwrap();
+    let (told, _news) = mpsc::unbounded_channel();
+    soon(work(&mut first, 4, &told)).await.unwrap();
+    let (weights, state) = (first.weights().to_vec(), soon(first.optimiser_state()).await.unwrap());
+
+    let second = cluster.open().await;
+    let busy = soon(Training::begin(&second, CLUSTER, transport(), new(9, &weights))).await;
+    assert!(matches!(busy, Err(ClusterError::Busy { .. })), "{busy:?}");
+    // Its leader dies; what it left is put away.
+    drop(first);
+    // As seen by the process that begins anew.
+    let mut views = second.view();
+    soon(views.wait_for(|view| view.present_workers.is_empty())).await.unwrap();
+    let from = NewTraining { from: Some((4, &state)), ..new(9, &weights) };
+    let mut later = soon(Training::begin(&second, CLUSTER, transport(), from)).await.unwrap();
+    assert_eq!((later.steps_done(), later.weights()), (4, &weights[..]));
+    soon(work(&mut later, 9, &told)).await.unwrap();
+    assert_eq!(later.weights(), plain(9).0);
+    // A gradient that is no number is named, and nobody hangs.
+    later.push(0, std::iter::repeat_n(f32::NAN, LENGTH)).await.unwrap();
+    let error = soon(async {
+        for executor in 1..EXECUTORS {
+            later.push(executor, std::iter::repeat_n(0.0, LENGTH)).await?;
+        }
+        later.settle().await
+    });
+    assert!(matches!(error.await, Err(ClusterError::Task { what: "the gradient", .. })));
+}

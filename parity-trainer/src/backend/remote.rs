@@ -1,0 +1,243 @@
+//! Parameters on a cluster of parameter servers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parapet_parameter_server_cluster::ClusterError;
+use parapet_parameter_server_cluster::training::{Job, NewTraining, Settled, Training, next_job};
+use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_registry::{Address, Registry};
+use tokio::runtime::Runtime;
+
+use super::local::WEIGHTS;
+use super::parameters::Pushed;
+use super::{BackendError, BackendState, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule};
+
+/// Shards that the parameters are cut into, at most: several for each server, so that they can be spread evenly.
+const SHARDS: u64 = 16;
+
+/// A cluster of parameter servers, and the threads of this process that talk to it.
+#[derive(Clone)]
+pub struct Cluster {
+    runtime: Arc<Runtime>,
+    registry: Registry,
+    name: String,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster {}", self.name)
+    }
+}
+
+impl Cluster {
+    /// Connects to the cluster whose registry is at `address`.
+    ///
+    /// # Errors
+    /// If the registry does not answer.
+    pub fn connect(address: &Address) -> Result<Self, BackendError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(ClusterError::Runtime)?;
+        let registry = runtime.block_on(address.open()).map_err(ClusterError::from)?;
+        Ok(Self { runtime: Arc::new(runtime), registry, name: address.cluster().to_owned() })
+    }
+
+    /// Waits for the next training other than `last`; nothing if `stop` says so before.
+    ///
+    /// # Errors
+    /// If what is said of it cannot be read.
+    pub fn next_job(&self, last: Option<&Job>, stop: &dyn Fn() -> bool) -> Result<Option<Job>, BackendError> {
+        self.runtime.block_on(async {
+            let next = next_job(&self.registry, last);
+            tokio::pin!(next);
+            loop {
+                tokio::select! {
+                    job = &mut next => return Ok(Some(job?)),
+                    () = tokio::time::sleep(std::time::Duration::from_millis(100)) => {
+                        if stop() {
+                            return Ok(None);
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// A part in a training on a cluster. The batch of each step is cut into parts, one for each executor; which of them are
+/// computed here follows from who else is there. Leaves, and ends the training if it leads it, when it is dropped.
+#[derive(Debug)]
+pub struct RemoteBackend {
+    cluster: Cluster,
+    rule: UpdateRule,
+    executors: usize,
+    /// What a training that goes on is begun with.
+    task: String,
+    training: Option<Training<Tcp>>,
+    pushed: Pushed,
+    gradient_norm: f64,
+}
+
+impl RemoteBackend {
+    /// Begins a training and leads it. `task` is what the other processes need to know to take part.
+    ///
+    /// # Errors
+    /// If there are no servers, or another training runs there.
+    pub fn lead(
+        cluster: Cluster,
+        rule: UpdateRule,
+        executors: usize,
+        task: String,
+        weights: &ParameterSet,
+    ) -> Result<Self, BackendError> {
+        let mut backend = Self {
+            cluster,
+            rule,
+            executors: executors.max(1),
+            task,
+            training: None,
+            pushed: Pushed::none(weights),
+            gradient_norm: 0.0,
+        };
+        backend.begin(weights.values(), None)?;
+        Ok(backend)
+    }
+
+    /// Takes part in a training that another process leads.
+    ///
+    /// # Errors
+    /// If it is another model's, or the servers do not answer.
+    pub fn join(cluster: Cluster, job: Job, weights: &ParameterSet) -> Result<Self, BackendError> {
+        let (expected, got) = (weights.values().len(), job.length);
+        if expected != got {
+            return Err(BackendError::Layout { what: "the cluster's parameters".into(), expected, got });
+        }
+        let (rule, executors, task) = (job.training.rule, job.executors.len(), job.task.clone());
+        let joined = Training::join(&cluster.registry, &cluster.name, Tcp, job);
+        let training = Some(cluster.runtime.block_on(joined)?);
+        let pushed = Pushed::none(weights);
+        Ok(Self { cluster, rule, executors, task, training, pushed, gradient_norm: 0.0 })
+    }
+
+    fn begin(&mut self, weights: &[f32], from: Option<(u64, &[Vec<f32>])>) -> Result<(), BackendError> {
+        self.end()?;
+        let new = NewTraining {
+            rule: self.rule,
+            executors: self.executors,
+            shards: SHARDS,
+            weights,
+            from,
+            task: &self.task,
+        };
+        let Cluster { runtime, registry, name } = &self.cluster;
+        self.training = Some(runtime.block_on(Training::begin(registry, name, Tcp, new))?);
+        self.pushed.clear();
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), BackendError> {
+        match self.training.take() {
+            Some(training) => Ok(self.cluster.runtime.block_on(training.leave())?),
+            None => Ok(()),
+        }
+    }
+
+    fn training(&mut self) -> Result<(&Runtime, &mut Training<Tcp>), BackendError> {
+        let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
+        Ok((&*self.cluster.runtime, training))
+    }
+}
+
+impl Drop for RemoteBackend {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("warning: the cluster was left without a word: {error}");
+        }
+    }
+}
+
+impl ParameterBackend for RemoteBackend {
+    fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
+        let (_, training) = self.training()?;
+        into.fill("the parameters to pull into", training.weights())
+    }
+
+    fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
+        self.pushed.add(gradients)
+    }
+
+    fn clock(&mut self) -> Result<Tick, BackendError> {
+        loop {
+            if let Some(tick) = self.settle()? {
+                return Ok(tick);
+            }
+        }
+    }
+
+    fn state(&mut self) -> Result<BackendState, BackendError> {
+        let (runtime, training) = self.training()?;
+        let slots = runtime.block_on(training.optimiser_state())?;
+        let mut arrays = vec![(WEIGHTS.to_owned(), training.weights().to_vec())];
+        arrays.extend(SLOTS.iter().map(|&name| name.to_owned()).zip(slots));
+        Ok(BackendState { clock: training.steps_done(), arrays })
+    }
+
+    fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+        let array = |name: &str| {
+            let values = state.array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
+            let (expected, got) = (self.pushed.len(), values.len());
+            if expected != got {
+                return Err(BackendError::Layout { what: name.to_owned(), expected, got });
+            }
+            Ok(values)
+        };
+        let weights = array(WEIGHTS)?;
+        let slots = SLOTS.iter().take(self.rule.optimiser.slots());
+        let slots = slots.map(|name| Ok(array(name)?.to_vec()));
+        let slots = slots.collect::<Result<Vec<_>, BackendError>>()?;
+        let from = (state.clock > 0).then_some((state.clock, &slots[..]));
+        self.begin(weights, from)
+    }
+
+    fn steps_done(&self) -> Option<u64> {
+        self.training.as_ref().map(Training::steps_done)
+    }
+
+    fn parts(&self) -> usize {
+        self.executors
+    }
+
+    fn parts_to_do(&mut self) -> Result<Vec<usize>, BackendError> {
+        Ok(self.training()?.1.to_do())
+    }
+
+    fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
+        // Clipped by itself: nobody knows the length of the sum before it is made.
+        let (norm, scale) = self.rule.scale(gradients.values(), 1);
+        self.gradient_norm = norm;
+        let scale = (scale / self.executors as f64) as f32;
+        let (runtime, training) = self.training()?;
+        let scaled = gradients.values().iter().map(|gradient| gradient * scale);
+        Ok(runtime.block_on(training.push(part, scaled))?)
+    }
+
+    fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
+        if let Some((sum, count)) = self.pushed.sum() {
+            let (norm, scale) = self.rule.scale(sum, count);
+            self.gradient_norm = norm;
+            let scale = (scale / self.executors as f64) as f32;
+            let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
+            let scaled = sum.iter().map(|gradient| gradient * scale);
+            self.cluster.runtime.block_on(training.push(0, scaled))?;
+            self.pushed.clear();
+        }
+        let (runtime, training) = self.training()?;
+        let before = training.steps_done();
+        if runtime.block_on(training.settle())? == Settled::MoreToDo {
+            return Ok(None);
+        }
+        let clock = training.steps_done();
+        let learning_rate = self.rule.rate(before);
+        Ok(Some(Tick { clock, learning_rate, gradient_norm: self.gradient_norm }))
+    }
+}
