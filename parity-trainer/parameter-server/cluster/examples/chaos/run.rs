@@ -151,9 +151,9 @@ pub async fn run(plan: &Plan) -> Result<Outcome, ChaosError> {
             let routes = view.table.routing.routes();
             let route = routes.get((next(&mut random) as usize) % routes.len().max(1));
             let Some(head) = route.and_then(parapet_parameter_server::Route::head) else { continue };
-            let at = Instant::now();
             processes.kill(head).await?;
-            let delay = next_push(&acknowledged, at).await?;
+            // Not before it is dead: a push takes less than killing, and would be answered by the old head still.
+            let delay = next_push(&acknowledged, Instant::now()).await?;
             if plan.tell {
                 eprintln!("kill {kill}: {head}; the next push took {} ms", delay.as_millis());
             }
