@@ -8,6 +8,7 @@ mod chaos;
 mod demo;
 mod models;
 mod native;
+mod netns;
 mod test;
 mod workspace;
 
@@ -41,6 +42,8 @@ enum Step {
     BenchTraining(bench::training::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
+    NetnsTrain(netns::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parapet_parameter_server_cluster::ClusterError;
 use parapet_parameter_server_cluster::training::{Job, NewTraining, Settled, Training, next_job};
-use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::{Address, Registry};
 use tokio::runtime::Runtime;
 
@@ -73,7 +73,7 @@ pub struct RemoteBackend {
     executors: usize,
     /// What a training that goes on is begun with.
     task: String,
-    training: Option<Training<Tcp>>,
+    training: Option<Training<Sockets>>,
     pushed: Pushed,
     gradient_norm: f64,
 }
@@ -113,7 +113,7 @@ impl RemoteBackend {
             return Err(BackendError::Layout { what: "the cluster's parameters".into(), expected, got });
         }
         let (rule, executors, task) = (job.training.rule, job.executors.len(), job.task.clone());
-        let joined = Training::join(&cluster.registry, &cluster.name, Tcp, job);
+        let joined = Training::join(&cluster.registry, &cluster.name, Sockets, job);
         let training = Some(cluster.runtime.block_on(joined)?);
         let pushed = Pushed::none(weights);
         Ok(Self { cluster, rule, executors, task, training, pushed, gradient_norm: 0.0 })
@@ -130,7 +130,7 @@ impl RemoteBackend {
             task: &self.task,
         };
         let Cluster { runtime, registry, name } = &self.cluster;
-        self.training = Some(runtime.block_on(Training::begin(registry, name, Tcp, new))?);
+        self.training = Some(runtime.block_on(Training::begin(registry, name, Sockets, new))?);
         self.pushed.clear();
         Ok(())
     }
@@ -142,7 +142,7 @@ impl RemoteBackend {
         }
     }
 
-    fn training(&mut self) -> Result<(&Runtime, &mut Training<Tcp>), BackendError> {
+    fn training(&mut self) -> Result<(&Runtime, &mut Training<Sockets>), BackendError> {
         let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
         Ok((&*self.cluster.runtime, training))
     }

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 100)]
     millions: u64,
     /// Where to write the tables
-    #[arg(long, default_value = "parity-trainer/parameter-server/RESULTS.md")]
+    #[arg(long, default_value = "parity-trainer/parameter-server/results/throughput.md")]
     out: PathBuf,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let crate_of_examples = ["build", "--release", "-p", "parapet-parameter-server-node"];
     let examples = ["--example", "throughput", "--example", "memory"];
     cargo::run(&[&crate_of_examples[..], &examples[..]].concat())?;
-    let mut systems = vec![System::Parapet];
+    let mut systems = vec![System::Parapet, System::OverTcp];
     systems.extend(args.mxnet_python.clone().map(System::Mxnet));
     let mut rows = Vec::new();
     for shape in [Shape { workers: 1, servers: 1 }, Shape { workers: 2, servers: 2 }] {

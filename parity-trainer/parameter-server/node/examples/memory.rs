@@ -14,7 +14,7 @@ use parapet_parameter_server::{
     Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId, Route,
     Routing, ShardRef, Values, WorkerId,
 };
-use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_node::{
     ClientNode, ClientNodeConfig, Embedded, ServerNode, ServerNodeConfig, TaskError, TaskSpec, Timing, View,
     Worker,
@@ -159,7 +159,7 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
     let (membership, view) = (embedded.membership(), embedded.view());
     let joined = announce(view.subscribe());
     let config = ServerNodeConfig { timing: TIMING, ..ServerNodeConfig::new(NodeId(node), arrays) };
-    let mut server = ServerNode::bind(config, Tcp, membership).await?;
+    let mut server = ServerNode::bind(config, Sockets, membership).await?;
     say(server.address());
     tokio::select! {
         () = server.run(follow(args, view, lines())) => {}
@@ -174,7 +174,7 @@ async fn work(args: &Args, address: &str) -> Result<(), Box<dyn Error>> {
     let embedded = Embedded::new(args.view(1, &[0], address)?);
     let (membership, view) = (embedded.membership(), embedded.view());
     let config = ClientNodeConfig { timing: TIMING, ..ClientNodeConfig::new(WORKER, arrays) };
-    let (mut node, worker) = ClientNode::new(config, Tcp, membership);
+    let (mut node, worker) = ClientNode::new(config, Sockets, membership);
     let joined = announce(view.subscribe());
     tokio::select! {
         () = joined => Ok(()),

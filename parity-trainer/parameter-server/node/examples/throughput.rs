@@ -12,11 +12,12 @@ use parapet_parameter_server::{
     Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId, Route,
     Routing, Values, WorkerId,
 };
-use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_node::transport::{Sockets, Tcp, Transport};
 use parapet_parameter_server_node::{
     ClientNode, ClientNodeConfig, Embedded, Pending, Pulled, ServerNode, ServerNodeConfig, TaskSpec, View,
     Worker,
 };
+use tokio::runtime::Builder;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -39,6 +40,12 @@ struct Args {
     /// Keys, each with one value
     #[arg(long, global = true, default_value_t = 16)]
     keys: u64,
+    /// TCP alone, as between machines, instead of a Unix socket
+    #[arg(long, global = true)]
+    tcp: bool,
+    /// Threads of the process
+    #[arg(long, global = true, default_value_t = 1)]
+    threads: usize,
 }
 
 #[derive(Debug, Subcommand)]
@@ -63,11 +70,19 @@ enum Role {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = match args.threads {
+        // The main thread is one of them.
+        0 | 1 => Builder::new_current_thread().enable_all().build()?,
+        threads => Builder::new_multi_thread().worker_threads(threads - 1).enable_all().build()?,
+    };
+    if args.tcp { runtime.block_on(play(&args, Tcp)) } else { runtime.block_on(play(&args, Sockets)) }
+}
+
+async fn play<T: Transport>(args: &Args, transport: T) -> Result<(), Box<dyn Error>> {
     match &args.role {
-        Role::Server { node } => runtime.block_on(serve(&args, NodeId(*node))),
+        Role::Server { node } => serve(args, transport, NodeId(*node)).await,
         Role::Worker { worker, rounds, address } => {
-            runtime.block_on(work(&args, WorkerId(*worker), *rounds, address))
+            work(args, transport, WorkerId(*worker), *rounds, address).await
         }
     }
 }
@@ -85,12 +100,12 @@ fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
     })
 }
 
-async fn serve(args: &Args, node: NodeId) -> Result<(), Box<dyn Error>> {
+async fn serve<T: Transport>(args: &Args, transport: T, node: NodeId) -> Result<(), Box<dyn Error>> {
     let layout = Layout::dense(args.bytes / 4, Add);
     let arrays = vec![(ARRAY, ArrayConfig { layout, policy: Arc::new(Consistency::Bsp) })];
     let embedded = Embedded::new(view(args, &[])?);
     let membership = embedded.membership();
-    let mut server = ServerNode::bind(ServerNodeConfig::new(node, arrays), Tcp, membership).await?;
+    let mut server = ServerNode::bind(ServerNodeConfig::new(node, arrays), transport, membership).await?;
     println!("{}", server.address());
     std::io::stdout().flush()?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -102,12 +117,18 @@ async fn serve(args: &Args, node: NodeId) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn work(args: &Args, id: WorkerId, rounds: u64, addresses: &[String]) -> Result<(), Box<dyn Error>> {
+async fn work<T: Transport>(
+    args: &Args,
+    transport: T,
+    id: WorkerId,
+    rounds: u64,
+    addresses: &[String],
+) -> Result<(), Box<dyn Error>> {
     let width = args.bytes / 4;
     let arrays = vec![(ARRAY, ClientArray { width, consistency: Consistency::Bsp })];
     let embedded = Embedded::new(view(args, addresses)?);
     let config = ClientNodeConfig::new(id, arrays);
-    let (mut node, worker) = ClientNode::new(config, Tcp, embedded.membership());
+    let (mut node, worker) = ClientNode::new(config, transport, embedded.membership());
     let rounds = rounds.max(1);
     let measuring = async move {
         let values: Vec<Values> = (0..args.keys).map(|key| Values::from(vec![key as f32; width])).collect();

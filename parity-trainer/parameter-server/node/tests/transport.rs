@@ -11,7 +11,7 @@ use parapet_parameter_server::{
     ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Push, ShardRef, Values, WorkerId,
 };
 use parapet_parameter_server_node::transport::{
-    Connection, Listener as _, Local, Memory, Reason, SendError, Tcp, Transport, TransportError,
+    Connection, Listener as _, Local, Memory, Reason, SendError, Sockets, Tcp, Transport, TransportError,
 };
 use parapet_parameter_server_node::wire::{Batch, Frame, HEADER_LEN, HELLO_LEN, Hello, WireError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -172,6 +172,9 @@ macro_rules! suite {
         mod tcp {
             $(#[tokio::test] async fn $name() { super::$name(super::Tcp, "127.0.0.1:0").await; })*
         }
+        mod sockets {
+            $(#[tokio::test] async fn $name() { super::$name(super::Sockets, "127.0.0.1:0").await; })*
+        }
         mod memory {
             $(#[tokio::test] async fn $name() { super::$name(super::Memory::default(), "a node").await; })*
         }
@@ -271,4 +274,23 @@ async fn a_peer_that_says_nothing_does_not_wait_forever() {
     let error = soon(waiting).await.unwrap_err();
     assert!(matches!(error.reason, Reason::Slow(_)), "{error}");
     drop(silent);
+}
+
+/// Where a connected node is, as its peer says it in errors.
+async fn seen_from<A: Transport, B: Transport>(connects: A, listens: B) -> String {
+    let mut listener = listens.listen("127.0.0.1:0", Arc::new(server())).await.unwrap();
+    let address = listener.address();
+    let accepted = async { listener.accept().await.unwrap().await };
+    let (one, other) =
+        soon(async { tokio::join!(connects.connect(&address, Arc::new(worker())), accepted) }).await;
+    drop(one.unwrap());
+    soon(other.unwrap().receiver.recv()).await.unwrap_err().who.to_string()
+}
+
+#[tokio::test]
+async fn nodes_on_one_machine_use_a_unix_socket_if_both_can() {
+    assert_eq!(seen_from(Sockets, Sockets).await, "worker 2 at this machine");
+    for seen in [seen_from(Tcp, Sockets).await, seen_from(Sockets, Tcp).await] {
+        assert!(seen.starts_with("worker 2 at 127.0.0.1:"), "{seen}");
+    }
 }

@@ -19,8 +19,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// What is measured.
 #[derive(Debug, Clone)]
 pub(super) enum System {
-    /// Ours.
+    /// Ours, as it is on one machine.
     Parapet,
+    /// Ours, as it is between machines.
+    OverTcp,
     /// mxnet's kvstore, run by this Python.
     Mxnet(PathBuf),
 }
@@ -29,6 +31,7 @@ impl System {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Parapet => "Parapet",
+            Self::OverTcp => "Parapet over TCP",
             Self::Mxnet(_) => "mxnet",
         }
     }
@@ -94,7 +97,8 @@ impl Process {
 pub(super) fn measure(system: &System, shape: Shape, load: Load) -> Result<Seconds> {
     let since = Instant::now();
     let (servers, workers) = match system {
-        System::Parapet => parapet(shape, load)?,
+        System::Parapet => parapet(shape, load, &[])?,
+        System::OverTcp => parapet(shape, load, &["--tcp"])?,
         System::Mxnet(python) => mxnet(python, shape, load)?,
     };
     let mut slowest = Seconds::default();
@@ -115,13 +119,14 @@ pub(super) fn measure(system: &System, shape: Shape, load: Load) -> Result<Secon
 
 type Processes = (Vec<Process>, Vec<(Process, ChildStdout)>);
 
-fn parapet(shape: Shape, load: Load) -> Result<Processes> {
+fn parapet(shape: Shape, load: Load, more: &[&str]) -> Result<Processes> {
     let program = workspace::target().join("release/examples/throughput");
     let command = |role: &str, id: u64| {
         let mut command = Command::new(&program);
         command.arg(role).arg(id.to_string());
         command.args(["--servers", &shape.servers.to_string(), "--workers", &shape.workers.to_string()]);
         command.args(["--bytes", &load.bytes.to_string(), "--keys", &load.keys.to_string()]);
+        command.args(more);
         command
     };
     let (mut servers, mut addresses) = (Vec::new(), Vec::new());

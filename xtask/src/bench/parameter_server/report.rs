@@ -97,10 +97,10 @@ impl Row {
         Spread::new(cell.0.iter().map(|&run| ways * operations * unit / phase.of(run)).collect())
     }
 
-    /// Ours over theirs, by medians.
-    fn ratio(&self, phase: Phase) -> Option<f64> {
-        let [ours, theirs] = &self.cells[..] else { return None };
-        Some(self.rate(ours, phase).median / self.rate(theirs, phase).median)
+    /// One of ours over theirs, by medians.
+    fn ratio(&self, ours: &Cell, phase: Phase) -> String {
+        let Some(theirs) = self.cells.get(2) else { return "-".into() };
+        format!("{:.2}", self.rate(ours, phase).median / self.rate(theirs, phase).median)
     }
 
     fn size(&self) -> String {
@@ -119,11 +119,12 @@ impl Row {
     fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let Shape { workers, servers } = self.shape;
         Phase::ALL.into_iter().map(move |phase| {
-            let mut rates = self.cells.iter().map(|cell| self.rate(cell, phase).to_string());
-            let (ours, theirs) = (rates.next().unwrap_or_default(), rates.next().unwrap_or("not run".into()));
-            let ratio = self.ratio(phase).map_or("-".into(), |ratio| format!("{ratio:.2}"));
+            let rates = self.cells.iter().map(|cell| self.rate(cell, phase).to_string());
+            let ratios = self.cells.iter().take(2).map(|cell| self.ratio(cell, phase));
+            let cells = rates.chain((self.cells.len() < 3).then(|| "not run".into())).chain(ratios);
+            let cells = cells.collect::<Vec<_>>().join(" | ");
             let (size, unit, phase) = (self.size(), self.unit(), phase.name());
-            format!("| {workers} + {servers} | {size} | {phase} | {unit} | {ours} | {theirs} | {ratio} |")
+            format!("| {workers} + {servers} | {size} | {phase} | {unit} | {cells} |")
         })
     }
 }
@@ -137,7 +138,7 @@ impl fmt::Display for Row {
 /// The results as Markdown.
 pub(super) fn render(rows: &[Row], memory: &[Memory], runs: usize) -> String {
     let mut text =
-        format!("{HEAD}Medians of {runs} runs (lowest-highest); runs of the two systems take turns.\n\n");
+        format!("{HEAD}Medians of {runs} runs (lowest-highest); runs of the three take turns.\n\n");
     text.push_str(COLUMNS);
     rows.iter().for_each(|row| {
         let _ = write!(text, "{row}");
@@ -158,13 +159,14 @@ const HEAD: &str = "\
 Written by `cargo xtask bench-parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1 and numpy==1.23.5; without it,
 our side alone). Workers and servers are processes of their own on one machine. One key a message; all keys are under way at a
 time, and a key's next round begins when its last has ended. Every round is a clock under BSP: the servers add up what the workers
-push, which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys, values and rounds. Gbit/s
+push, which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys, values and rounds. On one
+machine our nodes connect through Unix sockets, between machines with TCP: both are here; mxnet has TCP. Gbit/s
 count values only, of all workers together, by the slowest worker's time; starting processes and the first rounds are outside of
 it. ";
 
 const COLUMNS: &str = "\
-| workers + servers | value | | unit | Parapet | mxnet | ratio |
-|---|---|---|---|---|---|---|
+| workers + servers | value | | unit | Parapet | Parapet over TCP | mxnet | ratio | ratio over TCP |
+|---|---|---|---|---|---|---|---|---|
 ";
 
 const GOAL: &str = "\

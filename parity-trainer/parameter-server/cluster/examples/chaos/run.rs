@@ -11,7 +11,7 @@ use parapet_parameter_server::{ArrayId, Clock, KeyRange, NodeId, Values};
 use parapet_parameter_server_cluster::{
     ArraySpec, ClusterError, ConsistencySpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
 };
-use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_node::{TaskError, TaskSpec};
 use parapet_parameter_server_registry::{Address, Registry, RegistryError, View};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -131,7 +131,7 @@ pub async fn run(plan: &Plan) -> Result<Outcome, ChaosError> {
     define(&registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await?;
     await_array(&registry, ARRAY, LIMIT).await?;
     let settings = WorkerSettings::new(address.cluster(), vec![(ARRAY, spec)]);
-    let worker = Arc::new(WorkerRole::join(&registry, settings, Tcp).await?);
+    let worker = Arc::new(WorkerRole::join(&registry, settings, Sockets).await?);
 
     // The log: how many pushes were acknowledged, and when the last of them was begun.
     let (log, acknowledged) = watch::channel((0u64, Instant::now()));

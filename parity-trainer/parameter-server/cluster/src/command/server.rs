@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parapet_parameter_server::{CoordinatorConfig, Placement};
 use parapet_parameter_server_node::Timing;
-use parapet_parameter_server_node::transport::Tcp;
+use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::LeaderConfig;
 
 use super::stop::{Stop, abandoned};
@@ -79,7 +79,7 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         leave: Duration::from_secs(args.leave_within),
         ..ServerSettings::new(address.cluster())
     };
-    let server = ServerRole::join(&registry, settings, Tcp).await?;
+    let server = ServerRole::join(&registry, settings, Sockets).await?;
     eprintln!("{}: takes connections at {}", server.id(), server.address());
     let id = server.id();
     let asked = async {

@@ -6,7 +6,9 @@
 
 mod memory;
 mod queue;
-mod tcp;
+mod same_machine;
+mod socket;
+mod sockets;
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +20,7 @@ use parapet_parameter_server::Peer;
 
 pub use memory::Memory;
 pub use queue::{SendError, Sender};
-pub use tcp::Tcp;
+pub use sockets::{Sockets, Tcp};
 
 use crate::wire::{Frame, Hello, Limits, WireError};
 
@@ -91,7 +93,7 @@ pub struct Receiver(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Tcp(Box<tcp::Incoming>),
+    Socket(Box<sockets::Incoming>),
     Memory(memory::Incoming),
 }
 
@@ -102,7 +104,7 @@ impl Receiver {
     /// When the connection is lost or the peer sends what cannot be understood. There is nothing more to be had then.
     pub async fn recv(&mut self) -> Result<Frame, TransportError> {
         match &mut self.0 {
-            Kind::Tcp(incoming) => incoming.recv().await,
+            Kind::Socket(incoming) => incoming.recv().await,
             Kind::Memory(incoming) => incoming.recv().await,
         }
     }
@@ -110,7 +112,7 @@ impl Receiver {
     /// Rises whenever something comes, be it a part of a frame: a sign of life.
     pub fn progress(&self) -> Arc<AtomicU64> {
         match &self.0 {
-            Kind::Tcp(incoming) => incoming.progress(),
+            Kind::Socket(incoming) => incoming.progress(),
             Kind::Memory(incoming) => incoming.progress(),
         }
     }

@@ -1,4 +1,4 @@
-//! TCP.
+//! Sockets: TCP, and Unix sockets between nodes on one machine.
 //!
 //! One task for each connection writes; whoever receives reads, so that no frame changes tasks on its way in. Nagle's
 //! algorithm is off: the queue itself puts small frames together, as many as there are when the socket can take more.
@@ -6,13 +6,15 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::AbortHandle;
 
 use super::queue::{self, Outgoing};
+use super::same_machine;
+use super::socket::{ReadHalf, Socket};
 use super::{Connection, Kind, Listener, Local, Reason, Receiver, Transport, TransportError, Who};
 use crate::wire::{Batch, Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
 
@@ -23,43 +25,83 @@ const TOGETHER: usize = 256 * 1024;
 /// Slices of one vectored write.
 const SLICES: usize = 64;
 
-/// TCP, as the operating system has it.
+/// Sockets: nodes on one machine connect through a Unix socket, others with TCP.
+///
+/// A node listens at its TCP address and, where the system has abstract Unix sockets (Linux), at one that is named
+/// after it. Whoever connects tries that first: it exists only within one network namespace, and is taken only between
+/// processes of one user. A byte costs less than half of what it costs over TCP, on either side.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sockets;
+
+/// TCP alone, also on one machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tcp;
 
-impl Transport for Tcp {
-    type Listener = TcpNodes;
+impl Transport for Sockets {
+    type Listener = Listening;
 
-    async fn listen(&self, address: &str, local: Arc<Local>) -> Result<TcpNodes, TransportError> {
-        let error =
-            |error| TransportError { who: Who::Address(address.into()), reason: Reason::Listen(error) };
-        let listener = TcpListener::bind(address).await.map_err(error)?;
-        let address = listener.local_addr().map_err(error)?.to_string();
-        Ok(TcpNodes { listener, address, local })
+    async fn listen(&self, address: &str, local: Arc<Local>) -> Result<Listening, TransportError> {
+        let mut listening = Tcp.listen(address, local).await?;
+        listening.unix = match same_machine::listen(&listening.address) {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::warn!(address = listening.address, %error, "no Unix socket; this machine's nodes use TCP");
+                None
+            }
+        };
+        Ok(listening)
     }
 
     async fn connect(&self, address: &str, local: Arc<Local>) -> Result<Connection, TransportError> {
-        let limit = local.handshake;
+        match same_machine::connect(address).await {
+            Some(stream) => limited(address, local.handshake, handshake(stream, address, &local)).await,
+            None => Tcp.connect(address, local).await,
+        }
+    }
+}
+
+impl Transport for Tcp {
+    type Listener = Listening;
+
+    async fn listen(&self, address: &str, local: Arc<Local>) -> Result<Listening, TransportError> {
+        let error =
+            |error| TransportError { who: Who::Address(address.into()), reason: Reason::Listen(error) };
+        let tcp = TcpListener::bind(address).await.map_err(error)?;
+        let address = tcp.local_addr().map_err(error)?.to_string();
+        Ok(Listening { tcp, unix: None, address, local })
+    }
+
+    async fn connect(&self, address: &str, local: Arc<Local>) -> Result<Connection, TransportError> {
         let connecting = async {
             let stream = TcpStream::connect(address).await.map_err(Reason::Connect)?;
             handshake(stream, address, &local).await
         };
-        let done = tokio::time::timeout(limit, connecting).await.unwrap_or(Err(Reason::Slow(limit)));
-        done.map_err(|reason| TransportError { who: Who::Address(address.into()), reason })
+        limited(address, local.handshake, connecting).await
     }
 }
 
-/// Takes TCP connections.
+/// A handshake that takes no longer than `limit`.
+async fn limited(
+    address: &str,
+    limit: Duration,
+    shaking: impl Future<Output = Result<Connection, Reason>>,
+) -> Result<Connection, TransportError> {
+    let done = tokio::time::timeout(limit, shaking).await.unwrap_or(Err(Reason::Slow(limit)));
+    done.map_err(|reason| TransportError { who: Who::Address(address.into()), reason })
+}
+
+/// Takes connections.
 #[derive(Debug)]
-pub struct TcpNodes {
-    listener: TcpListener,
+pub struct Listening {
+    tcp: TcpListener,
+    unix: Option<UnixListener>,
     address: String,
     local: Arc<Local>,
 }
 
 type BoxedHandshake = std::pin::Pin<Box<dyn Future<Output = Result<Connection, TransportError>> + Send>>;
 
-impl Listener for TcpNodes {
+impl Listener for Listening {
     type Handshake = BoxedHandshake;
 
     fn address(&self) -> String {
@@ -69,20 +111,32 @@ impl Listener for TcpNodes {
     async fn accept(&mut self) -> Result<BoxedHandshake, TransportError> {
         let error =
             |error| TransportError { who: Who::Address(self.address.clone()), reason: Reason::Listen(error) };
-        let (stream, from) = self.listener.accept().await.map_err(error)?;
+        let unix = async {
+            match &self.unix {
+                Some(listener) => same_machine::accept(listener).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            taken = self.tcp.accept() => {
+                let (stream, from) = taken.map_err(error)?;
+                Ok(self.shake(stream, from.to_string()))
+            }
+            taken = unix => Ok(self.shake(taken.map_err(error)?, "this machine".into())),
+        }
+    }
+}
+
+impl Listening {
+    fn shake(&self, stream: impl Socket, from: String) -> BoxedHandshake {
         let local = Arc::clone(&self.local);
-        Ok(Box::pin(async move {
-            let (from, limit) = (from.to_string(), local.handshake);
-            let shaking = handshake(stream, &from, &local);
-            let done = tokio::time::timeout(limit, shaking).await.unwrap_or(Err(Reason::Slow(limit)));
-            done.map_err(|reason| TransportError { who: Who::Address(from), reason })
-        }))
+        Box::pin(async move { limited(&from, local.handshake, handshake(stream, &from, &local)).await })
     }
 }
 
 /// Both ends speak first, so that each can say why it does not like the other.
-async fn handshake(mut stream: TcpStream, address: &str, local: &Local) -> Result<Connection, Reason> {
-    stream.set_nodelay(true).map_err(Reason::Io)?;
+async fn handshake(mut stream: impl Socket, address: &str, local: &Local) -> Result<Connection, Reason> {
+    stream.prepare().map_err(Reason::Io)?;
     stream.write_all(&local.hello.encode()).await.map_err(Reason::Io)?;
     let mut bytes = [0; HELLO_LEN];
     let (prefix, rest) = bytes.split_at_mut(PREFIX_LEN);
@@ -97,7 +151,7 @@ async fn handshake(mut stream: TcpStream, address: &str, local: &Local) -> Resul
     stream.read_exact(rest).await.map_err(ended)?;
     let hello = Hello::decode(&bytes)?;
     local.hello.accept(&hello)?;
-    let (read, write) = stream.into_split();
+    let (read, write) = stream.into_halves();
     let (sender, outgoing) = queue::queue(local.queue);
     let writer = tokio::spawn(send(write, outgoing, local.hello.max_frame)).abort_handle();
     let incoming = Incoming {
@@ -107,11 +161,11 @@ async fn handshake(mut stream: TcpStream, address: &str, local: &Local) -> Resul
         progress: Arc::new(AtomicU64::new(0)),
         who: Who::Peer(hello.peer, address.into()),
     };
-    Ok(Connection { peer: hello.peer, sender, receiver: Receiver(Kind::Tcp(Box::new(incoming))) })
+    Ok(Connection { peer: hello.peer, sender, receiver: Receiver(Kind::Socket(Box::new(incoming))) })
 }
 
 /// Writes what is in the queue, until the queue's other end or the connection is gone.
-async fn send(mut stream: OwnedWriteHalf, mut queue: Outgoing, max_frame: u64) {
+async fn send(mut stream: impl AsyncWrite + Unpin, mut queue: Outgoing, max_frame: u64) {
     let mut batch = Batch::new(max_frame);
     while let Some(frame) = queue.recv().await {
         let mut cost = add(&mut batch, frame);
@@ -146,7 +200,7 @@ fn add(batch: &mut Batch, frame: Frame) -> usize {
 /// The reading side.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    stream: OwnedReadHalf,
+    stream: ReadHalf,
     /// Ends with this: a peer that reads nothing must not keep a connection that was given up.
     writer: AbortHandle,
     decoder: Decoder,

@@ -1,0 +1,244 @@
+//! `cargo xtask netns-train`: training on three hosts with an etcd each, one of which is cut off meanwhile.
+//!
+//! The hosts are network namespaces, joined by a bridge in a fourth; nothing of the machine's own network is touched. Each
+//! has an etcd, a parameter server and a worker; the training runs on the third. Once it is under way the host of
+//! whoever leads the cluster is cut off for some seconds. The training must not wait for it to come back, and must end with
+//! the same model, byte for byte, as the same training on whole network.
+
+mod hosts;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::demo::step;
+use crate::{cargo, models, native, workspace};
+use hosts::{Host, Network};
+
+/// Where everything of a run lies.
+const FOLDER: &str = ".parapet/netns-train";
+
+/// Nothing here takes longer, but for the training.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Arguments of `cargo xtask netns-train`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds for which the leader's host is cut off
+    #[arg(long, default_value_t = 6)]
+    seconds: u64,
+    /// Steps of the training; the cut begins after a fifth of them
+    #[arg(long, default_value_t = 1500)]
+    steps: u64,
+    /// Seed of the training
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only say why, and succeed, where namespaces are not allowed or etcd is missing
+    #[arg(long)]
+    if_possible: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If a step fails, the training stops while the host is away, or the models differ.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Err(error) = hosts::is_possible() {
+        if args.if_possible {
+            eprintln!("NOT TESTED: {error:#}");
+            return Ok(());
+        }
+        return Err(error);
+    }
+    native::run(&native::Args::default())?;
+    cargo::run(&["build", "-p", "parity-trainer"])?;
+    let folder = workspace::root().join(FOLDER);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let place = Place { trainer: workspace::target().join("debug/parity-trainer"), folder };
+
+    step("a deployed model to learn from");
+    let mut deployed = Command::new(&place.trainer);
+    deployed.args(["train-deployed", "--network", "lenet:4", "--epochs", "3", "--name", "deployed"]);
+    deployed.arg("--data").arg(models::data()).arg("--out").arg(place.folder.join("models"));
+    place.finish(deployed, "deployed")?;
+
+    step("three hosts, with an etcd, a server and a worker each");
+    let network = Network::new()?;
+    let mut processes = Processes::default();
+    for host in &network.hosts {
+        processes.start(&place, etcd(host, &network.hosts, &place.folder), &format!("etcd-{}", host.name))?;
+    }
+    let registry = format!(
+        "etcd://{}/netns",
+        network.hosts.each_ref().map(|host| format!("{}:2379", host.address)).join(",")
+    );
+    let [one, two, three] = &network.hosts;
+    let serve = |host: &Host| {
+        let mut command = host.run(&place.trainer);
+        command.args(["server", "--registry", &registry, "--listen", &format!("{}:0", host.address)]);
+        command.args(["--replicas", "2", "--min-servers", "2"]);
+        command
+    };
+    // The first server there is leads; it is not on the host of the process that trains.
+    processes.start(&place, serve(one), "server-one")?;
+    let leader = place.wait("a leader", || place.leader(three, &registry))?;
+    for host in [two, three] {
+        processes.start(&place, serve(host), &format!("server-{}", host.name))?;
+    }
+    for host in [one, two] {
+        let mut worker = host.run(&place.trainer);
+        worker.args(["--threads", "1", "worker", "--registry", &registry]);
+        processes.start(&place, worker, &format!("worker-{}", host.name))?;
+    }
+
+    step("the training, and the leader's host cut off");
+    let train = |name: &str| {
+        let mut command = three.run(&place.trainer);
+        command.args(["--threads", "1", "train", "--cluster", &registry, "--k", "2", "--network", "lenet:8"]);
+        command.args(["--encoder", "concat", "--transform", "raw", "--name", name]);
+        command.args(["--steps", &args.steps.to_string(), "--seed", &args.seed.to_string()]);
+        command.arg("--model").arg(place.folder.join("models/deployed"));
+        command.arg("--data").arg(models::data()).arg("--out").arg(place.folder.join("models"));
+        command
+    };
+    let started = Instant::now();
+    let mut training = Processes::default();
+    training.start(&place, train("disturbed"), "disturbed")?;
+    let steps = || Ok(place.steps("disturbed").filter(|&steps| steps >= args.steps / 5));
+    let before = place.wait("a fifth of the steps", || training.none_ended().and_then(|()| steps()))?;
+    ensure!(
+        place.leader(three, &registry)?.as_deref() == Some(&leader),
+        "another server leads than at the start; run it again"
+    );
+    network.cut(one)?;
+    let cut = Instant::now();
+    let successor = place
+        .wait("another leader", || Ok(place.leader(three, &registry)?.filter(|found| *found != leader)))?;
+    let led = cut.elapsed();
+    eprintln!("    {leader} is cut off at step {before}; {successor} leads after {:.1} s", led.as_secs_f64());
+    let moves = || Ok(place.steps("disturbed").filter(|&steps| steps > before + args.steps / 20));
+    let after = place.wait("steps without the host", || training.none_ended().and_then(|()| moves()));
+    let after = after.context("the training waits for the host that is cut off")?;
+    eprintln!("    step {after} {:.1} s after the cut", cut.elapsed().as_secs_f64());
+    std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
+    network.heal(one)?;
+    eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
+    training.wait()?;
+    eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
+
+    step("the same training on the whole network");
+    let started = Instant::now();
+    place.finish(train("undisturbed"), "undisturbed")?;
+    eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
+    let model = |name: &str| {
+        let path = place.folder.join("models").join(name).join("1/model.onnx");
+        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    ensure!(model("disturbed")? == model("undisturbed")?, "the two trainings ended with different models");
+    println!("the leader's host was cut off for {} s; the model is the same, byte for byte", args.seconds);
+    Ok(())
+}
+
+fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
+    let (client, peer) = (format!("http://{}:2379", host.address), format!("http://{}:2380", host.address));
+    let members: Vec<_> =
+        all.iter().map(|host| format!("{}=http://{}:2380", host.name, host.address)).collect();
+    let mut command = host.run(Path::new("etcd"));
+    command.args(["--name", host.name, "--data-dir"]).arg(folder.join(format!("etcd-{}", host.name)));
+    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &members.join(","), "--log-level", "error"]);
+    command
+}
+
+/// The program and the folder of a run.
+struct Place {
+    trainer: PathBuf,
+    folder: PathBuf,
+}
+
+impl Place {
+    /// Runs `command` to its end; what it says goes to a file.
+    fn finish(&self, command: Command, name: &str) -> Result<()> {
+        let mut processes = Processes::default();
+        processes.start(self, command, name)?;
+        processes.wait()
+    }
+
+    /// Asks again and again.
+    fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let since = Instant::now();
+        loop {
+            if let Some(found) = ask()? {
+                return Ok(found);
+            }
+            ensure!(since.elapsed() < LIMIT, "no {what} after {LIMIT:?}; see {}", self.folder.display());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Who leads the cluster, as seen from `host`.
+    fn leader(&self, host: &Host, registry: &str) -> Result<Option<String>> {
+        let mut command = host.run(&self.trainer);
+        let output = command.args(["top", "--once", "--registry", registry]).stderr(Stdio::null()).output();
+        let text = output.with_context(|| format!("cannot start {}", self.trainer.display()))?.stdout;
+        let text = String::from_utf8_lossy(&text);
+        let leader =
+            text.lines().next().and_then(|line| line.split_once("led by ")).map(|(_, leader)| leader);
+        Ok(leader.filter(|leader| *leader != "nobody").map(str::to_owned))
+    }
+
+    /// How far the training `name` says that it is.
+    fn steps(&self, name: &str) -> Option<u64> {
+        let log = fs::read_to_string(self.folder.join("models/.runs").join(name).join("log.jsonl")).ok()?;
+        let line: serde_json::Value = log.lines().rev().find_map(|line| serde_json::from_str(line).ok())?;
+        line["step"].as_u64()
+    }
+}
+
+/// Processes that end with this one, with files for what they say.
+#[derive(Default)]
+struct Processes(Vec<(PathBuf, Child)>);
+
+impl Processes {
+    fn start(&mut self, place: &Place, mut command: Command, name: &str) -> Result<()> {
+        let path = place.folder.join(format!("{name}.log"));
+        let log = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let errors = log.try_clone().context("cannot share a file")?;
+        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
+        self.0.push((path, child.with_context(|| format!("cannot start {:?}", command.get_program()))?));
+        Ok(())
+    }
+
+    fn none_ended(&mut self) -> Result<()> {
+        for (log, child) in &mut self.0 {
+            if let Some(status) = child.try_wait()? {
+                bail!("ended too soon ({status}); see {}", log.display());
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        for (log, child) in &mut self.0 {
+            let status = child.wait()?;
+            ensure!(status.success(), "failed ({status}); see {}", log.display());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
