@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Connection;
 use crate::RegistryError;
 use crate::backoff::Backoff;
-use crate::follow::Task;
 use crate::store::{Lease, LeaseId};
 
 /// A lease that is renewed until it is dropped. When etcd does not answer, only etcd knows whether the lease is over, so
@@ -19,7 +19,7 @@ pub(super) struct EtcdLease {
     connection: Connection,
     id: LeaseId,
     lapsed: watch::Receiver<bool>,
-    _renewing: Task,
+    _renewing: AbortOnDropHandle<()>,
 }
 
 impl fmt::Debug for EtcdLease {
@@ -35,7 +35,8 @@ impl EtcdLease {
         let granted = connection.bounded(client.lease_grant(seconds, None)).await?;
         let every = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(1)) / 4;
         let (over, lapsed) = watch::channel(false);
-        let renewing = Task::spawn(renew(connection.clone(), granted.id(), every, over));
+        let renewing =
+            AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.id(), every, over)));
         Ok(Self { connection, id: LeaseId(granted.id()), lapsed, _renewing: renewing })
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::{MAX_MESSAGE, proto};
 use crate::RegistryError;
 use crate::backoff::Backoff;
-use crate::follow::Task;
 use crate::store::{Batch, Entry, Lease, LeaseId, Outcome, Revision, Store, Transaction};
 
 /// Where a store is served, and how long it may take.
@@ -145,7 +145,8 @@ impl Store for ServedStore {
         let granted = connection.bounded(connection.client.clone().grant(request)).await?;
         let every = (Duration::from_millis(granted.milliseconds) / 4).max(Duration::from_millis(1));
         let (over, lapsed) = watch::channel(false);
-        let renewing = Task::spawn(renew(connection.clone(), granted.lease, every, over));
+        let renewing =
+            AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.lease, every, over)));
         let id = LeaseId(granted.lease);
         Ok(Arc::new(ServedLease { connection: connection.clone(), id, lapsed, _renewing: renewing }))
     }
@@ -208,7 +209,7 @@ struct ServedLease {
     connection: Connection,
     id: LeaseId,
     lapsed: watch::Receiver<bool>,
-    _renewing: Task,
+    _renewing: AbortOnDropHandle<()>,
 }
 
 impl fmt::Debug for ServedLease {
