@@ -376,30 +376,21 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, id: GroupId, row: Row, parity: Option<Arc<I>>) {
-        let expires = core.now() + self.config.parity_timeout;
-        let pool = self.config.parity_pool(row);
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
+        let place = usize::from(row.0);
+        if !matches!(group.rows.get(place), Some(Parity::Encoding)) {
+            return;
+        }
         let needed = group.is_any_waiting() || group.audit;
-        let apart_from = group.apart();
-        let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
-            return;
-        };
-        if !matches!(state, Parity::Encoding) {
-            return;
-        }
-        let sent = parity.filter(|_| needed).and_then(|input| {
-            let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from)?;
-            Some(Parity::InFlight { job, input, retried: false })
+        let sent = parity
+            .filter(|_| needed)
+            .and_then(|input| Self::send_parity(core, &self.config, group, (id, row), input, false));
+        group.rows[place] = sent.unwrap_or_else(|| {
+            core.count(id.class(), Fate::Shed);
+            Parity::Dead
         });
-        match sent {
-            Some(in_flight) => *state = in_flight,
-            None => {
-                core.count(id.class(), Fate::Shed);
-                *state = Parity::Dead;
-            }
-        }
         self.watch_parity(core, id);
         self.advance(core, id);
     }
@@ -416,8 +407,6 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         job: JobId,
         outcome: Outcome<Arc<O>>,
     ) {
-        let expires = core.now() + self.config.parity_timeout;
-        let pool = self.config.parity_pool(row);
         let Some(group) = self.groups.get_mut(&id) else {
             if outcome.is_ok() {
                 core.count(id.class(), Fate::Wasted);
@@ -425,23 +414,18 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         };
         let needed = group.is_any_waiting();
-        let apart_from = group.apart();
-        let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
-            return;
-        };
-        let (input, retried) = match state {
-            Parity::InFlight { job: current, input, retried } if *current == job => {
+        let place = usize::from(row.0);
+        let (input, retried) = match group.rows.get(place) {
+            Some(Parity::InFlight { job: current, input, retried }) if *current == job => {
                 (Arc::clone(input), *retried)
             }
             _ => return,
         };
-        *state = match outcome {
+        group.rows[place] = match outcome {
             Ok(output) => Parity::Output(output),
             Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
-                match core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from) {
-                    Some(job) => Parity::InFlight { job, input, retried: true },
-                    None => Parity::Dead,
-                }
+                let sent = Self::send_parity(core, &self.config, group, (id, row), input, true);
+                sent.unwrap_or(Parity::Dead)
             }
             Err(_) => Parity::Dead,
         };
