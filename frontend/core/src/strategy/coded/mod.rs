@@ -5,7 +5,7 @@
 //! just in time ([`timing`]), within the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
 //! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
 
-pub(super) mod group;
+mod group;
 pub(super) mod key;
 mod settle;
 mod timing;
@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use self::group::{Group, Member, Parity, Status};
+use self::group::{Group, Member, Status};
 use self::key::{Answered, Keys};
 use self::timing::ParityTiming;
+use super::parity::Parity;
 use crate::pool::Avoid;
 use crate::stats::Fate;
 use crate::timers::Timer;
@@ -415,11 +416,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         };
         let needed = group.is_any_waiting();
         let place = usize::from(row.0);
-        let (input, retried) = match group.rows.get(place) {
-            Some(Parity::InFlight { job: current, input, retried }) if *current == job => {
-                (Arc::clone(input), *retried)
-            }
-            _ => return,
+        let Some((input, retried)) = group.rows.get(place).and_then(|state| state.sent_as(job)) else {
+            return;
         };
         group.rows[place] = match outcome {
             Ok(output) => Parity::Output(output),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::group::{Group, Parity, Status};
+use super::group::{Group, Status};
 use super::{Coded, CodedConfig};
 use crate::stats::Fate;
+use crate::strategy::parity::Parity;
 use crate::timers::Timer;
 use crate::{Action, Comparison, Core, GroupId, Row, Slot};
 
@@ -126,14 +127,7 @@ impl<I, O> Coded<I, O> {
         }
         let audit_pending = group.audit && group.is_complete() && group.is_parity_pending();
         if !audit_pending {
-            for row in &mut group.rows {
-                if let Parity::InFlight { job, .. } = *row
-                    && core.is_queued(job)
-                {
-                    core.withdraw_job(job, false);
-                    *row = Parity::Dead;
-                }
-            }
+            group.rows.iter_mut().for_each(|row| row.withdraw_queued(core));
         }
         let truth_pending = group.members.iter().any(|member| member.status == Status::AwaitingTruth);
         if truth_pending || audit_pending {
