@@ -1,5 +1,6 @@
 //! The processes that do not have the store.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tonic::{Code, Status};
 use super::{MAX_MESSAGE, proto};
 use crate::RegistryError;
 use crate::backoff::Backoff;
+use crate::following::{End, Source, keep_following};
 use crate::store::{Batch, Entry, Lease, LeaseId, Outcome, Revision, Store, Transaction};
 
 /// Where a store is served, and how long it may take.
@@ -152,55 +154,48 @@ impl Store for ServedStore {
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
-        let (batches, receiver) = mpsc::channel(16);
-        let connection = self.0.clone();
-        tokio::spawn(async move {
-            let mut backoff = Backoff::default();
-            loop {
-                let followed = tokio::select! {
-                    followed = follow_once(&connection, &batches, &mut backoff) => followed,
-                    () = batches.closed() => return,
-                };
-                let Err(error) = followed else { return };
-                if matches!(error, RegistryError::Refused { .. }) {
-                    tracing::error!(%error, "the registry is lost");
-                } else {
-                    tracing::debug!(%error, "following the registry broke off");
-                }
-                if batches.send(Batch::Away).await.is_err() {
-                    return;
-                }
-                backoff.pause().await;
-            }
-        });
-        receiver
+        keep_following(News(self.0.clone()))
     }
 }
 
-/// Ends well when nobody listens any longer.
-async fn follow_once(
-    connection: &Connection,
-    batches: &mpsc::Sender<Batch>,
-    backoff: &mut Backoff,
-) -> Result<(), RegistryError> {
-    let request = proto::FollowRequest { instance: connection.instance };
-    let mut news = connection.bounded(connection.client.clone().follow(request)).await?;
-    loop {
-        let next = timeout(connection.config.timeout, news.message()).await;
-        let next = next.map_err(|_| connection.unreachable("the stream of changes stands still".into()))?;
-        let next = next.map_err(|status| connection.explain(&status))?;
-        let next = next.ok_or_else(|| connection.unreachable("the stream of changes ended".into()))?;
-        backoff.reset();
-        let proto::News { all, entries, gone } = next;
-        let entries = entries.into_iter().map(Entry::from);
-        let batch = if all {
-            Batch::All(entries.collect())
-        } else {
-            // An empty batch says that the store answers.
-            Batch::Changes(gone.into_iter().map(Err).chain(entries.map(Ok)).collect())
-        };
-        if batches.send(batch).await.is_err() {
-            return Ok(());
+/// What the serving process tells.
+struct News(Connection);
+
+impl Source for News {
+    async fn follow(
+        &mut self,
+        batches: &mpsc::Sender<Batch>,
+        backoff: &mut Backoff,
+    ) -> Result<Infallible, End> {
+        let told = self.tell(batches, backoff).await;
+        if let Err(End::Broken(error @ RegistryError::Refused { .. })) = &told {
+            tracing::error!(%error, "the registry is lost");
+        }
+        told
+    }
+}
+
+impl News {
+    async fn tell(&self, batches: &mpsc::Sender<Batch>, backoff: &mut Backoff) -> Result<Infallible, End> {
+        let Self(connection) = self;
+        let request = proto::FollowRequest { instance: connection.instance };
+        let mut news = connection.bounded(connection.client.clone().follow(request)).await?;
+        loop {
+            let next = timeout(connection.config.timeout, news.message()).await;
+            let next =
+                next.map_err(|_| connection.unreachable("the stream of changes stands still".into()))?;
+            let next = next.map_err(|status| connection.explain(&status))?;
+            let next = next.ok_or_else(|| connection.unreachable("the stream of changes ended".into()))?;
+            backoff.reset();
+            let proto::News { all, entries, gone } = next;
+            let entries = entries.into_iter().map(Entry::from);
+            let batch = if all {
+                Batch::All(entries.collect())
+            } else {
+                // An empty batch says that the store answers.
+                Batch::Changes(gone.into_iter().map(Err).chain(entries.map(Ok)).collect())
+            };
+            batches.send(batch).await?;
         }
     }
 }
