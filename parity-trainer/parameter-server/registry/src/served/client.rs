@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -146,7 +147,8 @@ impl Store for ServedStore {
         let request = proto::GrantRequest { instance: connection.instance };
         let granted = connection.bounded(connection.client.clone().grant(request)).await?;
         let every = (Duration::from_millis(granted.milliseconds) / 4).max(Duration::from_millis(1));
-        let (over, lapsed) = watch::channel(false);
+        let lapsed = CancellationToken::new();
+        let over = lapsed.clone().drop_guard();
         let renewing =
             AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.lease, every, over)));
         let id = LeaseId(granted.lease);
@@ -203,7 +205,7 @@ impl News {
 struct ServedLease {
     connection: Connection,
     id: LeaseId,
-    lapsed: watch::Receiver<bool>,
+    lapsed: CancellationToken,
     _renewing: AbortOnDropHandle<()>,
 }
 
@@ -213,8 +215,8 @@ impl fmt::Debug for ServedLease {
     }
 }
 
-/// Renews until the store says that the lease is over; while it does not answer, only the store knows.
-async fn renew(connection: Connection, lease: i64, every: Duration, over: watch::Sender<bool>) {
+/// Renews until the store says that the lease is over, and then drops `_over`; while it does not answer, only the store knows.
+async fn renew(connection: Connection, lease: i64, every: Duration, _over: DropGuard) {
     let mut backoff = Backoff::default();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -223,10 +225,7 @@ async fn renew(connection: Connection, lease: i64, every: Duration, over: watch:
         let request = proto::KeepAliveRequest { instance: connection.instance, lease };
         match connection.bounded(connection.client.clone().keep_alive(request)).await {
             Ok(proto::KeepAliveReply { lasts: true }) => backoff.reset(),
-            Ok(proto::KeepAliveReply { lasts: false }) => {
-                over.send_replace(true);
-                return;
-            }
+            Ok(proto::KeepAliveReply { lasts: false }) => return,
             Err(error) => {
                 tracing::debug!(%error, lease, "a lease could not be renewed");
                 backoff.pause().await;
@@ -242,8 +241,7 @@ impl Lease for ServedLease {
     }
 
     async fn lapsed(&self) {
-        // An error means that nobody renews it any longer.
-        let _ = self.lapsed.clone().wait_for(|lapsed| *lapsed).await;
+        self.lapsed.cancelled().await;
     }
 
     async fn revoke(&self) -> Result<(), RegistryError> {
