@@ -5,6 +5,8 @@
 //! just in time ([`timing`]), within the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
 //! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
 
+mod config;
+mod fill;
 mod group;
 pub(super) mod key;
 mod settle;
@@ -15,59 +17,17 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+pub use self::config::CodedConfig;
 use self::group::{Group, Member, Status};
 use self::key::{Answered, Keys};
 use self::timing::ParityTiming;
 use super::parity::Parity;
 use crate::pool::Avoid;
 use crate::stats::Fate;
-use crate::timers::Timer;
 use crate::{
-    Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, HoldBackPolicy, JobId, Outcome, PoolId,
-    QueryId, Row, Strategy, Time, TokenBucket, Verdict,
+    Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, JobId, Outcome, QueryId, Row, Strategy,
+    Time, TokenBucket, Verdict,
 };
-
-/// Settings of coded redundancy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CodedConfig {
-    /// Queries in a group.
-    pub k: usize,
-    /// Parity rows, each with its own pool.
-    pub r: usize,
-    /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's own, for a code that needs
-    /// no parity models: then it is that of all rows.
-    pub first_parity: PoolId,
-    /// When a query counts as late.
-    pub hold_back: HoldBackPolicy,
-    /// Send parity queries only when they are due to be in time for the first member that would be late, instead of at once.
-    pub defer_parity: bool,
-    /// How long a group may stay open while somebody in it waits.
-    pub flush_after: Duration,
-    /// How long the own prediction of a reconstructed query is awaited, to compare.
-    pub late_truth_wait: Duration,
-    /// How long a parity query may take.
-    pub parity_timeout: Duration,
-    /// Parity queries allowed for each accepted query over time. A full group costs r / k; a flushed one more.
-    pub redundant_share: f64,
-    /// Parity queries allowed at once beyond that.
-    pub redundant_burst: f64,
-    /// Issue no parity queries while more queries than this wait for a slot of the deployed model.
-    pub shed_above: usize,
-    /// Audit one in so many groups in which nothing straggled; 0 for none.
-    pub audit_every: u64,
-    /// Kinds of query with a group or fillers of their own.
-    pub max_keys: usize,
-}
-
-impl CodedConfig {
-    /// Where the parity queries of `row` go.
-    pub const fn parity_pool(&self, row: Row) -> PoolId {
-        match self.first_parity {
-            PoolId::DEPLOYED => PoolId::DEPLOYED,
-            first => first.of_row(row),
-        }
-    }
-}
 
 /// The coded strategy.
 #[derive(Debug)]
@@ -113,118 +73,6 @@ impl<I, O> Coded<I, O> {
     fn group_of(&mut self, query: QueryId) -> Option<(GroupId, usize, &mut Group<I, O>)> {
         let &(id, slot) = self.membership.get(&query)?;
         Some((id, slot, self.groups.get_mut(&id)?))
-    }
-
-    /// The group of this key that takes members, a fresh one if need be.
-    fn open_group(&mut self, core: &mut Core<I, O>, class: ClassId, key: GroupKey) -> Option<GroupId> {
-        let state = self.keys.get_or_insert(key)?;
-        if let Some(open) = state.open {
-            return Some(open);
-        }
-        let id = GroupId::new(core.fresh_id(), class);
-        state.open = Some(id);
-        self.groups.insert(id, Group::open(key, self.config.r));
-        Some(id)
-    }
-
-    /// Completes an open group with recently answered queries and seals it. False when there are too few.
-    fn complete_with_fillers(&mut self, core: &mut Core<I, O>, id: GroupId) -> bool {
-        let Some(group) = self.groups.get_mut(&id).filter(|group| !group.sealed) else {
-            return false;
-        };
-        let wanted = self.config.k - group.members.len();
-        let Some(state) = self.keys.get(group.key) else {
-            return false;
-        };
-        let is_member = |query| group.members.iter().any(|member| member.query == Some(query));
-        let fillers: Vec<Member<I, O>> = state
-            .recent
-            .iter()
-            .filter(|answered| !is_member(answered.query))
-            .take(wanted)
-            .map(|answered| Member::filler(Arc::clone(&answered.input), Arc::clone(&answered.prediction)))
-            .collect();
-        if fillers.len() < wanted {
-            return false;
-        }
-        group.members.extend(fillers);
-        self.seal(core, id);
-        true
-    }
-
-    /// The group has k members: encode it, now or when that is due.
-    fn seal(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.sealed = true;
-        self.sealed += 1;
-        group.audit = self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
-        if let Some(at) = group.timer.take() {
-            core.timers.cancel(at, Timer::Flush(id));
-        }
-        if let Some(state) = self.keys.get_mut(group.key) {
-            state.open = None;
-        }
-        let deferred = group.first_late_at().filter(|_| !group.audit);
-        match deferred.and_then(|late_at| self.timing.due(core.now(), late_at)) {
-            Some(due) => {
-                group.timer = Some(due);
-                core.timers.set(due, Timer::Flush(id));
-            }
-            None => self.encode(core, id),
-        }
-        self.advance(core, id);
-    }
-
-    /// Has the parity queries of a sealed group computed, those that were not yet.
-    fn encode(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id).filter(|group| group.is_deferred()) else {
-            return;
-        };
-        if let Some(at) = group.timer.take() {
-            core.timers.cancel(at, Timer::Flush(id));
-        }
-        let congested = core.is_congested(self.config.shed_above);
-        let mut encoded = false;
-        for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
-            let pool = self.config.parity_pool(row);
-            let servable = core.pool(pool).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
-            if !congested && servable && self.budget.spend() {
-                let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
-                core.push(Action::Encode { group: id, row, inputs });
-                *row_state = Parity::Encoding;
-                encoded = true;
-            } else {
-                core.count(id.class(), Fate::Shed);
-                *row_state = Parity::Dead;
-            }
-        }
-        core.stats.groups_encoded += u64::from(encoded);
-        let has_fillers = group.members.iter().any(|member| member.query.is_none());
-        core.stats.groups_completed_with_fillers += u64::from(encoded && has_fillers);
-    }
-
-    /// Takes a member that will never have a prediction out of an open group, so that it takes nobody's slot.
-    fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
-        self.membership.remove(&query);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.members.remove(slot);
-        for (slot, member) in group.members.iter().enumerate().skip(slot) {
-            if let Some(query) = member.query {
-                self.membership.insert(query, (id, slot));
-            }
-        }
-    }
-
-    fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
-        if group.timer.is_none() {
-            let at = core.now() + after;
-            group.timer = Some(at);
-            core.timers.set(at, Timer::Flush(id));
-        }
     }
 }
 
