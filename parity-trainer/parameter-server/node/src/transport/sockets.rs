@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{self, Outgoing};
 use super::same_machine;
@@ -153,10 +153,10 @@ async fn handshake(mut stream: impl Socket, address: &str, local: &Local) -> Res
     local.hello.accept(&hello)?;
     let (read, write) = stream.into_halves();
     let (sender, outgoing) = queue::queue(local.queue);
-    let writer = tokio::spawn(send(write, outgoing, local.hello.max_frame)).abort_handle();
+    let writer = AbortOnDropHandle::new(tokio::spawn(send(write, outgoing, local.hello.max_frame)));
     let incoming = Incoming {
         stream: read,
-        writer,
+        _writer: writer,
         decoder: Decoder::new(local.limits()),
         progress: Arc::new(AtomicU64::new(0)),
         who: Who::Peer(hello.peer, address.into()),
@@ -202,16 +202,10 @@ fn add(batch: &mut Batch, frame: Frame) -> usize {
 pub(super) struct Incoming {
     stream: ReadHalf,
     /// Ends with this: a peer that reads nothing must not keep a connection that was given up.
-    writer: AbortHandle,
+    _writer: AbortOnDropHandle<()>,
     decoder: Decoder,
     progress: Arc<AtomicU64>,
     who: Who,
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        self.writer.abort();
-    }
 }
 
 impl Incoming {
