@@ -116,19 +116,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         place.leader(three, &registry)?.as_deref() == Some(&leader),
         "another server leads than at the start; run it again"
     );
-    network.cut(one)?;
-    let cut = Instant::now();
-    let successor = place
-        .wait("another leader", || Ok(place.leader(three, &registry)?.filter(|found| *found != leader)))?;
-    let led = cut.elapsed();
-    eprintln!("    {leader} is cut off at step {before}; {successor} leads after {:.1} s", led.as_secs_f64());
-    let moves = || Ok(place.steps("disturbed").filter(|&steps| steps > before + args.steps / 20));
-    let after = place.wait("steps without the host", || training.none_ended().and_then(|()| moves()));
-    let after = after.context("the training waits for the host that is cut off")?;
-    eprintln!("    step {after} {:.1} s after the cut", cut.elapsed().as_secs_f64());
-    std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
-    network.heal(one)?;
-    eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
+    if args.seconds > 0 {
+        network.cut(one)?;
+        let cut = Instant::now();
+        let successor = place.wait("another leader", || {
+            Ok(place.leader(three, &registry)?.filter(|found| *found != leader))
+        })?;
+        let led = cut.elapsed();
+        eprintln!(
+            "    {leader} is cut off at step {before}; {successor} leads after {:.1} s",
+            led.as_secs_f64()
+        );
+        let moves = || Ok(place.steps("disturbed").filter(|&steps| steps > before + args.steps / 20));
+        let after = place.wait("steps without the host", || training.none_ended().and_then(|()| moves()));
+        let after = after.context("the training waits for the host that is cut off")?;
+        eprintln!("    step {after} {:.1} s after the cut", cut.elapsed().as_secs_f64());
+        std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
+        network.heal(one)?;
+        eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
+    }
     training.wait()?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
 
