@@ -89,12 +89,13 @@ pub struct CoordinatorConfig {
 }
 
 impl CoordinatorConfig {
-    /// The usual one in a cluster whose nodes give a sign of life this often: all that is waited for is a multiple of it.
+    /// The usual one in a cluster whose nodes give a sign of life this often. All that depends on what nodes notice is a
+    /// multiple of it; what depends on the registry ([`Self::absence`]) has to last longer than its leases do.
     pub fn of_heartbeat(heartbeat: Duration) -> Self {
         Self {
             placement: Placement::default(),
             max_copies: Planner::default().max_copies,
-            absence: heartbeat.saturating_mul(30),
+            absence: Duration::from_secs(3),
             doubt: heartbeat.saturating_mul(3),
             hand_over: heartbeat.saturating_mul(300),
             birth: heartbeat.saturating_mul(10),
@@ -176,7 +177,7 @@ impl Coordinator {
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
     fn wanted(&self, cluster: &Cluster, live: &BTreeSet<NodeId>) -> Option<Routing> {
-        let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live);
+        let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live, cluster);
         let named = servers.values().filter(|&&weight| weight > 0).count();
         let first = cluster.routing.routes().is_empty();
         if named == 0 || (first && named < self.config.min_servers) {

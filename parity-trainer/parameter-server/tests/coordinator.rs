@@ -147,6 +147,28 @@ fn what_the_registry_misses_is_given_nothing() {
     assert_eq!(back.hand_overs.iter().map(|hand_over| hand_over.to).collect::<Vec<_>>(), [to]);
 }
 
+/// The only one that has found a server dead may die itself before that one's lease ends: nobody who is believed says so
+/// any longer.
+#[test]
+fn whom_a_dead_server_has_found_dead_is_given_nothing() {
+    let mut coordinator = Coordinator::new(config());
+    let mut dead = cluster(&[1, 2, 3], &[3]);
+    suspect(&mut dead, &[(2, 1), (3, 2)]);
+    for now in [0, 1_000] {
+        let change = coordinator.decide(ms(now), &dead);
+        assert_eq!((chain(&change), change.hand_overs), ((5, vec![3]), vec![]));
+    }
+    // A newcomer takes its place at once.
+    dead.servers.insert(NodeId(4), 1);
+    let to = coordinator.decide(ms(1_001), &dead).hand_overs.iter().map(|h| h.to).collect::<Vec<_>>();
+    assert_eq!(to, nodes(&[4]));
+    // Whoever holds shards keeps its part, whatever one says of it that is not believed.
+    let mut accused = cluster(&[1, 2, 3], &[1, 2]);
+    suspect(&mut accused, &[(3, 1), (1, 3), (2, 3)]);
+    let change = Coordinator::new(config()).decide(ms(0), &accused);
+    assert_eq!((chain(&change), change.hand_overs), ((5, vec![1, 2]), vec![]));
+}
+
 #[test]
 fn workers_are_believed_together() {
     let mut coordinator = Coordinator::new(config());

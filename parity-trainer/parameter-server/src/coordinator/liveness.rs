@@ -77,10 +77,22 @@ impl Liveness {
         self.servers.keys().copied().filter(|node| !self.suspects.contains(node)).collect()
     }
 
-    /// What each of these servers weighs.
-    pub(super) fn weights(&self, live: &BTreeSet<NodeId>) -> BTreeMap<NodeId, u32> {
-        let among = |(&node, known): (&NodeId, &Known)| live.contains(&node).then_some((node, known.weight));
+    /// What each of these servers weighs that may be given shards.
+    pub(super) fn weights(&self, live: &BTreeSet<NodeId>, cluster: &Cluster) -> BTreeMap<NodeId, u32> {
+        let may = |node: NodeId| live.contains(&node) && !self.is_doubtful(cluster, node);
+        let among = |(&node, known): (&NodeId, &Known)| may(node).then_some((node, known.weight));
         self.servers.iter().filter_map(among).collect()
+    }
+
+    /// Whether a server that holds nothing was found dead by one that may have died itself since: what they said goes with
+    /// their leases, in the order of their deaths.
+    fn is_doubtful(&self, cluster: &Cluster, node: NodeId) -> bool {
+        let is_cut_off = |by: &NodeId| self.suspects.contains(by) && self.alone.contains_key(by);
+        let counts = |&(by, accused): &(Peer, NodeId)| {
+            accused == node && matches!(by, Peer::Server(by) if !is_cut_off(&by))
+        };
+        !cluster.routing.routes().iter().any(|route| route.chain.contains(&node))
+            && cluster.suspicions.iter().any(counts)
     }
 
     /// Whoever has the most accusers is judged first, and is not believed from then on.
