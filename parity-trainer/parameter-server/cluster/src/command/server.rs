@@ -28,6 +28,9 @@ pub struct Args {
     weight: u32,
     #[command(flatten)]
     leading: LeadingArgs,
+    /// Answer scrapes of Prometheus at /metrics there
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
     /// Seconds that others have to take its shards when it leaves
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     leave_within: u64,
@@ -81,6 +84,7 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
         control: Some(format!("{host}:0")),
+        metrics: args.metrics.clone(),
         weight: args.weight,
         timing: args.leading.timing(),
         leads: Some(args.leading.config()),
@@ -89,6 +93,9 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
     };
     let server = ServerRole::join(&registry, settings, Tcp).await?;
     eprintln!("{}: takes connections at {}", server.id(), server.address());
+    if let Some(address) = server.metrics_address() {
+        eprintln!("{}: metrics at http://{address}/metrics", server.id());
+    }
     let id = server.id();
     let asked = async {
         stop.asked().await;
