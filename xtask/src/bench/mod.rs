@@ -4,5 +4,6 @@ pub(crate) mod fidelity;
 pub(crate) mod loadgen;
 pub(crate) mod parameter_server;
 pub(crate) mod serving;
+mod spread;
 pub(crate) mod tail;
 pub(crate) mod training;

@@ -16,7 +16,6 @@ mod error;
 mod metrics;
 mod server;
 mod spec;
-mod task;
 pub mod training;
 mod worker;
 

@@ -15,9 +15,9 @@ use parapet_parameter_server::{ArrayId, Server};
 use parapet_parameter_server_node::{Counters, ServerHandle};
 use parapet_parameter_server_registry::{Member, Registry, View};
 use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::ClusterError;
-use crate::task::Task;
 
 const MESSAGES: &str = "parapet_parameter_server_messages_total";
 const CONNECTIONS: &str = "parapet_parameter_server_connections_total";
@@ -156,13 +156,13 @@ impl MetricsServer {
     }
 
     /// Answers until the task is dropped.
-    pub(crate) fn start(self, handle: ServerHandle, registry: Registry) -> Task {
+    pub(crate) fn start(self, handle: ServerHandle, registry: Registry) -> AbortOnDropHandle<()> {
         let scrape = move || scrape(handle.clone(), registry.clone());
         let app = Router::new().route("/metrics", get(scrape));
         let limits = Limits { max_connections: SCRAPERS, ..Limits::default() };
-        Task::spawn(async move {
+        AbortOnDropHandle::new(tokio::spawn(async move {
             serve(self.listener, app, limits, std::future::pending(), std::time::Duration::ZERO).await;
-        })
+        }))
     }
 }
 

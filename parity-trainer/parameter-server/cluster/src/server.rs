@@ -11,10 +11,10 @@ use parapet_parameter_server_registry::{
     Joining, LeaderConfig, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::control::ControlServer;
 use crate::metrics::MetricsServer;
-use crate::task::Task;
 use crate::{Bridge, ClusterError};
 
 /// What a server is started with.
@@ -65,10 +65,10 @@ pub struct ServerRole<T: Transport> {
     info: ServerInfo,
     leave: Duration,
     _bridge: Bridge,
-    leading: Option<Task>,
-    answering: Option<Task>,
+    leading: Option<AbortOnDropHandle<()>>,
+    answering: Option<AbortOnDropHandle<()>>,
     measured_at: Option<String>,
-    measuring: Option<Task>,
+    measuring: Option<AbortOnDropHandle<()>>,
 }
 
 impl<T: Transport> fmt::Debug for ServerRole<T> {
@@ -118,11 +118,11 @@ impl<T: Transport> ServerRole<T> {
         membership.update(&info)?;
         let leading = settings.leads.map(|config| {
             let membership = Arc::clone(&membership);
-            Task::spawn(async move {
+            AbortOnDropHandle::new(tokio::spawn(async move {
                 if let Err(error) = lead(&membership, config).await {
                     tracing::debug!(%error, "takes no part in the election any longer");
                 }
-            })
+            }))
         });
         tracing::info!(server = %id, address = info.address, "joined");
         let leave = settings.leave;
