@@ -256,8 +256,9 @@ mod tests {
     #[test]
     fn a_leader_is_borne_until_it_had_time_to_act() {
         let mut neglect = Neglect::default();
-        let until =
-            |neglect: &mut Neglect, now, view: &View| neglect.until(view, server(1), ms(now), PATIENCE);
+        let until = |neglect: &mut Neglect, now, view: &View| {
+            neglect.until(view, Grievance::of(view, server(1)), ms(now), PATIENCE)
+        };
         let same = view(&[1, 2], &[(1, 2)]);
         assert_eq!(until(&mut neglect, 100, &same), Some(ms(700)));
         assert_eq!(until(&mut neglect, 650, &same), Some(ms(700)));

@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,4 +245,25 @@ async fn dead_workers_are_taken_off(fixture: Fixture) {
     let view = until(&registry, "one is listed", |view| view.workers.workers.len() == 1).await;
     assert_eq!(Member::Worker(view.workers.workers[0].0), stays.id());
     drop(nodes);
+}
+
+/// Each has a right to depose the other, and nobody is there to decide between them.
+#[tokio::test(start_paused = true)]
+async fn two_that_suspect_each_other_take_turns_at_leisure() {
+    let fixture = Fixture::memory();
+    let one = Node::start(&fixture, config()).await;
+    let other = Node::start(&fixture, config()).await;
+    one.membership.report(Report::Suspect(other.id)).unwrap();
+    other.membership.report(Report::Suspect(one.id)).unwrap();
+    let registry = fixture.open().await;
+    let mut views = registry.view();
+    let mut terms = BTreeSet::new();
+    let watching = async {
+        loop {
+            terms.extend(views.borrow_and_update().leader.map(|leader| leader.term));
+            views.changed().await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(3), watching).await.is_err(), "it goes on and on");
+    assert!((2..8).contains(&terms.len()), "{terms:?}");
 }

@@ -122,6 +122,8 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic, reason = "tests")]
+
     use parapet_parameter_server::{NodeId, WorkerId};
 
     use super::*;
@@ -164,7 +166,8 @@ mod tests {
         run.steps(5, 20, &SERVERS[1..]);
         assert_eq!(run.changes.take(), [], "it may cost more yet");
         run.steps(1, 20, &SERVERS[1..]);
-        let [change] = &run.changes.take()[..] else { panic!("one change") };
+        let changes = run.changes.take();
+        let [change] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!((change.step, change.lost, change.usual), (11, ms(360), ms(20)));
         assert_eq!(change.to_string(), "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)");
         assert_eq!(run.changes.take(), []);
@@ -177,7 +180,8 @@ mod tests {
         run.steps(10, 20, &SERVERS);
         run.steps(3, 40, &SERVERS[1..]);
         run.steps(20, 20, &[SERVERS[1], worker]);
-        let [change] = &run.changes.take()[..] else { panic!("one change") };
+        let changes = run.changes.take();
+        let [change] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!(change.lost, ms(60));
         assert!(change.to_string().starts_with("server 1 left, worker 9 joined at step 11: "), "{change}");
         // Nothing is said where nothing changes.

@@ -360,8 +360,8 @@ impl<T: Transport> Training<T> {
         self.step = pulled.clock.0.saturating_sub(self.job.training.set_up());
         self.weights = pulled.values;
         self.handed_in.clear();
-        let members = self.members();
-        self.changes.end(self.since.elapsed(), self.steps_done(), members);
+        let (step, members) = (self.steps_done(), self.members());
+        self.changes.end(self.since.elapsed(), step, members);
     }
 
     /// The servers that hold the parameters, and the processes that compute.
