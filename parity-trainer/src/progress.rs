@@ -66,6 +66,14 @@ impl Progress {
         self.bar.set_message(figures());
     }
 
+    /// Tells something besides, above the bar if there is one.
+    pub(crate) fn tell(&self, line: &str) {
+        match self.bar.is_hidden() {
+            true => eprintln!("{line}"),
+            false => self.bar.println(line),
+        }
+    }
+
     /// Tells something besides, where no bar is drawn.
     pub(crate) fn say(&self, line: &str) {
         if self.bar.is_hidden() {

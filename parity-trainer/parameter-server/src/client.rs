@@ -7,9 +7,10 @@
 mod answers;
 mod index;
 mod part;
+mod rooms;
 mod routes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::{
 };
 use index::Index;
 use part::{Part, State};
+use rooms::Rooms;
 
 /// A task, for those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,6 +142,9 @@ pub enum ClientEvent {
     Received(Message),
     /// The way to this server was lost, and what was on it.
     Disconnected(NodeId),
+    /// There are ways to these servers and no others, and each takes about this many bytes now. Parts that find no room
+    /// wait in line. Before the first such event, all that may be sent is sent.
+    Rooms(BTreeMap<NodeId, usize>),
     /// Time has passed; due by [`Client::next_timer`].
     Tick,
 }
@@ -189,6 +194,7 @@ pub struct Client {
     tasks: BTreeMap<Handle, Running>,
     index: Index,
     fresh: BTreeMap<(ArrayId, KeyRange), Fresh>,
+    rooms: Rooms,
     next_handle: u64,
     next_request: u64,
     /// When the last answer came.
@@ -221,6 +227,7 @@ impl Client {
             tasks: BTreeMap::new(),
             index: Index::default(),
             fresh: BTreeMap::new(),
+            rooms: Rooms::default(),
             next_handle: 0,
             next_request: 0,
             answered: Duration::ZERO,
@@ -230,6 +237,11 @@ impl Client {
     /// How many tasks are unfinished.
     pub fn unfinished(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// The servers to which parts wait for room ([`ClientEvent::Rooms`]).
+    pub const fn held_back(&self) -> &BTreeSet<NodeId> {
+        self.rooms.held_back()
     }
 
     /// Takes over a task; [`ClientAction::Done`] tells of its end.
@@ -270,6 +282,7 @@ impl Client {
             ClientEvent::Received(Message::Routing(routing)) => self.set_routing(routing),
             ClientEvent::Received(_) => {}
             ClientEvent::Disconnected(node) => self.disconnected(node),
+            ClientEvent::Rooms(rooms) => self.rooms.set(rooms),
             ClientEvent::Tick => self.time_out(now),
         }
         self.send_ready(now, actions);

@@ -7,7 +7,8 @@
 //!
 //! - A suspected server leaves all chains in one change of the table, which raises the epochs of its shards; the old
 //!   head cannot commit alone, because its successor refuses the old epoch (PS-3).
-//! - A server that only the registry misses gets time to come back: the registry may have been away itself.
+//! - A server that only the registry misses gets time to come back, because the registry may have been away itself; and
+//!   no further shards meanwhile, because it may be dead.
 //! - While its last changes are copied, a shard takes no pushes, and only a raised epoch ends that. So a hand-over whose
 //!   receiver dies or hangs, or is not wanted any longer, ends with a raise of the epoch under the same chain.
 
@@ -76,6 +77,9 @@ pub struct CoordinatorConfig {
     pub max_copies: usize,
     /// For how long the registry may miss a server or worker whom nobody suspects.
     pub absence: Duration,
+    /// For how long a server is not believed that suspects all of two or more others: if it is cut off itself, they have
+    /// noticed, too, and said so by then.
+    pub doubt: Duration,
     /// After how long a hand-over is given up the first time; twice as long each time after, up to 64 times.
     pub hand_over: Duration,
     /// How long a new shard is left alone, so that its servers learn of its first epoch.
@@ -84,16 +88,26 @@ pub struct CoordinatorConfig {
     pub min_servers: usize,
 }
 
-impl Default for CoordinatorConfig {
-    fn default() -> Self {
+impl CoordinatorConfig {
+    /// The usual one in a cluster whose nodes give a sign of life this often. All that depends on what nodes notice is a
+    /// multiple of it; what depends on the registry ([`Self::absence`]) has to last longer than its leases do.
+    pub fn of_heartbeat(heartbeat: Duration) -> Self {
         Self {
             placement: Placement::default(),
             max_copies: Planner::default().max_copies,
             absence: Duration::from_secs(3),
-            hand_over: Duration::from_secs(30),
-            birth: Duration::from_secs(1),
+            doubt: heartbeat.saturating_mul(3),
+            hand_over: heartbeat.saturating_mul(300),
+            birth: heartbeat.saturating_mul(10),
             min_servers: 1,
         }
+    }
+}
+
+impl Default for CoordinatorConfig {
+    /// With signs of life every 100 ms.
+    fn default() -> Self {
+        Self::of_heartbeat(Duration::from_millis(100))
     }
 }
 
@@ -114,7 +128,7 @@ pub struct Coordinator {
 impl Coordinator {
     /// One that has seen nothing.
     pub fn new(config: CoordinatorConfig) -> Self {
-        let liveness = Liveness::new(config.absence);
+        let liveness = Liveness::new(config.absence, config.doubt);
         let (since, given_up, born) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { config, liveness, since, given_up, born, decided: Duration::ZERO }
     }
@@ -152,7 +166,7 @@ impl Coordinator {
         let plan = planner.plan(&cluster.routing, wanted.as_ref().unwrap_or(&cluster.routing), &live);
         unrecoverable.extend(plan.lost);
         for step in plan.steps {
-            self.carry_out(now, &step, &live, &mut draft);
+            self.carry_out(now, &step, cluster, &live, &mut draft);
         }
         let routing = &draft.routing;
         draft.hand_overs.retain(|hand_over| route(routing, hand_over.at).is_some());
@@ -163,7 +177,7 @@ impl Coordinator {
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
     fn wanted(&self, cluster: &Cluster, live: &BTreeSet<NodeId>) -> Option<Routing> {
-        let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live);
+        let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live, cluster);
         let named = servers.values().filter(|&&weight| weight > 0).count();
         let first = cluster.routing.routes().is_empty();
         if named == 0 || (first && named < self.config.min_servers) {
@@ -241,7 +255,14 @@ impl Coordinator {
         }
     }
 
-    fn carry_out(&mut self, now: Duration, step: &Step, live: &BTreeSet<NodeId>, draft: &mut Draft) {
+    fn carry_out(
+        &mut self,
+        now: Duration,
+        step: &Step,
+        cluster: &Cluster,
+        live: &BTreeSet<NodeId>,
+        draft: &mut Draft,
+    ) {
         let at = step.at();
         let only_live_servers_leave = match step {
             Step::Remove { nodes, .. } => nodes.iter().all(|node| live.contains(node)),
@@ -257,6 +278,7 @@ impl Coordinator {
         match step {
             Step::Append { add, .. } => {
                 if !under_way
+                    && cluster.servers.contains_key(add)
                     && !draft.touched.contains(&at)
                     && draft.hand_overs.len() < self.config.max_copies
                 {

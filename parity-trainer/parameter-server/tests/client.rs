@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parapet_parameter_server::{
@@ -125,4 +126,40 @@ fn rows_sent_ahead_answer_a_pull_while_they_are_fresh_enough() {
     assert_eq!(submit(&mut client, Work::Pull, 4, &[], 0).1, [], "updates below 4 - 1 are there");
     assert_eq!(client.unfinished(), 0);
     assert_eq!(submit(&mut client, Work::Pull, 5, &[], 0).1.len(), 1);
+}
+
+/// The clocks of the pushes that are sent once the ways to servers take so much.
+fn clocks_with(client: &mut Client, rooms: &[(u64, usize)]) -> Vec<u64> {
+    let rooms: BTreeMap<NodeId, usize> = rooms.iter().map(|&(node, room)| (NodeId(node), room)).collect();
+    let mut actions = Vec::new();
+    client.handle(Duration::ZERO, ClientEvent::Rooms(rooms), &mut actions);
+    clocks(messages(actions))
+}
+
+fn clocks(sent: Vec<Message>) -> Vec<u64> {
+    let clock = |message| match message {
+        Message::Push(push) => push.clock.0,
+        other => panic!("{other:?}"),
+    };
+    sent.into_iter().map(clock).collect()
+}
+
+#[test]
+fn what_finds_no_room_waits_in_line() {
+    let mut client = client(ClientConfig::default(), Consistency::Eventual);
+    assert_eq!(clocks_with(&mut client, &[(0, 200)]), []);
+    // 16 bytes of values, and as much as a message has besides.
+    let sent: Vec<Vec<u64>> =
+        (1..=4).map(|clock| clocks(submit(&mut client, push_values(), clock, &[], 0).1)).collect();
+    assert_eq!(sent, [vec![1], vec![2], vec![], vec![]], "the second one found some room");
+    assert_eq!(client.held_back().iter().collect::<Vec<_>>(), [&NodeId(0)]);
+    assert_eq!(clocks_with(&mut client, &[(0, 0)]), []);
+    assert_eq!(clocks_with(&mut client, &[(0, 1)]), [3]);
+    assert_eq!(clocks_with(&mut client, &[(0, 1 << 20)]), [4]);
+    assert!(client.held_back().is_empty());
+    // To a server to which there is no way nothing is sent, and nobody waits for room there.
+    assert_eq!(clocks_with(&mut client, &[(9, 1)]), []);
+    assert_eq!(clocks(submit(&mut client, push_values(), 5, &[], 0).1), []);
+    assert!(client.held_back().is_empty());
+    assert_eq!(clocks_with(&mut client, &[(0, 1 << 20)]), [5]);
 }

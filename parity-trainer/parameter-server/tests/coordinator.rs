@@ -22,6 +22,7 @@ fn config() -> CoordinatorConfig {
     CoordinatorConfig {
         placement: Placement { points: 16, replicas: 2 },
         absence: ms(1_000),
+        doubt: ms(300),
         hand_over: ms(10_000),
         birth: ms(0),
         ..CoordinatorConfig::default()
@@ -87,6 +88,85 @@ fn whoever_is_cut_off_is_not_believed() {
     assert_eq!(chain(&coordinator.decide(ms(2), &cluster)), (6, vec![1]));
     suspect(&mut cluster, &[(1, 2), (2, 1)]);
     assert_eq!(chain(&coordinator.decide(ms(3), &cluster)), (6, vec![1]));
+}
+
+/// A dead server is listed until its lease ends. When one more dies meanwhile, the survivor suspects all others, as one
+/// that is cut off would; but nobody of those says that it is.
+#[test]
+fn a_lone_survivor_is_believed_when_nobody_contradicts_it() {
+    let mut coordinator = Coordinator::new(config());
+    let mut cluster = cluster(&[1, 2, 3], &[3, 2]);
+    cluster.arrays.clear();
+    suspect(&mut cluster, &[(2, 1)]);
+    coordinator.decide(ms(0), &cluster);
+    suspect(&mut cluster, &[(2, 1), (2, 3)]);
+    assert_eq!(chain(&coordinator.decide(ms(1_000), &cluster)), (5, vec![3, 2]));
+    assert_eq!(coordinator.next_timer(), Some(ms(1_300)));
+    assert_eq!(chain(&coordinator.decide(ms(1_299), &cluster)), (5, vec![3, 2]));
+    assert_eq!(chain(&coordinator.decide(ms(1_300), &cluster)), (6, vec![2]));
+    assert_eq!(coordinator.next_timer(), None);
+    // A new leader knows nothing of all this, and takes as long.
+    let mut new = Coordinator::new(config());
+    assert_eq!(chain(&new.decide(ms(0), &cluster)), (5, vec![3, 2]));
+    assert_eq!(chain(&new.decide(ms(300), &cluster)), (6, vec![2]));
+    // Were it cut off, the others would say so by then.
+    suspect(&mut cluster, &[(2, 1), (2, 3), (1, 2), (3, 2)]);
+    assert_eq!(chain(&coordinator.decide(ms(1_301), &cluster)), (6, vec![3]));
+}
+
+/// The suspicion of a dead server ends when its lease does, and then it is dead still.
+#[test]
+fn what_the_registry_misses_is_given_nothing() {
+    let mut coordinator = Coordinator::new(config());
+    let mut cluster = cluster(&[1, 2, 3], &[1, 2]);
+    suspect(&mut cluster, &[(2, 1)]);
+    let dead = coordinator.decide(ms(0), &cluster);
+    assert_eq!(chain(&dead), (6, vec![2]));
+    (cluster.routing, cluster.hand_overs) = (dead.routing, dead.hand_overs);
+    suspect(&mut cluster, &[]);
+    cluster.servers.remove(&NodeId(1));
+    let after = coordinator.decide(ms(1), &cluster);
+    assert_eq!(after.hand_overs, [HandOver { at: at(6), to: NodeId(3) }]);
+    assert_eq!(coordinator.decide(ms(900), &cluster).hand_overs, after.hand_overs);
+    // One that is missed, and whom the table still names, keeps its place and gets no further one.
+    cluster.servers = [(NodeId(2), 1)].into();
+    let route = |start, end, chain: &[u64]| Route {
+        array: ARRAY,
+        range: KeyRange::new(start, end),
+        epoch: Epoch(5),
+        chain: nodes(chain),
+    };
+    cluster.routing = Routing::new(20, vec![route(0, 5, &[2]), route(5, 10, &[2, 3])]).unwrap();
+    cluster.hand_overs.clear();
+    cluster.arrays = [(ARRAY, (RANGE, 2))].into();
+    let missed = coordinator.decide(ms(950), &cluster);
+    assert_eq!((missed.hand_overs, &missed.routing), (vec![], &cluster.routing));
+    cluster.servers.insert(NodeId(3), 1);
+    let to = NodeId(3);
+    let back = coordinator.decide(ms(960), &cluster);
+    assert_eq!(back.hand_overs.iter().map(|hand_over| hand_over.to).collect::<Vec<_>>(), [to]);
+}
+
+/// The only one that has found a server dead may die itself before that one's lease ends: nobody who is believed says so
+/// any longer.
+#[test]
+fn whom_a_dead_server_has_found_dead_is_given_nothing() {
+    let mut coordinator = Coordinator::new(config());
+    let mut dead = cluster(&[1, 2, 3], &[3]);
+    suspect(&mut dead, &[(2, 1), (3, 2)]);
+    for now in [0, 1_000] {
+        let change = coordinator.decide(ms(now), &dead);
+        assert_eq!((chain(&change), change.hand_overs), ((5, vec![3]), vec![]));
+    }
+    // A newcomer takes its place at once.
+    dead.servers.insert(NodeId(4), 1);
+    let to = coordinator.decide(ms(1_001), &dead).hand_overs.iter().map(|h| h.to).collect::<Vec<_>>();
+    assert_eq!(to, nodes(&[4]));
+    // Whoever holds shards keeps its part, whatever one says of it that is not believed.
+    let mut accused = cluster(&[1, 2, 3], &[1, 2]);
+    suspect(&mut accused, &[(3, 1), (1, 3), (2, 3)]);
+    let change = Coordinator::new(config()).decide(ms(0), &accused);
+    assert_eq!((chain(&change), change.hand_overs), ((5, vec![1, 2]), vec![]));
 }
 
 #[test]

@@ -86,6 +86,12 @@ pub trait ParameterBackend: std::fmt::Debug {
     fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
         self.clock().map(Some)
     }
+
+    /// What there is to tell since it was asked last, a line each: on a cluster, what it has cost that servers and workers
+    /// came and went.
+    fn news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a step was.

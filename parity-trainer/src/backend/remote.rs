@@ -233,4 +233,9 @@ impl ParameterBackend for RemoteBackend {
         let learning_rate = self.rule.rate(before);
         Ok(Some(Tick { clock, learning_rate, gradient_norm: self.gradient_norm }))
     }
+
+    fn news(&mut self) -> Vec<String> {
+        let changes = self.training.as_mut().map(Training::changes).unwrap_or_default();
+        changes.iter().map(ToString::to_string).collect()
+    }
 }

@@ -192,6 +192,11 @@ impl Trainer {
         self.best.as_ref()
     }
 
+    /// What the backend has to tell since it was asked last, a line each.
+    pub fn news(&mut self) -> Vec<String> {
+        self.backend.news()
+    }
+
     /// Makes one step, and a validation if it is time for one.
     ///
     /// # Errors

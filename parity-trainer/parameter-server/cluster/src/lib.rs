@@ -13,6 +13,7 @@ pub mod command;
 pub mod control;
 mod coordinator;
 mod error;
+mod metrics;
 mod server;
 mod spec;
 pub mod training;

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::control::ControlServer;
+use crate::metrics::MetricsServer;
 use crate::{Bridge, ClusterError};
 
 /// What a server is started with.
@@ -27,6 +28,8 @@ pub struct ServerSettings {
     pub advertise: Option<String>,
     /// Where it answers questions about itself, `HOST:PORT`; `None`: nowhere.
     pub control: Option<String>,
+    /// Where it answers scrapes of its metrics (`/metrics`, Prometheus), `HOST:PORT`; `None`: nowhere.
+    pub metrics: Option<String>,
     /// Its part of the load, relative to the others'.
     pub weight: u32,
     /// Intervals and timeouts, from the heartbeat.
@@ -45,6 +48,7 @@ impl ServerSettings {
             listen: "127.0.0.1:0".into(),
             advertise: None,
             control: None,
+            metrics: None,
             weight: 1,
             timing: Timing::default(),
             leads: Some(LeaderConfig::default()),
@@ -63,6 +67,8 @@ pub struct ServerRole<T: Transport> {
     _bridge: Bridge,
     leading: Option<AbortOnDropHandle<()>>,
     answering: Option<AbortOnDropHandle<()>>,
+    measured_at: Option<String>,
+    measuring: Option<AbortOnDropHandle<()>>,
 }
 
 impl<T: Transport> fmt::Debug for ServerRole<T> {
@@ -98,11 +104,17 @@ impl<T: Transport> ServerRole<T> {
             Some(listen) => Some(ControlServer::bind(listen).await?),
             None => None,
         };
+        let measuring = match &settings.metrics {
+            Some(listen) => Some(MetricsServer::bind(listen).await?),
+            None => None,
+        };
+        let measured_at = measuring.as_ref().map(|measuring| measuring.address().to_owned());
         let asked_at = control
             .as_ref()
             .map_or_else(String::new, |control| reached_at(control.address(), settings.advertise.as_deref()));
         let info = ServerInfo { address, control: asked_at, weight: settings.weight };
         let answering = control.map(|control| control.start(node.handle()));
+        let measuring = measuring.map(|measuring| measuring.start(node.handle(), registry.clone()));
         membership.update(&info)?;
         let leading = settings.leads.map(|config| {
             let membership = Arc::clone(&membership);
@@ -113,7 +125,19 @@ impl<T: Transport> ServerRole<T> {
             }))
         });
         tracing::info!(server = %id, address = info.address, "joined");
-        Ok(Self { id, node, membership, info, leave: settings.leave, _bridge: bridge, leading, answering })
+        let leave = settings.leave;
+        Ok(Self {
+            id,
+            node,
+            membership,
+            info,
+            leave,
+            _bridge: bridge,
+            leading,
+            answering,
+            measured_at,
+            measuring,
+        })
     }
 
     /// Its number.
@@ -126,6 +150,11 @@ impl<T: Transport> ServerRole<T> {
         &self.info.address
     }
 
+    /// Where its metrics are, if anywhere.
+    pub fn metrics_address(&self) -> Option<&str> {
+        self.measured_at.as_deref()
+    }
+
     /// To look into it while it runs.
     pub fn handle(&self) -> ServerHandle {
         self.node.handle()
@@ -136,14 +165,25 @@ impl<T: Transport> ServerRole<T> {
     /// # Errors
     /// [`ClusterError::NotEmptied`] if nobody took them in time. It has left then, like a crash.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
-        let Self { id, mut node, membership, info, leave, _bridge: bridge, leading, answering } = self;
+        let Self {
+            id,
+            mut node,
+            membership,
+            info,
+            leave,
+            _bridge: bridge,
+            leading,
+            answering,
+            measuring,
+            ..
+        } = self;
         let mut emptied = Ok(());
         node.run(async {
             stop.await;
             emptied = empty(&membership, id, &info, leave).await;
         })
         .await;
-        drop((leading, answering, bridge));
+        drop((leading, answering, measuring, bridge));
         let left = membership.leave().await;
         drop(node);
         emptied.and(left.map_err(ClusterError::from))

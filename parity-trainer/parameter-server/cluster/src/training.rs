@@ -9,10 +9,12 @@
 //! Steps are bulk synchronous. The process that leads the training is the first of the hosts, so it always has an
 //! executor, and no step ends without it.
 
+mod changes;
 mod job;
 mod session;
 mod start;
 
+pub use changes::MembershipChange;
 pub use job::{Job, hosts_of};
 pub use session::{Settled, Training};
 pub use start::{NewTraining, next_job};

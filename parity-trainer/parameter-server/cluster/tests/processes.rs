@@ -2,22 +2,46 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, reason = "tests")]
 
-#[path = "../examples/chaos/run.rs"]
+#[path = "../examples/chaos/run/mod.rs"]
 mod run;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use run::{Outcome, Plan, RegistryChoice};
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_parapet-parameter-server");
 
 /// The moments and the 20 kills are `cargo xtask chaos-parameter-server`'s; here, that nothing is lost and nothing hangs.
+async fn survives(registry: RegistryChoice, stop_registry: Option<Duration>) -> Outcome {
+    let program = PathBuf::from(PROGRAM);
+    let plan = Plan { program, kills: 2, registry, stop_registry, seed: 5, undisturbed: 2, tell: true };
+    let mut outcome = Outcome::default();
+    run::run(&plan, &mut outcome).await.unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+    assert_eq!((outcome.kills.len(), outcome.undisturbed.len()), (2, 2));
+    assert!(outcome.acknowledged > 0 && outcome.steps > 0 && outcome.loss.is_some(), "{outcome:?}");
+    assert!(outcome.percentile(1.0) < Duration::from_secs(20), "{outcome:?}");
+    outcome
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_is_succeeded_and_nothing_acknowledged_is_lost() {
-    let plan = run::Plan { program: PathBuf::from(PROGRAM), kills: 2, registry: None, seed: 5, tell: true };
-    let outcome = run::run(&plan).await.unwrap();
-    assert_eq!(outcome.delays.len(), 2);
-    assert!(outcome.acknowledged > 0 && outcome.percentile(1.0) < Duration::from_secs(20), "{outcome:?}");
+async fn killed_servers_are_succeeded_and_nothing_acknowledged_is_lost() {
+    survives(RegistryChoice::Coordinator, None).await;
+}
+
+/// The servers lead themselves, and the etcd stands still for longer than its leases last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn training_goes_on_with_an_etcd_that_stands_still() {
+    if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+        let hint = "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)";
+        assert!(std::env::var_os("PARAPET_TEST_ETCD").is_none(), "{hint}");
+        return eprintln!("skipped: {hint}");
+    }
+    let length = Duration::from_secs(3);
+    let outcome = survives(RegistryChoice::Etcd, Some(length)).await;
+    let stop = outcome.stop.unwrap();
+    assert!(stop.acknowledged > 0 && stop.longest < length, "it did not wait for etcd: {outcome:?}");
 }
 
 /// What `top --once` says, when it says `what`.

@@ -4,9 +4,18 @@
 
 mod support;
 
+use std::time::Duration;
+
 use parapet_parameter_server_cluster::ConsistencySpec;
 use parapet_parameter_server_node::transport::{Memory, Tcp, Transport};
-use support::{Cluster, assert_sum, holds, push};
+use parapet_parameter_server_registry::{Joining, View};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use support::{Cluster, assert_sum, assert_within, holds, push};
+use tokio::time::Instant;
+
+/// Pushes must go on, and replicas be made again, within this time of a death.
+const BOUND: Duration = Duration::from_secs(1);
 
 /// Each test over real sockets, and in memory with time that passes by itself.
 macro_rules! over_both {
@@ -41,6 +50,7 @@ async fn a_killed_head_is_succeeded_and_nothing_acknowledged_is_lost<T: Transpor
     push(&worker, 1..=20).await;
     let view = cluster.view();
     let dead = view.table.routing.routes()[0].head().unwrap();
+    let since = Instant::now();
     // The next pushes are on their way while it dies.
     let mut under_way = Vec::new();
     for clock in 21..=40 {
@@ -57,14 +67,17 @@ async fn a_killed_head_is_succeeded_and_nothing_acknowledged_is_lost<T: Transpor
         let new = after.table.routing.route(old.array, old.range.start).unwrap();
         assert!(new.epoch > old.epoch && new.head() == old.chain.get(1).copied(), "{old:?}, then {new:?}");
     }
+    assert_within::<T>(BOUND, since, "the succession");
     push(&worker, 41..=60).await;
     assert_sum(&worker, 0, 60.0).await;
-    let is_replicated = |view: &parapet_parameter_server_registry::View| {
-        view.table.routing.routes().iter().all(|route| route.chain.len() == 2)
-    };
     cluster.until("each shard has two replicas again", is_replicated).await;
+    assert_within::<T>(BOUND, since, "replication");
     push(&worker, 61..=65).await;
     assert_sum(&worker, 0, 65.0).await;
+}
+
+fn is_replicated(view: &View) -> bool {
+    view.table.hand_overs.is_empty() && view.table.routing.routes().iter().all(|route| route.chain.len() == 2)
 }
 
 async fn a_killed_leader_is_succeeded_too<T: Transport>(transport: T) {
@@ -76,12 +89,64 @@ async fn a_killed_leader_is_succeeded_too<T: Transport>(transport: T) {
         parapet_parameter_server_registry::Member::Server(node) => node,
         other => panic!("{other} leads"),
     };
+    let since = Instant::now();
     cluster.kill(dead);
     push(&worker, 6..=10).await;
     cluster.until("another one leads", |view| view.leader.is_some_and(|next| next.term > leader.term)).await;
     cluster.until("the dead server is in no chain", |view| !holds(view, dead)).await;
+    assert_within::<T>(BOUND, since, "the succession");
     push(&worker, 11..=15).await;
     assert_sum(&worker, 16, 15.0).await;
+    assert_within::<T>(BOUND, since, "what follows it");
+}
+
+/// Heads die one after the other, some while the registry still lists the one before, and another takes its place each
+/// time. A process that says nothing of servers is there, too, so that the workers' word does not count.
+async fn dies_again_and_again(coordinator: bool, seed: u64) {
+    let mut cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Eventual, coordinator).await;
+    let worker = cluster.worker(ConsistencySpec::Eventual).await;
+    let _host = cluster.registry.join(Joining::Host).await.unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut clock = 0;
+    for kill in 1..=20 {
+        let since = Instant::now();
+        cluster.until("each shard has two replicas", is_replicated).await;
+        assert_within::<Memory>(BOUND, since, &format!("seed {seed}: replication before kill {kill}"));
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
+        let view = cluster.view();
+        let routes = view.table.routing.routes();
+        let dead = routes[random.random_range(0..routes.len())].head().unwrap();
+        push(&worker, clock + 1..=clock + 1).await;
+        let since = Instant::now();
+        cluster.kill(dead);
+        push(&worker, clock + 2..=clock + 3).await;
+        assert_within::<Memory>(BOUND, since, &format!("seed {seed}: the push after kill {kill}"));
+        clock += 3;
+        cluster.join().await;
+        // What the next table, the newcomer and the dead server's lease set off must not make pushes wait either.
+        for _ in 0..random.random_range(0..40) {
+            let since = Instant::now();
+            clock += 1;
+            push(&worker, clock..=clock).await;
+            assert_within::<Memory>(BOUND, since, &format!("seed {seed}: a push after kill {kill}"));
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..100))).await;
+        }
+        assert_sum(&worker, 0, clock as f32).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn heads_that_die_one_after_the_other_are_succeeded() {
+    for seed in 0..5 {
+        dies_again_and_again(true, seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn heads_and_leaders_that_die_one_after_the_other_are_succeeded() {
+    for seed in 0..5 {
+        dies_again_and_again(false, seed).await;
+    }
 }
 
 async fn a_server_that_joins_gets_shards<T: Transport>(transport: T) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::select_all;
 use parapet_parameter_server::{
     ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle, Message,
     Outcome, Peer, WorkerId,
@@ -17,7 +18,7 @@ use crate::Timing;
 use crate::connections::{Connections, Counters, Happened, Inbound};
 use crate::membership::{Membership, Report, View};
 use crate::server::interval;
-use crate::transport::{Local, Transport};
+use crate::transport::{Local, Sender, Transport};
 use crate::wire::Hello;
 use worker::Command;
 pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
@@ -145,8 +146,12 @@ impl<T: Transport> ClientNode<T> {
         let mut open = true;
         self.look();
         while open || self.client.unfinished() > 0 {
+            self.tell(ClientEvent::Rooms(self.connections.rooms()));
             let room = self.max_tasks.saturating_sub(self.client.unfinished()).min(AT_ONCE);
-            let long = self.connections.long_server();
+            let full: Vec<Sender> = match self.client.held_back() {
+                held_back if held_back.is_empty() => self.connections.long_server().into_iter().collect(),
+                held_back => held_back.iter().filter_map(|&node| self.connections.sender(node)).collect(),
+            };
             tokio::select! {
                 biased;
                 // If the registry is gone for good, its last word stays.
@@ -158,8 +163,9 @@ impl<T: Transport> ClientNode<T> {
                         self.take(item);
                     }
                 }
-                () = async { if let Some(long) = &long { long.room().await } }, if long.is_some() => {}
-                taken = self.commands.recv_many(&mut commands, room), if open && room > 0 && long.is_none() => {
+                // What waits for room goes before what is new.
+                () = room_in_any(&full), if !full.is_empty() => {}
+                taken = self.commands.recv_many(&mut commands, room), if open && room > 0 && full.is_empty() => {
                     open = taken > 0;
                     for command in commands.drain(..) {
                         self.submit(command);
@@ -251,4 +257,10 @@ impl<T: Transport> ClientNode<T> {
         // Whoever asked may have lost interest.
         let _ = answer.send(done);
     }
+}
+
+/// Waits until one of these queues is not long.
+async fn room_in_any(senders: &[Sender]) {
+    let rooms = senders.iter().map(|sender| Box::pin(sender.room()));
+    select_all(rooms).await;
 }

@@ -352,6 +352,20 @@ impl<T: Transport> Connections<T> {
         self.shared.workers.set(self.long_server().is_some());
     }
 
+    /// Bytes that each connected server's queue takes until it is long.
+    pub(crate) fn rooms(&self) -> BTreeMap<NodeId, usize> {
+        let server = |live: &Live| match live.peer {
+            Peer::Server(node) => Some((node, live.sender.free()?)),
+            Peer::Worker(_) => None,
+        };
+        self.live.values().filter_map(server).collect()
+    }
+
+    /// The way to a server, if there is one.
+    pub(crate) fn sender(&self, node: NodeId) -> Option<Sender> {
+        self.by_peer.get(&Peer::Server(node)).and_then(|id| self.live.get(id)).map(|live| live.sender.clone())
+    }
+
     /// A server whose queue is long.
     pub(crate) fn long_server(&self) -> Option<Sender> {
         let mut servers = self.live.values().filter(|live| matches!(live.peer, Peer::Server(_)));

@@ -57,6 +57,24 @@ async fn in_memory_works_alike() {
     tokio::join!(count(&one, 1..=20, 2.0), count(&other, 1..=20, 2.0));
 }
 
+/// What is given to a full queue, or before there is a connection, is lost, and sent again after two seconds: the worker
+/// must wait for room before that.
+#[tokio::test(start_paused = true)]
+async fn many_large_pushes_at_once_wait_for_room() {
+    let mut cluster = Cluster::start(Memory::default(), 1, 1, 1, Consistency::Bsp).await;
+    let worker = cluster.worker(0);
+    let since = tokio::time::Instant::now();
+    let mut pending = Vec::new();
+    for clock in (1..=100).map(Clock) {
+        let values = Values::from(vec![1.0; cluster::BIG]);
+        pending.push(worker.push(TaskSpec { clock, ..cluster.big() }, values).await.unwrap());
+    }
+    for push in pending {
+        soon(push).await.unwrap();
+    }
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+}
+
 /// Pushes clock after clock while servers fail; every acknowledged push is there in the end, once.
 async fn survives(fail: impl AsyncFnOnce(&mut Cluster<Tcp>), within: Duration) {
     let mut cluster = Cluster::start(Tcp, 1, 2, 2, Consistency::Eventual).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ struct Inner {
     leases: BTreeMap<LeaseId, DropGuard>,
     last_lease: i64,
     away: bool,
+    /// For how long a lease outlives its holder.
+    linger: Duration,
 }
 
 /// What followers are told: that there is something new.
@@ -48,6 +51,14 @@ impl MemoryStore {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty one whose leases end only so long after their holders are dropped, as those of other processes do: for
+    /// tests.
+    pub fn lingering(linger: Duration) -> Self {
+        let store = Self::default();
+        store.inner.lock().linger = linger;
+        store
     }
 
     /// From now on nobody reaches it, or everybody again: for tests.
@@ -185,6 +196,16 @@ impl Lease for MemoryLease {
 
 impl Drop for MemoryLease {
     fn drop(&mut self) {
-        self.store.lapse(self.id);
+        let (store, id) = (self.store.clone(), self.id);
+        let linger = store.inner.lock().linger;
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !linger.is_zero() => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(linger).await;
+                    store.lapse(id);
+                });
+            }
+            _ => store.lapse(id),
+        }
     }
 }

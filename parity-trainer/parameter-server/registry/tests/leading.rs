@@ -5,15 +5,15 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    ArrayId, Clock, CoordinatorConfig, HandOver, KeyRange, NodeId, Placement, Route,
+    ArrayId, Clock, CoordinatorConfig, Epoch, HandOver, KeyRange, NodeId, Placement, Route, Routing,
 };
 use parapet_parameter_server_registry::{
-    ArrayInfo, Joining, LeaderConfig, Member, Membership, Registry, Report, ServerInfo, View, lead,
+    ArrayInfo, Joining, LeaderConfig, Member, Membership, Registry, Report, Revision, ServerInfo, View, lead,
 };
 use support::{Fixture, server, until};
 use tokio::task::JoinHandle;
@@ -24,6 +24,7 @@ const ARRAY: ArrayId = ArrayId(1);
 conformance!(
     a_dead_server_is_replaced,
     a_dead_leader_is_replaced_at_once,
+    a_leader_that_does_not_act_is_replaced,
     a_newcomer_gets_its_share_and_gives_it_back,
     a_hand_over_that_hangs_is_given_up,
     an_outage_removes_nobody,
@@ -155,6 +156,35 @@ async fn a_dead_leader_is_replaced_at_once(fixture: Fixture) {
     fixture.assert_within(Duration::from_secs(1), start);
 }
 
+/// A coordinator that hangs, or was killed and is listed still: nobody has a connection to it that could break.
+async fn a_leader_that_does_not_act_is_replaced(fixture: Fixture) {
+    let registry = fixture.open().await;
+    let hangs = registry.join(Joining::Coordinator).await.unwrap();
+    let term = hangs.campaign(None).await.unwrap().unwrap();
+    // While it led, it gave the array to three servers.
+    let mut nodes = BTreeMap::new();
+    for _ in 0..3 {
+        let node = Node::start(&fixture, config()).await;
+        nodes.insert(node.id, node);
+    }
+    let chain: Vec<NodeId> = nodes.keys().copied().collect();
+    let range = KeyRange::new(0, 800);
+    registry.define(ARRAY, &ArrayInfo::new(range, 1)).await.unwrap();
+    let route = Route { array: ARRAY, range, epoch: Epoch(3), chain: chain.clone() };
+    let routing = Routing::new(3, vec![route]).unwrap();
+    registry.change(term, Revision(0), &routing, &[]).await.unwrap();
+    until(&registry, "the table is there", |view| !view.table.routing.routes().is_empty()).await;
+    let dead = nodes.remove(&chain[0]).unwrap();
+    let start = Instant::now();
+    for node in nodes.values() {
+        node.membership.report(Report::Suspect(dead.id)).unwrap();
+    }
+    let view = until(&registry, "its chain goes on without it", |view| !holds(view, dead.id)).await;
+    fixture.assert_within(Duration::from_secs(1), start);
+    assert!(view.leader.is_some_and(|leader| leader.term > term), "{:?}", view.leader);
+    drop(dead);
+}
+
 async fn a_newcomer_gets_its_share_and_gives_it_back(fixture: Fixture) {
     let mut nodes = cluster(&fixture, config()).await;
     let newcomer = Node::start(&fixture, config()).await;
@@ -215,4 +245,25 @@ async fn dead_workers_are_taken_off(fixture: Fixture) {
     let view = until(&registry, "one is listed", |view| view.workers.workers.len() == 1).await;
     assert_eq!(Member::Worker(view.workers.workers[0].0), stays.id());
     drop(nodes);
+}
+
+/// Each has a right to depose the other, and nobody is there to decide between them.
+#[tokio::test(start_paused = true)]
+async fn two_that_suspect_each_other_take_turns_at_leisure() {
+    let fixture = Fixture::memory();
+    let one = Node::start(&fixture, config()).await;
+    let other = Node::start(&fixture, config()).await;
+    one.membership.report(Report::Suspect(other.id)).unwrap();
+    other.membership.report(Report::Suspect(one.id)).unwrap();
+    let registry = fixture.open().await;
+    let mut views = registry.view();
+    let mut terms = BTreeSet::new();
+    let watching = async {
+        loop {
+            terms.extend(views.borrow_and_update().leader.map(|leader| leader.term));
+            views.changed().await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(3), watching).await.is_err(), "it goes on and on");
+    assert!((2..8).contains(&terms.len()), "{terms:?}");
 }

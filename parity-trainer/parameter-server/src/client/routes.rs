@@ -8,6 +8,10 @@ use super::part::{Part, State};
 use super::{Client, ClientAction, Handle, Running, Work};
 use crate::{ArrayId, Clock, Consistency, Epoch, KeyRange, Message, NodeId, Pull, Push, Routing, ShardRef};
 
+/// Tasks that cannot be sent and are looked at after each event, at most: while a server cannot be reached, all may be
+/// such ones.
+const LOOKED_AT: usize = 256;
+
 impl Client {
     /// The parts of a range, one for each shard; keys that no shard holds yet are parts of their own, and wait.
     pub(super) fn cut(&self, array: ArrayId, range: KeyRange) -> Vec<Part> {
@@ -61,16 +65,20 @@ impl Client {
     pub(super) fn send_ready(&mut self, now: Duration, actions: &mut Vec<ClientAction>) {
         self.serve_from_fresh(actions);
         let has_room = |client: &Self| client.index.pulls_under_way() < client.config.max_pulls;
-        let mut after = None;
-        while let Some((place, is_pull)) = self.next_in_line(after, has_room(self)) {
+        let (mut after, mut waiting) = (None, 0);
+        while waiting < LOOKED_AT
+            && let Some((place, is_pull)) = self.next_in_line(after, has_room(self))
+        {
             after = Some(place);
             let (.., handle) = place;
             let parts = self.tasks.get(&handle).map_or(0, |running| running.parts.len());
+            let before = actions.len();
             for part in 0..parts {
                 if !is_pull || has_room(self) {
                     self.send_part(now, handle, part, actions);
                 }
             }
+            waiting += usize::from(actions.len() == before);
         }
     }
 
@@ -93,9 +101,13 @@ impl Client {
         };
         let (range, request) = (*range, *request);
         let Some((epoch, head, tail)) = self.route(task.array, range) else { return };
+        if !self.rooms.takes(if task.work == Work::Pull { tail } else { head }) {
+            return;
+        }
         let (array, worker, clock) = (task.array, self.worker, task.clock);
         let at = ShardRef { array, range, epoch };
         let (keys, places) = task.keys.cut(task.range, range);
+        let mut bytes = keys.bytes();
         let (to, message, request) = match &task.work {
             Work::Push(values) => {
                 if self.would_overtake(array, range, clock) {
@@ -104,6 +116,7 @@ impl Client {
                 let width = self.arrays.get(&array).map_or(1, |array| array.width);
                 let values =
                     values.slice(places.start.saturating_mul(width)..places.end.saturating_mul(width));
+                bytes += values.as_bytes().len();
                 (head, Message::Push(Push { at, worker, clock, keys, values }), None)
             }
             Work::Pull => {
@@ -111,6 +124,7 @@ impl Client {
                 (tail, Message::Pull(Pull { at, worker, request, clock, keys }), Some(request))
             }
         };
+        self.rooms.use_up(to, bytes);
         if let Some(part) = self.tasks.get_mut(&handle).and_then(|running| running.parts.get_mut(part)) {
             (part.epoch, part.request, part.state) = (Some(epoch), request, State::Sent { at: now });
         }

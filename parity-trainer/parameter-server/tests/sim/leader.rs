@@ -39,6 +39,7 @@ impl Leading {
             placement: Placement { points: 4, replicas: rng.random_range(2..=3) },
             max_copies: rng.random_range(1..4),
             absence: Duration::from_millis(60),
+            doubt: Duration::from_millis(5),
             hand_over: Duration::from_millis(30),
             birth: Duration::ZERO,
             min_servers: 1,
@@ -112,6 +113,10 @@ impl Simulation {
         let workers = self.registry.members.iter().map(|&(worker, _)| worker);
         let cluster = leading.cluster(&self.registry.routing, workers);
         let change = leading.coordinator.decide(now, &cluster);
+        for HandOver { at, to } in change.hand_overs.iter().filter(|new| !cluster.hand_overs.contains(new)) {
+            // The shard would stand still until somebody notices.
+            assert!(cluster.servers.contains_key(to), "{at:?} is to be copied to {to}, which is not there");
+        }
         let is_new = change.routing != cluster.routing
             || change.hand_overs != cluster.hand_overs
             || !change.gone_workers.is_empty();

@@ -63,6 +63,9 @@ impl Drive<'_> {
         while !trainer.is_done() {
             let report = trainer.step()?;
             progress.step(report);
+            for news in trainer.news() {
+                progress.tell(&format!("{name}: {news}"));
+            }
             if let Some(record) = log.step(&report) {
                 folder.log(&record)?;
             }

@@ -28,9 +28,9 @@ pub struct Args {
     weight: u32,
     #[command(flatten)]
     leading: LeadingArgs,
-    /// Milliseconds between signs of life; the same on all nodes
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=60_000))]
-    heartbeat: u64,
+    /// Answer scrapes of Prometheus at /metrics there
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
     /// Seconds that others have to take its shards when it leaves
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     leave_within: u64,
@@ -48,18 +48,29 @@ pub(super) struct LeadingArgs {
     /// Arrays are given to servers when there are this many
     #[arg(long, value_name = "SERVERS", default_value = "1")]
     min_servers: NonZeroUsize,
+    /// Milliseconds between signs of life; the same on all nodes
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    heartbeat: u64,
 }
 
 impl LeadingArgs {
     pub(super) const fn new(replicas: NonZeroUsize, min_servers: NonZeroUsize) -> Self {
-        Self { replicas, min_servers }
+        Self { replicas, min_servers, heartbeat: 100 }
+    }
+
+    fn timing(self) -> Timing {
+        Timing { heartbeat: Duration::from_millis(self.heartbeat) }
     }
 
     pub(super) fn config(self) -> LeaderConfig {
         let placement = Placement { replicas: self.replicas.get(), ..Placement::default() };
         let min_servers = self.min_servers.get();
         LeaderConfig {
-            coordinator: CoordinatorConfig { placement, min_servers, ..CoordinatorConfig::default() },
+            coordinator: CoordinatorConfig {
+                placement,
+                min_servers,
+                ..CoordinatorConfig::of_heartbeat(self.timing().heartbeat)
+            },
         }
     }
 }
@@ -73,14 +84,18 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
         control: Some(format!("{host}:0")),
+        metrics: args.metrics.clone(),
         weight: args.weight,
-        timing: Timing { heartbeat: Duration::from_millis(args.heartbeat) },
+        timing: args.leading.timing(),
         leads: Some(args.leading.config()),
         leave: Duration::from_secs(args.leave_within),
         ..ServerSettings::new(address.cluster())
     };
     let server = ServerRole::join(&registry, settings, Sockets).await?;
     eprintln!("{}: takes connections at {}", server.id(), server.address());
+    if let Some(address) = server.metrics_address() {
+        eprintln!("{}: metrics at http://{address}/metrics", server.id());
+    }
     let id = server.id();
     let asked = async {
         stop.asked().await;

@@ -10,11 +10,12 @@ use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{
     ClientNode, ClientNodeConfig, Pending, Pulled, TaskSpec, Worker, membership as node,
 };
-use parapet_parameter_server_registry::{Membership, Registry, RegistryError, View};
+use parapet_parameter_server_registry::{Member, Membership, Registry, RegistryError, View};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-use super::job::Job;
+use super::changes::{Changes, MembershipChange};
+use super::job::{Job, hosts_of};
 use crate::control::Control;
 use crate::{ArraySpec, Bridge, ClusterError};
 
@@ -108,6 +109,8 @@ pub struct Training<T: Transport> {
     /// The pull of the parameters after the next step, and the executor that asks for them.
     next: Option<(usize, Pending<Pulled>)>,
     failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    changes: Changes,
+    since: Instant,
 }
 
 impl<T: Transport> fmt::Debug for Training<T> {
@@ -139,6 +142,8 @@ impl<T: Transport> Training<T> {
             handed_in: BTreeSet::new(),
             next: None,
             failures: mpsc::channel(1),
+            changes: Changes::default(),
+            since: Instant::now(),
         };
         // Whatever the servers have; the clock tells which step that is.
         let pull = training.pull(&training.reader, Clock(0)).await?;
@@ -165,6 +170,7 @@ impl<T: Transport> Training<T> {
 
     /// The executors whose parts of the next step are to be computed here, and were not handed in yet.
     pub fn to_do(&mut self) -> Vec<usize> {
+        self.changes.begin(self.since.elapsed());
         let own = self.own();
         self.hosts.keep(&own);
         own.difference(&self.handed_in).copied().collect()
@@ -184,6 +190,7 @@ impl<T: Transport> Training<T> {
         executor: usize,
         gradient: impl Iterator<Item = f32>,
     ) -> Result<(), ClusterError> {
+        self.changes.begin(self.since.elapsed());
         let spec = TaskSpec::new(self.job.array(), self.job.keys(), self.clock());
         let values = Values::from(padded(gradient, self.job.length.next_multiple_of(super::ROW)));
         let worker = self.hosts.executor(executor);
@@ -204,6 +211,7 @@ impl<T: Transport> Training<T> {
     /// # Errors
     /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it takes too long.
     pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
+        self.changes.begin(self.since.elapsed());
         let step = self.steps_done() + 1;
         let late = tokio::time::sleep(PATIENCE);
         tokio::pin!(late);
@@ -352,6 +360,21 @@ impl<T: Transport> Training<T> {
         self.step = pulled.clock.0.saturating_sub(self.job.training.set_up());
         self.weights = pulled.values;
         self.handed_in.clear();
+        let (step, members) = (self.steps_done(), self.members());
+        self.changes.end(self.since.elapsed(), step, members);
+    }
+
+    /// The servers that hold the parameters, and the processes that compute.
+    fn members(&self) -> BTreeSet<Member> {
+        let view = self.view.borrow();
+        let routes = view.table.routing.overlapping(self.job.array(), self.job.keys());
+        let servers = routes.flat_map(|route| route.chain.iter().copied()).map(Member::Server);
+        servers.chain(hosts_of(&self.job, &view).into_iter().map(Member::Worker)).collect()
+    }
+
+    /// Changes of who takes part whose cost is known by now, each once.
+    pub fn changes(&mut self) -> Vec<MembershipChange> {
+        self.changes.take()
     }
 
     fn failed(&self, what: &'static str, error: parapet_parameter_server_node::TaskError) -> ClusterError {

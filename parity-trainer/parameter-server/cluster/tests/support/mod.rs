@@ -23,6 +23,9 @@ use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_registry::{LeaderConfig, MemoryStore, Registry, View};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 pub const ARRAY: ArrayId = ArrayId(1);
 pub const KEYS: u64 = 64;
@@ -33,6 +36,15 @@ pub const CLUSTER: &str = "test";
 /// Whatever should come within a generous limit.
 pub async fn soon<R>(future: impl Future<Output = R>) -> R {
     tokio::time::timeout(Duration::from_secs(100), future).await.expect("took longer than 100 s")
+}
+
+/// Time as the test has it: virtual, if it is paused.
+struct Since(Instant);
+
+impl FormatTime for Since {
+    fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
+        write!(writer, "{:?}", self.0.elapsed())
+    }
 }
 
 struct Running {
@@ -69,8 +81,11 @@ impl<T: Transport> Cluster<T> {
     ) -> Self {
         // Silent unless RUST_LOG says otherwise.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-        let store = MemoryStore::new();
+        let shown = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer();
+        let _ = shown.with_timer(Since(Instant::now())).try_init();
+        // Where time is virtual, a crash is found out as late by the registry as it is in etcd.
+        let lease = if is_virtual::<T>() { Duration::from_secs(2) } else { Duration::ZERO };
+        let store = MemoryStore::lingering(lease);
         let registry = Registry::open(Arc::new(store.clone())).await.unwrap();
         let placement = Placement { replicas, ..Placement::default() };
         let birth = Duration::from_millis(50);
@@ -123,7 +138,7 @@ impl<T: Transport> Cluster<T> {
         let mut settings =
             ServerSettings { leads: Some(self.leads), control, ..ServerSettings::new(CLUSTER) };
         // In memory, addresses are names; over TCP, any free port.
-        if std::any::type_name::<T>().ends_with("Memory") {
+        if is_virtual::<T>() {
             settings.listen = format!("server {}", self.started);
         }
         self.started += 1;
@@ -179,6 +194,17 @@ impl<T: Transport> Cluster<T> {
         let view = self.view();
         view.table.routing.routes().iter().filter(|route| route.head() == Some(server)).count()
     }
+}
+
+/// Whether the network is in memory, and time passes by itself.
+pub fn is_virtual<T: Transport>() -> bool {
+    std::any::type_name::<T>().ends_with("Memory")
+}
+
+/// Fails if it took longer; where time is real, the machine may have been busy with other things.
+pub fn assert_within<T: Transport>(limit: Duration, since: Instant, what: &str) {
+    let took = since.elapsed();
+    assert!(!is_virtual::<T>() || took <= limit, "{what} took {took:?}");
 }
 
 pub fn holds(view: &View, server: NodeId) -> bool {

@@ -79,6 +79,13 @@ impl Sender {
             && !self.state.closed.load(Ordering::Relaxed)
     }
 
+    /// Bytes until the queue is long; `None` if the connection is gone.
+    pub fn free(&self) -> Option<usize> {
+        let bytes = self.state.bytes.load(Ordering::Relaxed);
+        let open = !self.state.closed.load(Ordering::Relaxed);
+        open.then(|| self.state.long.saturating_sub(bytes))
+    }
+
     /// What closes the connection in this direction when it is dropped.
     pub(super) fn severing(&self) -> Severing {
         Severing(Arc::clone(&self.state))

@@ -1,0 +1,196 @@
+//! What came of it, and whether that is good enough.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Plan;
+
+/// One kill.
+#[derive(Debug, Clone, Copy)]
+pub struct Kill {
+    /// The dead server's number.
+    pub server: u64,
+    /// Whether it was the leader.
+    pub led: bool,
+    /// From its death to the acknowledgement of the first push that was begun after it.
+    pub delay: Duration,
+}
+
+/// The time in which the registry stood still, and what it set off.
+#[derive(Debug, Clone, Copy)]
+pub struct Stop {
+    /// How long it was.
+    pub length: Duration,
+    /// Pushes acknowledged in it.
+    pub acknowledged: u64,
+    /// The longest that one took then, or after it until all was well.
+    pub longest: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// In order.
+    pub kills: Vec<Kill>,
+    /// If it was stopped.
+    pub stop: Option<Stop>,
+    /// Pushes acknowledged, all of which are in the final values, once.
+    pub acknowledged: u64,
+    /// Steps of the disturbed training's workers.
+    pub steps: u64,
+    /// Its final loss.
+    pub loss: Option<f64>,
+    /// The final losses of as many steps without disturbance, each with other batches.
+    pub undisturbed: Vec<f64>,
+    /// Why it ended early.
+    pub failed: Option<String>,
+}
+
+/// The bounds, and which of them were missed.
+#[derive(Debug)]
+#[allow(dead_code, reason = "the test does with some")]
+pub struct Judgement {
+    /// All figures.
+    pub json: Value,
+    /// A few lines of Markdown.
+    pub text: String,
+    /// One line for each bound.
+    pub missed: Vec<String>,
+}
+
+/// Two-sided 99 % quantiles of Student's t with 1, 2, .. degrees of freedom.
+const T: [f64; 9] = [63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250];
+
+/// Within what one more loss should lie, if it is one of the same kind: the 99 % prediction interval,
+/// mean ± t s sqrt(1 + 1/n).
+fn noise(losses: &[f64]) -> Option<(f64, f64)> {
+    let n = losses.len() as f64;
+    let t = T.get(losses.len().checked_sub(2)?)?;
+    let mean = losses.iter().sum::<f64>() / n;
+    let variance = losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let half = t * (variance * (1.0 + 1.0 / n)).sqrt();
+    Some((mean - half, mean + half))
+}
+
+fn ms(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e4).round() / 10.0
+}
+
+impl Outcome {
+    /// The delay that so many of all kills do not exceed: of few, the longest.
+    pub fn percentile(&self, part: f64) -> Duration {
+        let mut delays: Vec<Duration> = self.kills.iter().map(|kill| kill.delay).collect();
+        delays.sort_unstable();
+        let place = ((delays.len() as f64 * part).ceil() as usize).clamp(1, delays.len().max(1));
+        delays.get(place - 1).copied().unwrap_or_default()
+    }
+
+    /// Whether the kills' 99th percentile and the waits while the registry stood still keep to `limit`, and the loss to
+    /// the noise of the undisturbed ones.
+    #[allow(dead_code, reason = "the test does without")]
+    pub fn judge(&self, plan: &Plan, limit: Duration) -> Judgement {
+        let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|part| self.percentile(part));
+        let mut missed: Vec<String> = self.failed.clone().into_iter().collect();
+        if p99 > limit {
+            missed.push(format!("the next push took {} ms at p99, above {} ms", ms(p99), ms(limit)));
+        }
+        if let Some(stop) = self.stop
+            && (stop.longest > limit || stop.acknowledged == 0)
+        {
+            missed.push(format!(
+                "while the registry stood still, or after, a push took {} ms, above {} ms",
+                ms(stop.longest),
+                ms(limit)
+            ));
+        }
+        let noise = noise(&self.undisturbed);
+        if let (Some(loss), Some((low, high))) = (self.loss, noise)
+            && !(low..=high).contains(&loss)
+        {
+            missed.push(format!("the loss {loss:.6} is not within {low:.6} to {high:.6}"));
+        }
+        let verdict = if missed.is_empty() { "kept" } else { "missed" };
+        let mut text = format!(
+            "| kills | of leaders | next push p50 | p99 | max | acknowledged | lost | bounds |\n\
+             |---|---|---|---|---|---|---|---|\n\
+             | {} | {} | {} ms | {} ms | {} ms | {} | {} | {verdict} |\n",
+            self.kills.len(),
+            self.kills.iter().filter(|kill| kill.led).count(),
+            ms(p50),
+            ms(p99),
+            ms(longest),
+            self.acknowledged,
+            if self.failed.is_some() { "?" } else { "0" },
+        );
+        if let Some(Stop { length, acknowledged, longest }) = self.stop {
+            let _ = write!(
+                text,
+                "\nRegistry stopped for {} s: {acknowledged} pushes acknowledged meanwhile; the longest then and after took {} ms.\n",
+                length.as_secs(),
+                ms(longest)
+            );
+        }
+        if let (Some(loss), Some((low, high))) = (self.loss, noise) {
+            let _ = write!(
+                text,
+                "\nFinal loss after {} steps: {loss:.6}; {} undisturbed trainings allow {low:.6} to {high:.6}.\n",
+                self.steps,
+                self.undisturbed.len()
+            );
+        }
+        for reason in &missed {
+            let _ = write!(text, "\nMissed: {reason}.\n");
+        }
+        let kill =
+            |kill: &Kill| json!({ "server": kill.server, "led": kill.led, "next_push_ms": ms(kill.delay) });
+        let stop = |stop: Stop| {
+            json!({
+                "seconds": stop.length.as_secs_f64(),
+                "acknowledged": stop.acknowledged,
+                "longest_push_ms": ms(stop.longest),
+            })
+        };
+        let json = json!({
+            "registry": format!("{:?}", plan.registry),
+            "seed": plan.seed,
+            "kills": self.kills.iter().map(kill).collect::<Vec<_>>(),
+            "kills_planned": plan.kills,
+            "next_push_ms": { "p50": ms(p50), "p99": ms(p99), "max": ms(longest), "limit": ms(limit) },
+            "acknowledged_pushes_checked": self.acknowledged,
+            "registry_stopped": self.stop.map(stop),
+            "loss": {
+                "steps": self.steps,
+                "disturbed": self.loss,
+                "undisturbed": self.undisturbed,
+                "noise": noise.map(|(low, high)| [low, high]),
+            },
+            "missed": missed,
+        });
+        Judgement { json, text: text.trim_end().to_owned(), missed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_loss_outside_the_noise_is_told_from_one_inside() {
+        // Mean 2, deviation 1: half the interval is 9.925 * sqrt(1 + 1/3).
+        let (low, high) = noise(&[1.0, 2.0, 3.0]).unwrap();
+        assert!((low + 9.460_3).abs() < 1e-3 && (high - 13.460_3).abs() < 1e-3, "{low} {high}");
+        assert_eq!((noise(&[]), noise(&[1.0])), (None, None));
+    }
+
+    #[test]
+    fn percentiles_of_few_are_the_longest() {
+        let kill = |ms| Kill { server: 1, led: false, delay: Duration::from_millis(ms) };
+        let outcome = Outcome { kills: (1..=20).rev().map(kill).collect(), ..Outcome::default() };
+        assert_eq!([0.5, 0.99].map(|part| outcome.percentile(part).as_millis()), [10, 20]);
+        assert_eq!(Outcome::default().percentile(0.99), Duration::ZERO);
+    }
+}
