@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 6)]
     seconds: u64,
     /// Steps of the training; the cut begins after a fifth of them
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 2500)]
     steps: u64,
     /// Seed of the training
     #[arg(long, default_value_t = 1)]
@@ -79,6 +79,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         network.hosts.each_ref().map(|host| format!("{}:2379", host.address)).join(",")
     );
     let [one, two, three] = &network.hosts;
+    // To look at the cluster, not by way of the host that will be cut off.
+    let seen = format!("etcd://{}:2379,{}:2379/netns", two.address, three.address);
+    place.wait("answer of etcd", || place.led_by(three, &seen))?;
+    let leader = || Ok(place.led_by(three, &seen)?.filter(|leader| leader != "nobody"));
     let serve = |host: &Host| {
         let mut command = host.run(&place.trainer);
         command.args(["server", "--registry", &registry, "--listen", &format!("{}:0", host.address)]);
@@ -87,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     // The first server there is leads; it is not on the host of the process that trains.
     processes.start(&place, serve(one), "server-one")?;
-    let leader = place.wait("a leader", || place.leader(three, &registry))?;
+    let first = place.wait("leader", leader)?;
     for host in [two, three] {
         processes.start(&place, serve(host), &format!("server-{}", host.name))?;
     }
@@ -111,20 +115,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut training = Processes::default();
     training.start(&place, train("disturbed"), "disturbed")?;
     let steps = || Ok(place.steps("disturbed").filter(|&steps| steps >= args.steps / 5));
-    let before = place.wait("a fifth of the steps", || training.none_ended().and_then(|()| steps()))?;
-    ensure!(
-        place.leader(three, &registry)?.as_deref() == Some(&leader),
-        "another server leads than at the start; run it again"
-    );
+    let before = place.wait("fifth of the steps", || training.none_ended().and_then(|()| steps()))?;
+    ensure!(leader()?.as_deref() == Some(&first), "another server leads than at the start; run it again");
     if args.seconds > 0 {
         network.cut(one)?;
         let cut = Instant::now();
-        let successor = place.wait("another leader", || {
-            Ok(place.leader(three, &registry)?.filter(|found| *found != leader))
-        })?;
+        let another = || Ok(leader()?.filter(|found| *found != first));
+        let successor = place.wait("other leader", another)?;
         let led = cut.elapsed();
         eprintln!(
-            "    {leader} is cut off at step {before}; {successor} leads after {:.1} s",
+            "    {first} is cut off at step {before}; {successor} leads after {:.1} s",
             led.as_secs_f64()
         );
         let moves = || Ok(place.steps("disturbed").filter(|&steps| steps > before + args.steps / 20));
@@ -132,6 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let after = after.context("the training waits for the host that is cut off")?;
         eprintln!("    step {after} {:.1} s after the cut", cut.elapsed().as_secs_f64());
         std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
+        training.none_ended().context("it was over before the host came back; give more --steps")?;
         network.heal(one)?;
         eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
     }
@@ -189,15 +190,17 @@ impl Place {
         }
     }
 
-    /// Who leads the cluster, as seen from `host`.
-    fn leader(&self, host: &Host, registry: &str) -> Result<Option<String>> {
+    /// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry does not answer.
+    fn led_by(&self, host: &Host, registry: &str) -> Result<Option<String>> {
         let mut command = host.run(&self.trainer);
         let output = command.args(["top", "--once", "--registry", registry]).stderr(Stdio::null()).output();
         let text = output.with_context(|| format!("cannot start {}", self.trainer.display()))?.stdout;
         let text = String::from_utf8_lossy(&text);
-        let leader =
-            text.lines().next().and_then(|line| line.split_once("led by ")).map(|(_, leader)| leader);
-        Ok(leader.filter(|leader| *leader != "nobody").map(str::to_owned))
+        Ok(text
+            .lines()
+            .next()
+            .and_then(|line| line.split_once("led by "))
+            .map(|(_, leader)| leader.to_owned()))
     }
 
     /// How far the training `name` says that it is.

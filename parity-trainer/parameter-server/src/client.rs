@@ -105,6 +105,8 @@ pub enum Outcome {
     Pulled {
         /// Every live worker's updates up to this clock are contained.
         clock: Clock,
+        /// The same for the rows that are furthest ahead: no shard contains more than the others if it is `clock`.
+        newest: Clock,
         /// `keys x width` parameters.
         values: Shared<f32>,
     },

@@ -155,7 +155,10 @@ fn servers_end_with_the_sum_of_all_updates() {
     for _ in 0..2 {
         let listed = Keys::List((0..RANGE.len()).collect::<Vec<Key>>().into());
         let pulled = cluster.work(Work::Pull, listed, 12);
-        assert_eq!(pulled, Outcome::Pulled { clock: Clock(11), values: expected.clone().into() });
+        assert_eq!(
+            pulled,
+            Outcome::Pulled { clock: Clock(11), newest: Clock(11), values: expected.clone().into() }
+        );
     }
     let links = [(WORKER, NodeId(0), Filter::Lz4), (WORKER, NodeId(1), Filter::KeyLists)];
     for (own, other, used) in links {

@@ -40,18 +40,21 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         eprintln!("worker: takes part in {what}");
         match take_part(&cluster, &job, threads, &interrupt) {
             Ok(steps) => eprintln!("worker: {what} is over; {steps} steps were made meanwhile"),
-            // The others go on without this process; the next training may suit it better.
             Err(error) => {
-                let error = error.to_string();
-                eprintln!(
-                    "warning: cannot take part in {what}: {}",
-                    error.lines().next().unwrap_or_default()
-                );
+                let text = error.to_string();
+                eprintln!("warning: cannot take part in {what}: {}", text.lines().next().unwrap_or_default());
+                // Others compute meanwhile what this process could not; then it can.
+                if matches!(error, TrainError::Backend(BackendError::Cluster(ClusterError::Apart { .. })))
+                    && !interrupt.is_asked()
+                {
+                    continue;
+                }
             }
         }
         if interrupt.is_asked() {
             break;
         }
+        // After an error the others go on without this process; the next training may suit it better.
         last = Some(job);
     }
     Ok(())

@@ -90,6 +90,19 @@ pub enum ClusterError {
         /// Where.
         keys: KeyRange,
     },
+    /// The parameters are those after different steps, and stay so.
+    #[error(
+        "some parameters are those after step {step}, others those after step {newest}, for {waited:?}: a process died while \
+         it handed in a gradient; take part again, so that others compute it"
+    )]
+    Apart {
+        /// The step that all contain.
+        step: u64,
+        /// The step that some contain.
+        newest: u64,
+        /// For how long.
+        waited: Duration,
+    },
     /// Nothing can be started in this process.
     #[error("the process cannot be set up ({0}): raise its limits")]
     Runtime(std::io::Error),

@@ -4,15 +4,19 @@
 
 mod support;
 
+use std::time::Duration;
+
 use parapet_optimiser::{OptimiserSpec, Schedule, ServerRule, UpdateRule};
-use parapet_parameter_server::UpdateRule as _;
+use parapet_parameter_server::{Clock, KeyRange, UpdateRule as _, Values, WorkerId};
 use parapet_parameter_server_cluster::training::{Job, NewTraining, Settled, Training, next_job};
 use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec};
 use parapet_parameter_server_node::transport::{Memory, Tcp, Transport};
+use parapet_parameter_server_node::{TaskSpec, Worker};
 use parapet_parameter_server_registry::Registry;
 use support::{CLUSTER, Cluster, soon};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Not a whole number of rows.
 const LENGTH: usize = 700;
@@ -196,4 +200,43 @@ async fn a_training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
         later.settle().await
     });
     assert!(matches!(error.await, Err(ClusterError::Task { what: "the gradient", .. })));
+}
+
+/// The push of one executor, by hand: a process that dies may have sent only a part of it.
+async fn push_some(worker: &Worker, job: &Job, keys: KeyRange) {
+    let clock = job.training.set_up() + 1;
+    let rows = usize::try_from(keys.len()).unwrap();
+    let values = Values::from(vec![1.0; rows * job.spec().client().width]);
+    // It is acknowledged once all executors have pushed.
+    drop(worker.push(TaskSpec::new(job.array(), keys, Clock(clock)), values).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_begins_with_the_parameters_of_two_steps() {
+    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(8, &weights));
+    let mut training = soon(begun).await.unwrap();
+    let job = training.job().clone();
+    // All executors hand in the first step's gradient for some of the parameters, all but one for the others.
+    let all = job.keys();
+    let cut = cluster.view().table.routing.overlapping(job.array(), all).next().unwrap().range.end;
+    let mut last = None;
+    for (place, number) in job.executors.iter().enumerate() {
+        let executor = cluster.executor(WorkerId(*number), &job);
+        if place + 1 < job.executors.len() {
+            push_some(&executor, &job, all).await;
+        } else {
+            push_some(&executor, &job, KeyRange::new(all.start, cut)).await;
+        }
+        last = Some(executor);
+    }
+    let mut joining = Box::pin(Training::join(&registry, CLUSTER, cluster.transport(), job.clone()));
+    assert!(timeout(Duration::from_secs(1), &mut joining).await.is_err(), "joined between two steps");
+    push_some(&last.unwrap(), &job, KeyRange::new(cut, all.end)).await;
+    let joined = soon(joining).await.unwrap();
+    assert_eq!(joined.steps_done(), 1);
+    assert_eq!(soon(training.settle()).await.unwrap(), Settled::Done);
+    assert_eq!(joined.weights(), training.weights());
 }

@@ -134,10 +134,11 @@ impl Client {
             Work::Pull => {
                 running.parts.sort_by_key(|part| part.range);
                 let mut done = Vec::with_capacity(running.parts.len());
-                let mut clock = Clock(u64::MAX);
+                let (mut clock, mut newest) = (Clock(u64::MAX), Clock(0));
                 for part in running.parts {
                     if let State::Done { clock: part, values } = part.state {
                         clock = clock.min(part);
+                        newest = newest.max(part);
                         done.extend(values);
                     }
                 }
@@ -150,7 +151,7 @@ impl Client {
                         all.into()
                     }
                 };
-                Outcome::Pulled { clock, values }
+                Outcome::Pulled { clock, newest, values }
             }
         };
         actions.push(ClientAction::Done { handle, outcome });

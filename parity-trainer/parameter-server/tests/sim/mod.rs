@@ -508,7 +508,7 @@ impl Simulation {
                     let Some(state) = self.workers.get_mut(&worker) else { continue };
                     let pulled =
                         state.pulls.iter().find(|(pull, _)| *pull == handle).map(|&(_, array)| array);
-                    if let (Some(array), Outcome::Pulled { clock, values }) = (pulled, &outcome) {
+                    if let (Some(array), Outcome::Pulled { clock, values, .. }) = (pulled, &outcome) {
                         let members: Vec<WorkerId> =
                             self.registry.members.iter().map(|(id, _)| *id).collect();
                         if *clock < self.model.needed(state.clock) {

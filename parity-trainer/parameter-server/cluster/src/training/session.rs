@@ -26,6 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// For how long a server that does not answer may be succeeded by another, before it is an error.
 const SUCCESSION: Duration = Duration::from_secs(10);
 
+/// For how long the parameters may be those after different steps, before a process that has come to compute lets others do it:
+/// it cannot compute what a process that died handed in to some servers only, since it never had the parameters for it.
+const APART: Duration = Duration::from_secs(2);
+
+/// How long a process waits before it asks again for such parameters.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// How often a process without executors looks how far the others are.
 const LOOKS: Duration = Duration::from_millis(200);
 
@@ -111,6 +118,8 @@ pub struct Training<T: Transport> {
     failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
     changes: Changes,
     since: Instant,
+    /// Since when the parameters are those after different steps.
+    apart: Option<Instant>,
 }
 
 impl<T: Transport> fmt::Debug for Training<T> {
@@ -144,13 +153,18 @@ impl<T: Transport> Training<T> {
             failures: mpsc::channel(1),
             changes: Changes::default(),
             since: Instant::now(),
+            apart: None,
         };
         // Whatever the servers have; the clock tells which step that is.
-        let pull = training.pull(&training.reader, Clock(0)).await?;
-        let pulled = timeout(PATIENCE, pull).await;
-        let pulled = pulled.map_err(|_| ClusterError::Late { step: 0, waited: PATIENCE })?;
-        training.take(pulled.map_err(|error| training.failed("the pull", error))?);
-        Ok(training)
+        loop {
+            let pull = training.pull(&training.reader, Clock(0)).await?;
+            let pulled = timeout(PATIENCE, pull).await;
+            let pulled = pulled.map_err(|_| ClusterError::Late { step: 0, waited: PATIENCE })?;
+            if training.take(pulled.map_err(|error| training.failed("the pull", error))?)? {
+                return Ok(training);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     /// The training.
@@ -201,6 +215,9 @@ impl<T: Transport> Training<T> {
             if let Err(error) = push.await {
                 let _ = failures.try_send(error.to_string());
             }
+            // Until then the executor's connections stay, even if it goes to another process meanwhile: that one finds the
+            // gradient with all servers or with none.
+            drop(worker);
         });
         self.handed_in.insert(executor);
         Ok(())
@@ -240,8 +257,10 @@ impl<T: Transport> Training<T> {
             };
             tokio::select! {
                 pulled = &mut pull => {
-                    self.take(pulled.map_err(|error| self.failed("the pull", error))?);
-                    return Ok(Settled::Done);
+                    if self.take(pulled.map_err(|error| self.failed("the pull", error))?)? {
+                        return Ok(Settled::Done);
+                    }
+                    let _ = timeout(AGAIN, self.view.changed()).await;
                 }
                 Some(cause) = self.failures.1.recv() => {
                     return Err(ClusterError::Task { what: "the gradient", step, cause });
@@ -352,16 +371,28 @@ impl<T: Transport> Training<T> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
         let before = self.step;
         let pulled = pull.await.map_err(|error| self.failed("the pull", error))?;
-        self.take(pulled);
-        Ok(self.step > before)
+        Ok(self.take(pulled)? && self.step > before)
     }
 
-    fn take(&mut self, pulled: Pulled) {
+    /// Whether these are parameters to compute with: all of them those after one step.
+    fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
+        if pulled.clock != pulled.newest {
+            let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
+            if waited < APART {
+                return Ok(false);
+            }
+            let step =
+                |clock: Clock| (self.job.training.done + clock.0).saturating_sub(self.job.training.set_up());
+            let (step, newest) = (step(pulled.clock), step(pulled.newest));
+            return Err(ClusterError::Apart { step, newest, waited });
+        }
+        self.apart = None;
         self.step = pulled.clock.0.saturating_sub(self.job.training.set_up());
         self.weights = pulled.values;
         self.handed_in.clear();
         let (step, members) = (self.steps_done(), self.members());
         self.changes.end(self.since.elapsed(), step, members);
+        Ok(true)
     }
 
     /// The servers that hold the parameters, and the processes that compute.

@@ -13,13 +13,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{ArrayId, Clock, CoordinatorConfig, KeyRange, NodeId, Placement, Values};
+use parapet_parameter_server::{
+    ArrayId, Clock, CoordinatorConfig, KeyRange, NodeId, Placement, Values, WorkerId,
+};
+use parapet_parameter_server_cluster::training::Job;
 use parapet_parameter_server_cluster::{
     ArraySpec, ClusterError, ConsistencySpec, RuleSpec, ServerRole, ServerSettings, WorkerRole,
     WorkerSettings, await_array, coordinate, define,
 };
-use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Transport;
+use parapet_parameter_server_node::{ClientNode, ClientNodeConfig, Embedded, TaskSpec, Worker};
 use parapet_parameter_server_registry::{LeaderConfig, MemoryStore, Registry, View};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -174,6 +177,19 @@ impl<T: Transport> Cluster<T> {
         let new = WorkerSettings::new(CLUSTER, vec![(ARRAY, spec)]);
         let settings = WorkerSettings { clock: Clock(clock), ..new };
         WorkerRole::join(&self.registry, settings, self.transport.clone()).await.unwrap()
+    }
+
+    /// An executor of a training, which no process works for. It knows the servers as they are now.
+    pub fn executor(&self, id: WorkerId, job: &Job) -> Worker {
+        let view = self.view();
+        let known = parapet_parameter_server_node::View {
+            routing: view.table.routing.clone(),
+            servers: view.servers.iter().map(|(&node, server)| (node, server.address.clone())).collect(),
+            ..Default::default()
+        };
+        let arrays = vec![(job.array(), job.spec().client())];
+        let config = ClientNodeConfig { cluster: CLUSTER.into(), ..ClientNodeConfig::new(id, arrays) };
+        ClientNode::start(config, self.transport(), Embedded::new(known).membership())
     }
 
     pub fn view(&self) -> Arc<View> {

@@ -81,6 +81,8 @@ impl TaskSpec {
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
     pub clock: Clock,
+    /// The same for the rows that are furthest ahead: no shard contains more than the others if it is `clock`.
+    pub newest: Clock,
     /// `keys x width` parameters.
     pub values: Shared<f32>,
 }
@@ -152,7 +154,11 @@ impl Worker {
         let width = self.array(spec.array).map_or(1, |array| array.width) as u64;
         let bytes = (spec.keys.len(spec.range) as u64).saturating_mul(width).saturating_mul(4);
         self.submit(spec, Work::Pull, bytes, |pulled| {
-            pulled.unwrap_or_else(|| Pulled { clock: Clock::default(), values: Shared::default() })
+            pulled.unwrap_or_else(|| Pulled {
+                clock: Clock::default(),
+                newest: Clock::default(),
+                values: Shared::default(),
+            })
         })
         .await
     }
