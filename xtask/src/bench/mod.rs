@@ -3,6 +3,8 @@
 pub(crate) mod fidelity;
 pub(crate) mod loadgen;
 pub(crate) mod parameter_server;
+mod section;
 pub(crate) mod serving;
+pub(crate) mod staleness;
 pub(crate) mod tail;
 pub(crate) mod training;

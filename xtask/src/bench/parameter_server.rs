@@ -8,11 +8,11 @@ mod memory;
 mod processes;
 mod report;
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use super::section;
 use crate::{cargo, workspace};
 use processes::{System, measure};
 use report::{Cell, Row};
@@ -112,8 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let memory = if args.millions == 0 { Vec::new() } else { memory::measure(args.millions)? };
     memory.iter().for_each(|line| println!("{line}"));
     let path = workspace::root().join(&args.out);
-    fs::write(&path, report::render(&rows, &memory, args.runs))
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    let tables = report::render(&rows, &memory, args.runs);
+    section::write(&path, "Measured", "cargo xtask bench-parameter-server", &tables)?;
     println!("written: {}", path.display());
     Ok(())
 }

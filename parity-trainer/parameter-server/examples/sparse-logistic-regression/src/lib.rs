@@ -10,6 +10,7 @@
 //! - [`Minibatch`] and [`logistic`]: the arithmetic of one worker.
 //! - [`Cluster`], [`train`]: servers, workers and what they measure.
 //! - [`Score`]: log loss, AUC and accuracy.
+//! - [`staleness`]: what workers gain that may miss some of one another.
 
 mod cluster;
 pub mod data;
@@ -18,6 +19,7 @@ mod minibatch;
 mod options;
 mod rows;
 mod score;
+pub mod staleness;
 mod training;
 mod worker;
 

@@ -34,7 +34,7 @@ struct Cli {
     #[arg(long, default_value_t = 10_000_000, conflicts_with = "data", value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
     features: u32,
     /// Generated rows to learn from
-    #[arg(long, default_value_t = 500_000, conflicts_with = "data", value_parser = at_least_1)]
+    #[arg(long, default_value_t = 1_000_000, conflicts_with = "data", value_parser = at_least_1)]
     rows: usize,
     /// Generated rows to judge by
     #[arg(long, default_value_t = 50_000, conflicts_with = "data", value_parser = at_least_1)]
@@ -70,14 +70,14 @@ struct Cli {
     #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
     beta: f32,
     /// FTRL: the weight of the L1 penalty
-    #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
+    #[arg(long, default_value_t = 3.0, value_parser = not_negative)]
     l1: f32,
     /// FTRL: the weight of the L2 penalty
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     l2: f32,
     /// Gradients that leave a weight at 0: `off` sends them, `kept:SHARE` keeps them back until their sum is above this share
     /// of the L1 penalty, `dropped:SHARE` forgets them
-    #[arg(long, default_value = "kept:0.5")]
+    #[arg(long, default_value = "kept:0.8")]
     kkt: KktOption,
     /// Send every list of keys in full, not its digest where the other end has it
     #[arg(long)]

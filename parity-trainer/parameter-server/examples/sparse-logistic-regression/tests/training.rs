@@ -12,7 +12,7 @@ use parapet_sparse_logistic_regression::data::{DataSet, Generated, generate};
 use parapet_sparse_logistic_regression::{Batches, Outcome, Place, Score, TrainSettings, train};
 use tokio::sync::watch;
 
-const FTRL: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 1.0, l2: 0.1 };
+const FTRL: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 3.0, l2: 0.1 };
 
 fn settings() -> TrainSettings {
     TrainSettings {
@@ -92,7 +92,7 @@ async fn one_worker_learns_what_plain_ftrl_does() {
         (score(&data, &expected), Score::new(data.truth.as_ref().unwrap(), data.held_out.labels()));
     assert!((outcome.score.auc - plain.auc).abs() < 1e-3, "{:?} and {plain:?}", outcome.score);
     assert!((outcome.score.log_loss - plain.log_loss).abs() < 1e-3, "{:?} and {plain:?}", outcome.score);
-    assert!(outcome.score.auc > best.auc - 0.06, "{:?} where {best:?} is best", outcome.score);
+    assert!(outcome.score.auc > best.auc - 0.1, "{:?} where {best:?} is best", outcome.score);
     assert!(outcome.non_zero < 3_000 && outcome.rows == 40_000, "{} of {}", outcome.non_zero, outcome.rows);
     // The same again is the same to the bit.
     assert_eq!(learn(&data, settings(), Memory::default()).await.model, outcome.model);
@@ -123,14 +123,14 @@ async fn kkt_saves_bytes_and_hardly_changes_what_is_learned() {
     let settings = TrainSettings { workers: 2, ..settings() };
     let exact = learn(&data, settings, Memory::default()).await;
     let filtered = |left_out| {
-        let kkt = Some(Kkt { threshold: 0.5, scale: 2.0, left_out });
+        let kkt = Some(Kkt { threshold: 2.4, scale: 2.0, left_out });
         learn(&data, TrainSettings { kkt, ..settings }, Memory::default())
     };
     let (kept, dropped) = (filtered(LeftOut::KeptBack).await, filtered(LeftOut::Dropped).await);
     println!("{:?}\n{:?}\n{:?}", exact.score, kept.score, dropped.score);
     println!("{:?}\n{:?}\n{:?}", exact.payload, kept.payload, dropped.payload);
     let lost = |outcome: &Outcome| outcome.score.log_loss / exact.score.log_loss - 1.0;
-    assert!(lost(&kept) < 0.01 && kept.score.auc > exact.score.auc - 0.01, "{:?}", kept.score);
+    assert!(lost(&kept) < 0.005 && kept.score.auc > exact.score.auc - 0.005, "{:?}", kept.score);
     assert!(lost(&kept) < lost(&dropped), "{:?} and {:?}", kept.score, dropped.score);
     assert!(kept.payload.rows_sent * 2 < kept.payload.rows, "{:?}", kept.payload);
     assert!(exact.payload.rows_sent == exact.payload.rows);
@@ -149,5 +149,5 @@ async fn a_training_that_is_told_to_stop_gives_what_it_has() {
     let endless = TrainSettings { workers: 2, passes: 1_000_000, ..settings() };
     let outcome = train(Arc::clone(&data), endless, Memory::default(), stopped, learned).await.unwrap();
     assert!(outcome.stopped && outcome.rows > 2_000 && outcome.rows < 20_000, "{}", outcome.rows);
-    assert!(outcome.score.auc > 0.6, "{:?}", outcome.score);
+    assert!(outcome.score.auc > 0.52, "{:?}", outcome.score);
 }

@@ -12,7 +12,7 @@ use crate::{Row, Rows, logistic};
 const EXPONENT: f64 = 1.1;
 
 /// The share of features whose true weight is not 0.
-const RELEVANT: f64 = 0.05;
+const RELEVANT: f64 = 0.1;
 
 /// The spread of the true weights that are not 0.
 const SPREAD: f32 = 1.5;
