@@ -51,9 +51,9 @@ fn main() -> ExitCode {
         compute: Duration::from_millis(cli.compute),
         clocks: cli.clocks,
         patience: Duration::from_secs(cli.patience),
-        batch: 100,
-        rate: 1.0,
-        data: Generated { features: 2_000, rows: 20_000, held_out: 2_000, draws: 20, seed: cli.seed },
+        batch: 500,
+        rate: 0.2,
+        data: Generated { features: 2_000, rows: 40_000, held_out: 4_000, draws: 50, seed: cli.seed },
     };
     let measured = tokio::runtime::Runtime::new()
         .map_err(|error| error.to_string())

@@ -285,7 +285,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bulk_synchronous_workers_reach_the_loss_after_its_clocks() {
-        let data = Generated { features: 300, rows: 2_000, held_out: 500, draws: 10, seed: 1 };
+        let data = Generated { features: 500, rows: 4_000, held_out: 1_000, draws: 30, seed: 1 };
         let injection = Injection { slowdown: Slowdown::Never, workers: 2, factor: 4.0, seed: 1 };
         let experiment = Experiment {
             consistency: Consistency::Bsp,
@@ -294,20 +294,18 @@ mod tests {
             compute: Duration::from_millis(20),
             clocks: 12,
             patience: Duration::from_secs(30),
-            batch: 50,
-            rate: 0.5,
+            batch: 200,
+            rate: 0.2,
             data,
         };
         let set = generate(&data);
         let after = |clocks| target(&set, &Experiment { clocks, ..experiment });
         assert!(after(12) < after(6) && after(6) < after(0), "{} {} {}", after(12), after(6), after(0));
-        let curve: Vec<f64> = (0..20).map(after).collect();
-        println!("{curve:?}");
         let measured = race(experiment).await.unwrap();
         assert!(measured.target == after(12) && measured.idle > 0.0, "{measured:?}");
-        // 12 clocks of 20 ms, as far as this machine keeps time; those of the 13th clock may be done.
-        assert!(measured.seconds.unwrap() >= 0.2, "{measured:?}");
-        assert!((24..=26).contains(&measured.minibatches) || measured.late > 0.0, "{measured:?}");
+        // At the latest, but a noisy loss may be there before; the next two clocks may be done when that is seen.
+        assert!((12..=28).contains(&measured.minibatches) || measured.late > 0.0, "{measured:?}");
+        assert!(measured.seconds.unwrap() >= 0.02 * (measured.minibatches / 2 - 2) as f64, "{measured:?}");
         let hopeless = Experiment { clocks: 100_000, patience: Duration::from_millis(50), ..experiment };
         assert_eq!(race(hopeless).await.unwrap().seconds, None);
     }
