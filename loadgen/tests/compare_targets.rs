@@ -5,10 +5,12 @@
 mod common;
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::atomic::Ordering;
 
 use common::Act;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use parapet_loadgen::compare::CompareReport;
 use tempfile::TempDir;
 
@@ -178,4 +180,25 @@ async fn mistakes_are_one_line_and_leave_no_report() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("the images are [1, 1]"), "{}", text(&output.stderr));
     assert_eq!(requests.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn ctrl_c_and_sigterm_end_a_comparison_with_a_partial_report() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let folder = folder();
+        let (none, requests) = common::start(|_, _| Act::Exact).await;
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+        command.current_dir(folder.path()).args(["compare", "--images", "images", "--model", "digits"]);
+        command.args(["--target", &format!("none=http://{none}"), "--json", "report.json"]);
+        command.args(["--rate", "1000", "--requests", "200000", "--blocks", "10000", "--warm-up", "0"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A block is 20 requests, and there is nothing to compare before one is done.
+        while requests.load(Ordering::SeqCst) < 60 {
+            tokio::task::yield_now().await;
+        }
+        kill(Pid::from_raw(child.id().unwrap().try_into().unwrap()), signal).unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        assert_eq!(output.status.code(), Some(130), "{signal}: {}", text(&output.stderr));
+        assert!(report(folder.path()).partial, "{signal}");
+    }
 }

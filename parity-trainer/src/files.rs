@@ -6,7 +6,10 @@ use std::path::Path;
 
 /// Writes `parts` to `path`: aside, on disk for good, then renamed. A reader finds the old file or the new one, after a crash
 /// too; when writing fails, the old one is untouched.
-pub(crate) fn write_aside(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says.
+pub fn write_aside(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".partial");
     let write = || {

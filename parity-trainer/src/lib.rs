@@ -11,7 +11,7 @@ pub mod deployed;
 mod entry;
 mod error;
 pub mod evaluation;
-mod files;
+pub mod files;
 pub mod network;
 pub mod run;
 mod training;

@@ -53,7 +53,7 @@ impl EmbeddedBackend {
     pub fn new(rule: UpdateRule, weights: ParameterSet) -> Result<Self, BackendError> {
         let none = vec![0.0; weights.values().len() * rule.optimiser.slots()];
         let arrays = state_arrays(rule.optimiser, weights.values(), &none);
-        let (server, client) = cluster(rule, &BackendState { clock: 0, arrays })?;
+        let (server, client) = cluster(rule, &BackendState { clock: 0, arrays }, weights.values().len())?;
         Ok(Self { rule, server, client, pushed: Pushed::none(&weights), clock: 0 })
     }
 
@@ -129,13 +129,7 @@ impl ParameterBackend for EmbeddedBackend {
     }
 
     fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
-        let missing = || BackendError::State { array: WEIGHTS.to_owned() };
-        let (expected, got) = (self.pushed.len(), state.array(WEIGHTS).ok_or_else(missing)?.len());
-        if expected != got {
-            let what = "the state's weights".to_owned();
-            return Err(BackendError::Layout { what, expected, got });
-        }
-        (self.server, self.client) = cluster(self.rule, state)?;
+        (self.server, self.client) = cluster(self.rule, state, self.pushed.len())?;
         self.clock = state.clock;
         self.pushed.clear();
         Ok(())
@@ -149,8 +143,8 @@ impl EmbeddedBackend {
 }
 
 /// A server that holds `state`, as if copied to it from another one, and a worker that has made all steps before.
-fn cluster(rule: UpdateRule, state: &BackendState) -> Result<(Server, Client), BackendError> {
-    let rows = rows(rule.optimiser, state)?;
+fn cluster(rule: UpdateRule, state: &BackendState, length: usize) -> Result<(Server, Client), BackendError> {
+    let rows = rows(rule.optimiser, state, length)?;
     let (range, clock) = (rows.range, Clock(state.clock));
     let policy = std::sync::Arc::new(Consistency::Bsp);
     let layout = Layout::dense(ROW, ServerRule(rule));
@@ -239,21 +233,16 @@ fn state_arrays(optimiser: OptimiserSpec, weights: &[f32], slots: &[f32]) -> Vec
     [(WEIGHTS.to_owned(), weights.to_vec())].into_iter().chain(slots.map(of_slot)).collect()
 }
 
-/// The state as a server has it.
-fn rows(optimiser: OptimiserSpec, state: &BackendState) -> Result<Rows, BackendError> {
+/// The state of a model of `length` weights as a server has it.
+fn rows(optimiser: OptimiserSpec, state: &BackendState, length: usize) -> Result<Rows, BackendError> {
     let array = |name: &str| {
-        let values = state.array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
-        Ok::<_, BackendError>(padded(values.iter().copied(), values.len()))
+        let values = state.array_of(name, length)?;
+        Ok::<_, BackendError>(padded(values.iter().copied(), length))
     };
     let weights = array(WEIGHTS)?;
     let mut slots = Vec::new();
     for name in SLOTS.iter().take(optimiser.slots()) {
-        let slot = array(name)?;
-        if slot.len() != weights.len() {
-            let (what, expected, got) = ((*name).to_owned(), weights.len(), slot.len());
-            return Err(BackendError::Layout { what, expected, got });
-        }
-        slots.extend(slot);
+        slots.extend(array(name)?);
     }
     let range = range(weights.len());
     let steps = u32::try_from(state.clock).unwrap_or(u32::MAX);

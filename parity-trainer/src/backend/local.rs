@@ -5,6 +5,7 @@ use super::{BackendError, BackendState, Optimiser, ParameterBackend, ParameterSe
 
 /// Name of the weights in a [`BackendState`].
 pub(super) const WEIGHTS: &str = "weights";
+
 /// Weights and optimiser as plain arrays: training without a parameter server, to compare with.
 #[derive(Debug)]
 pub struct LocalBackend {
@@ -53,9 +54,9 @@ impl ParameterBackend for LocalBackend {
     }
 
     fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
-        let missing = || BackendError::State { array: WEIGHTS.to_owned() };
-        self.weights.fill("the state's weights", state.array(WEIGHTS).ok_or_else(missing)?)?;
-        self.optimiser.restore(|name| state.array(name))?;
+        let weights = self.weights.values_mut();
+        weights.copy_from_slice(state.array_of(WEIGHTS, weights.len())?);
+        self.optimiser.restore(state)?;
         self.clock = state.clock;
         self.pushed.clear();
         Ok(())

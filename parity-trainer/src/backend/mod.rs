@@ -113,6 +113,16 @@ impl BackendState {
     pub fn array(&self, name: &str) -> Option<&[f32]> {
         self.arrays.iter().find(|(own, _)| own == name).map(|(_, values)| values.as_slice())
     }
+
+    /// The array of that name, of a model that has `expected` values.
+    fn array_of(&self, name: &str, expected: usize) -> Result<&[f32], BackendError> {
+        let values = self.array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
+        let got = values.len();
+        if got == expected {
+            return Ok(values);
+        }
+        Err(BackendError::Layout { what: format!("the state's {name}"), expected, got })
+    }
 }
 
 /// A backend that cannot serve.
@@ -147,4 +157,45 @@ pub enum BackendError {
     /// The cluster that holds the parameters.
     #[error(transparent)]
     Cluster(#[from] parapet_parameter_server_cluster::ClusterError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_another_model_or_optimiser_is_refused() {
+        let rule = UpdateRule {
+            optimiser: OptimiserSpec::Adam { weight_decay: 0.0 },
+            learning_rate: 0.1,
+            schedule: Schedule::Constant,
+            steps: 10,
+            clip: None,
+        };
+        let fresh = |length: usize| {
+            let shape = ParameterShape { name: "w".into(), shape: vec![length] };
+            ParameterSet::zeroes(vec![shape])
+        };
+        let backends: [(&str, Box<dyn ParameterBackend>); 2] = [
+            ("local", Box::new(LocalBackend::new(rule, fresh(5)))),
+            ("embedded", Box::new(EmbeddedBackend::new(rule, fresh(5)).unwrap())),
+        ];
+        for (name, mut backend) in backends {
+            let whole = backend.state().unwrap();
+            backend.restore(&whole).unwrap();
+            for place in 0..whole.arrays.len() {
+                let mut short = whole.clone();
+                short.arrays[place].1.pop();
+                let error = backend.restore(&short).unwrap_err().to_string();
+                assert!(
+                    error.contains(&whole.arrays[place].0) && error.contains("hold 4"),
+                    "{name}: {error}"
+                );
+                let mut less = whole.clone();
+                less.arrays.remove(place);
+                let error = backend.restore(&less).unwrap_err();
+                assert!(matches!(error, BackendError::State { .. }), "{name}: {error}");
+            }
+        }
+    }
 }

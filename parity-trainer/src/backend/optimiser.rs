@@ -2,7 +2,7 @@
 
 use parapet_optimiser::OptimiserSpec;
 
-use super::BackendError;
+use super::{BackendError, BackendState, SLOTS};
 
 /// An optimiser with its state.
 #[derive(Debug, Clone)]
@@ -28,28 +28,20 @@ impl Optimiser {
 
     /// What it keeps, by name.
     pub fn arrays(&self) -> Vec<(&'static str, &[f32])> {
-        let all = [("optimiser.first", &self.first), ("optimiser.second", &self.second)];
-        all.into_iter()
-            .filter(|(_, values)| !values.is_empty())
-            .map(|(name, values)| (name, &values[..]))
-            .collect()
+        let all = SLOTS.into_iter().zip([self.first.as_slice(), self.second.as_slice()]);
+        all.filter(|(_, values)| !values.is_empty()).collect()
     }
 
     /// Takes over what [`arrays`](Self::arrays) gave.
     ///
     /// # Errors
     /// If an array is missing or of another length.
-    pub fn restore<'a>(&mut self, array: impl Fn(&str) -> Option<&'a [f32]>) -> Result<(), BackendError> {
-        for (name, own) in [("optimiser.first", &mut self.first), ("optimiser.second", &mut self.second)] {
-            if own.is_empty() {
-                continue;
+    pub fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+        for (name, own) in SLOTS.into_iter().zip([&mut self.first, &mut self.second]) {
+            if !own.is_empty() {
+                let values = state.array_of(name, own.len())?;
+                own.copy_from_slice(values);
             }
-            let values = array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
-            if values.len() != own.len() {
-                let (expected, got) = (own.len(), values.len());
-                return Err(BackendError::Layout { what: name.to_owned(), expected, got });
-            }
-            own.copy_from_slice(values);
         }
         Ok(())
     }

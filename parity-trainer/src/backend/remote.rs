@@ -183,17 +183,10 @@ impl ParameterBackend for RemoteBackend {
     }
 
     fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
-        let array = |name: &str| {
-            let values = state.array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
-            let (expected, got) = (self.pushed.len(), values.len());
-            if expected != got {
-                return Err(BackendError::Layout { what: name.to_owned(), expected, got });
-            }
-            Ok(values)
-        };
-        let weights = array(WEIGHTS)?;
+        let length = self.pushed.len();
+        let weights = state.array_of(WEIGHTS, length)?;
         let slots = SLOTS.iter().take(self.rule.optimiser.slots());
-        let slots = slots.map(|name| Ok(array(name)?.to_vec()));
+        let slots = slots.map(|name| Ok(state.array_of(name, length)?.to_vec()));
         let slots = slots.collect::<Result<Vec<_>, BackendError>>()?;
         let from = (state.clock > 0).then_some((state.clock, &slots[..]));
         self.begin(weights, from)

@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parity_trainer::data::{Augment, DataSet};
+use parity_trainer::files::write_aside;
 use parity_trainer::run::{Lock, RunFolder};
 use parity_trainer::{SetupError, TrainError};
 
@@ -55,10 +56,7 @@ fn write_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(),
     let failed = |source| TrainError::Write { path: path.to_path_buf(), source };
     let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
     text.push('\n');
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    fs::write(&partial, text).map_err(failed)?;
-    fs::rename(&partial, path).map_err(failed)
+    write_aside(path, &[text.as_bytes()]).map_err(failed)
 }
 
 /// A name that the model repository takes.

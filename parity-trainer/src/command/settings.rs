@@ -8,6 +8,38 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
+/// The flags of a training. A flag wins over the same setting of `--config`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Flags<O: clap::Args> {
+    /// Take settings from this TOML file, such as the config.toml of an earlier run
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Go on with the run from its last checkpoint
+    #[arg(long)]
+    pub(super) resume: bool,
+    #[command(flatten)]
+    options: O,
+}
+
+impl<O: clap::Args + Serialize> Flags<O> {
+    /// The file's settings, the flags laid over them, defaults for the rest.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a setting is unknown, missing or out of range.
+    pub(super) fn settings<S: Checked>(&self) -> Result<S, SetupError> {
+        let settings: S = layered(self.config.as_deref(), &self.options)?;
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+/// Settings whose values have limits.
+pub(crate) trait Checked: DeserializeOwned {
+    /// # Errors
+    /// If a setting is missing or out of range.
+    fn check(&self) -> Result<(), SetupError>;
+}
+
 /// Where a run is kept, and how often.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -27,10 +59,7 @@ pub(crate) struct RunOptions {
 ///
 /// # Errors
 /// If the file cannot be read, or a setting is unknown or of the wrong kind.
-pub(crate) fn layered<S: DeserializeOwned>(
-    config: Option<&Path>,
-    flags: &impl Serialize,
-) -> Result<S, SetupError> {
+fn layered<S: DeserializeOwned>(config: Option<&Path>, flags: &impl Serialize) -> Result<S, SetupError> {
     let mut table = match config {
         None => toml::Table::new(),
         Some(path) => {

@@ -138,7 +138,3 @@ impl DataSet {
 fn scaled(bytes: &[u8]) -> Vec<f32> {
     bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
 }
-
-fn hexadecimal(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}

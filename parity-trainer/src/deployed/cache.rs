@@ -51,7 +51,7 @@ impl OutputCache {
         hash.update(&deployed.sha256);
         hash.update(format!("{:?} {width}", deployed.model.input_shape()));
         hash.update(bytemuck::cast_slice::<f32, u8>(samples));
-        let file = self.folder.join(format!("{}.f32", hexadecimal(hash)));
+        let file = self.folder.join(format!("{:x}.f32", hash.finalize()));
 
         let cached = read(&file, count * width);
         let reuse = if cached.is_some() { Reuse::Cached } else { Reuse::Computed };
@@ -120,8 +120,4 @@ fn read(file: &Path, values: usize) -> Option<Vec<f32>> {
         return None;
     }
     Some(outputs.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
-}
-
-pub(crate) fn hexadecimal(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

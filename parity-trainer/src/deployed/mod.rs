@@ -23,7 +23,6 @@ use parapet_onnx_runtime::OnnxRuntime;
 use parapet_repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
 use sha2::{Digest, Sha256};
 
-pub(crate) use cache::hexadecimal;
 pub use cache::{OutputCache, Reuse};
 pub use differentiable::{Differentiable, differentiable};
 pub use error::DeployedError;
@@ -122,7 +121,7 @@ pub fn open(
     hash.update(format!("{:?} {:?}", options.input, options.output));
     let network = entry.as_ref().and_then(|entry| entry.training.get("network")?.as_str().map(str::to_owned));
     let name = entry.map_or_else(|| file_name(&file), |entry| entry.name);
-    Ok(Deployed { name, file, sha256: hexadecimal(hash), network, runtime, model })
+    Ok(Deployed { name, file, sha256: format!("{:x}", hash.finalize()), network, runtime, model })
 }
 
 /// A parity model, as it would be served.
@@ -216,7 +215,7 @@ pub fn weights_file(path: &Path) -> Result<PathBuf, DeployedError> {
 pub fn file_sha256(path: &Path) -> Result<String, DeployedError> {
     let mut hash = Sha256::new();
     hash_file(path, &mut hash)?;
-    Ok(hexadecimal(hash))
+    Ok(format!("{:x}", hash.finalize()))
 }
 
 fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
@@ -320,7 +319,7 @@ mod tests {
         let digest = || {
             let mut hash = Sha256::new();
             hash_model(&graph, &mut hash).unwrap();
-            hexadecimal(hash)
+            format!("{:x}", hash.finalize())
         };
         fs::write(&weights, b"one").unwrap();
         let one = digest();

@@ -165,8 +165,9 @@ impl Network {
     }
 
     /// Ends training: the weights take no more gradients.
-    pub(crate) fn freeze(&mut self) {
+    pub(crate) fn frozen(mut self) -> Self {
         self.variables.freeze();
+        self
     }
 
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a deployed model may be

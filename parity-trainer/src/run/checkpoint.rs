@@ -167,7 +167,7 @@ fn digest(text: &BTreeMap<String, String>, tensors: &[(&str, &[u8])]) -> String 
         hash.update(format!("{name}:{}\n", bytes.len()));
         hash.update(bytes);
     }
-    crate::deployed::hexadecimal(hash)
+    format!("{:x}", hash.finalize())
 }
 
 #[cfg(test)]

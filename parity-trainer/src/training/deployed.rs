@@ -1,14 +1,11 @@
 //! Learning a deployed model: cross-entropy on labels.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use parapet_decoder::Score;
 use tch::{Kind, Reduction, Tensor};
 
 use super::Trained;
 use super::task::{Attempt, Draw, Task};
-use super::validation::Validation;
 use crate::TrainError;
 use crate::backend::{OptimiserSpec, Schedule, UpdateRule};
 use crate::data::{Augment, Samples};
@@ -96,21 +93,7 @@ impl Task for LabelledModel {
         Ok(Attempt { loss, told, agreeing: usize::try_from(right).unwrap_or(0), queries: self.labels.len() })
     }
 
-    fn validate(&self) -> Result<Option<Validation>, TrainError> {
-        Ok(None)
-    }
-
-    fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>, TrainError> {
-        Ok(Vec::new())
-    }
-
-    fn save(&self, path: &Path) -> Result<(), TrainError> {
-        Ok(self.network.save(path)?)
-    }
-
     fn freeze(self: Box<Self>) -> Trained {
-        let mut network = self.network;
-        network.freeze();
-        Trained::Model(network)
+        Trained::Model(self.network.frozen())
     }
 }

@@ -1,6 +1,5 @@
 //! Learning a parity model: mean squared error against the weighted sum of the deployed model's outputs (ParM section 4.1).
 
-use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::Score;
@@ -97,14 +96,8 @@ impl Task for ParityModel {
         self.validator.scores(&self.network, self.encoder.as_ref(), self.row, score)
     }
 
-    fn save(&self, path: &Path) -> Result<(), TrainError> {
-        Ok(self.network.save(path)?)
-    }
-
     fn freeze(self: Box<Self>) -> Trained {
-        let mut network = self.network;
-        network.freeze();
-        Trained::Model(network)
+        Trained::Model(self.network.frozen())
     }
 }
 

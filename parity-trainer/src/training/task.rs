@@ -1,7 +1,5 @@
 //! What a training loop learns.
 
-use std::path::Path;
-
 use parapet_decoder::Score;
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
@@ -22,13 +20,14 @@ pub(super) trait Task: std::fmt::Debug {
     fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError>;
 
     /// How good the weights are; nothing if there are no samples to tell by.
-    fn validate(&self) -> Result<Option<Validation>, TrainError>;
+    fn validate(&self) -> Result<Option<Validation>, TrainError> {
+        Ok(None)
+    }
 
     /// The score of each reconstruction of validation samples, and whether it names the deployed model's class.
-    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError>;
-
-    /// Writes the weights as a safetensors file.
-    fn save(&self, path: &Path) -> Result<(), TrainError>;
+    fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>, TrainError> {
+        Ok(Vec::new())
+    }
 
     /// Ends the training.
     fn freeze(self: Box<Self>) -> Trained;

@@ -21,7 +21,7 @@ use crate::backend::{
     BackendError, BackendState, EmbeddedBackend, ParameterBackend, ParameterSet, UpdateRule,
 };
 use crate::data::Samples;
-use crate::network::stream;
+use crate::network::{Network, stream};
 
 /// Bins of the table of scores, of about a hundred reconstructions each.
 const CALIBRATION_BINS: usize = 10;
@@ -313,7 +313,7 @@ impl Trainer {
         self.weights.load(&best.snapshot)?;
         // libtorch goes by the file's end.
         let aside = path.with_extension("partial.safetensors");
-        let saved = self.task.save(&aside);
+        let saved = Network::save_all(&self.task.networks(), &aside);
         self.weights.load(&current)?;
         saved?;
         std::fs::rename(&aside, path).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })

@@ -29,6 +29,7 @@ use serde_json::Value;
 use self::client::{Client, Pace, p50_us, time_requests};
 use self::nginx::Nginx;
 use self::remote::RemoteInstance;
+use super::spread::Spread;
 use crate::demo::{self, Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
 
@@ -117,9 +118,8 @@ fn latency(args: &Args) -> Result<()> {
             println!();
         }
         println!("  median of what each adds to the instances:");
-        for ((name, _), mut added) in targets.iter().zip(added).skip(1) {
-            added.sort_by(f64::total_cmp);
-            println!("    {name:24} {:4.0}", added.get(added.len() / 2).copied().unwrap_or(f64::NAN));
+        for ((name, _), added) in targets.iter().zip(added).skip(1) {
+            println!("    {name:24} {:4.0}", Spread::new(added).median);
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::spread::Spread;
 use crate::demo::step;
 use crate::{cargo, workspace};
 
@@ -66,9 +67,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             python.push(theirs);
             ratios.push(ours / theirs);
         }
-        let (rust, python, ratio) = (median(&mut rust), median(&mut python), median(&mut ratios));
-        let (least, most) = (ratios.first().unwrap_or(&0.0), ratios.last().unwrap_or(&0.0));
-        println!("| {network} | {batch} | {rust:.1} | {python:.1} | {ratio:.2} [{least:.2}, {most:.2}] |");
+        let (rust, python) = (Spread::new(rust).median, Spread::new(python).median);
+        let Spread { lowest, median, highest } = Spread::new(ratios);
+        println!(
+            "| {network} | {batch} | {rust:.1} | {python:.1} | {median:.2} [{lowest:.2}, {highest:.2}] |"
+        );
     }
     Ok(())
 }
@@ -80,10 +83,4 @@ fn figure(command: &mut Command) -> Result<f64> {
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), errors.trim());
     String::from_utf8_lossy(&output.stdout).trim().parse().context("a command printed no number")
-}
-
-/// The middle one; sorts.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }

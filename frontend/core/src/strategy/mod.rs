@@ -16,6 +16,7 @@ pub(crate) mod equal_resources;
 pub(crate) mod hedge;
 pub(crate) mod interpolated;
 pub(crate) mod none;
+mod parity;
 pub(crate) mod replicate;
 
 /// What a strategy makes of a query whose own attempts have all failed.

@@ -15,10 +15,10 @@ use parapet_loadgen::report::{Slo, SloFigures, check, compare_page, latency_hist
 use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display::{CompareState, Live, compare_height, compare_lines};
 use crate::files::{Recordings, check_writable, write_file, write_json};
+use crate::interrupt::Interrupts;
 use crate::payload::Payload;
 use crate::run::{BAD_INPUT, Error, FAILED, INTERRUPTED, allow_many_connections, failed};
 
@@ -262,16 +262,15 @@ async fn drive(experiment: &Experiment, places: Option<&Places>, rows: &Rows) ->
         Live::start(compare_height(experiment.strategies.len()), Box::new(render))
     };
     let (noted, plain) = (Arc::clone(&state), live.is_none());
-    let mut interrupts =
-        signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C").map_err(failed)?;
+    let mut interrupts = Interrupts::listen().map_err(failed)?;
     let watch = tokio::spawn(async move {
-        interrupts.recv().await;
+        interrupts.next().await;
         noted.lock().note = ENDING;
         if plain {
             eprintln!("{ENDING}");
         }
         interrupted.sending.cancel();
-        interrupts.recv().await;
+        interrupts.next().await;
         interrupted.waiting.cancel();
     });
     let comparison = cluster::compare(experiment, places, rows, rows.names(), &stop, |update| {

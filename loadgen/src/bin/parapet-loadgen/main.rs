@@ -1,12 +1,13 @@
 //! `parapet-loadgen`: measures a prediction server under an open-loop load.
 //!
 //! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be used or the target does not
-//! answer, 130 ended by Ctrl-C with a partial report.
+//! answer, 130 ended by Ctrl-C or SIGTERM with a partial report.
 
 mod compare;
 mod diff;
 mod display;
 mod files;
+mod interrupt;
 mod payload;
 mod run;
 mod simulate;

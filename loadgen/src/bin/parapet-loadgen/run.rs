@@ -16,10 +16,10 @@ use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{HttpTransport, TargetUrl};
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display::{self, Live, RUN_HEIGHT, RunView, run_lines};
 use crate::files::{check_writable, write_file, write_json};
+use crate::interrupt::Interrupts;
 use crate::payload::Payload;
 
 /// How long the check of the target before the run may take.
@@ -212,21 +212,17 @@ fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Opt
 async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recording> {
     let progress = Arc::new(Progress::new(&plan.schedule));
     let stop = Stop::default();
-    let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut terminations = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupts = Interrupts::listen()?;
     let note = Arc::new(Mutex::new(""));
     let live = start_display(Arc::clone(&progress), Arc::clone(&note));
     let watch = async {
-        let mut next = async || {
-            tokio::select! { _ = interrupts.recv() => {}, _ = terminations.recv() => {} }
-        };
-        next().await;
+        interrupts.next().await;
         *note.lock() = ENDING;
         if live.is_none() {
             eprintln!("{ENDING}");
         }
         stop.sending.cancel();
-        next().await;
+        interrupts.next().await;
         stop.waiting.cancel();
         std::future::pending::<Infallible>().await
     };

@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use sha2::{Digest, Sha256};
 
 use crate::cut::check_gaps;
-use crate::manifest::{Manifest, ShardEntry, hex};
+use crate::manifest::{Manifest, ShardEntry};
 use crate::{CheckpointError, Cut, ShardState, files};
 
 const MANIFEST: &str = "manifest.json";
@@ -238,7 +238,7 @@ impl Checkpoints {
                 bytes += piece.len() as u64;
                 hash.update(&piece);
             }
-            Ok((bytes, hex(&hash.finalize())))
+            Ok((bytes, format!("{:x}", hash.finalize())))
         };
         result.await.map_err(|error| missing_or(path, &error))
     }

@@ -7,9 +7,9 @@ use parapet_parameter_server::{ArrayConfig, ArrayId, HandOver, NodeId};
 use parapet_parameter_server_node::membership::{self as node, Arrays};
 use parapet_parameter_server_registry as registry;
 use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::spec::ArraySpec;
-use crate::task::Task;
 
 /// Reports on their way to the registry's membership; a node keeps what finds no room.
 const REPORTS: usize = 1024;
@@ -20,7 +20,7 @@ const REPORTS: usize = 1024;
 pub struct Bridge {
     view: watch::Receiver<Arc<node::View>>,
     reports: mpsc::Sender<node::Report>,
-    _task: Task,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Bridge {
@@ -31,7 +31,7 @@ impl Bridge {
         let first = Arc::clone(&views.borrow_and_update());
         let (sender, view) = watch::channel(Arc::new(arrays.node_view(&first)));
         let (reports, mut inbox) = mpsc::channel(REPORTS);
-        let task = Task::spawn(async move {
+        let task = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 tokio::select! {
                     changed = views.changed() => {
@@ -51,7 +51,7 @@ impl Bridge {
                     Some(report) = inbox.recv() => tell(&membership, report),
                 }
             }
-        });
+        }));
         Self { view, reports, _task: task }
     }
 

@@ -15,7 +15,6 @@ mod coordinator;
 mod error;
 mod server;
 mod spec;
-mod task;
 pub mod training;
 mod worker;
 

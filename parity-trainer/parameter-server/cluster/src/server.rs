@@ -11,9 +11,9 @@ use parapet_parameter_server_registry::{
     Joining, LeaderConfig, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::control::ControlServer;
-use crate::task::Task;
 use crate::{Bridge, ClusterError};
 
 /// What a server is started with.
@@ -61,8 +61,8 @@ pub struct ServerRole<T: Transport> {
     info: ServerInfo,
     leave: Duration,
     _bridge: Bridge,
-    leading: Option<Task>,
-    answering: Option<Task>,
+    leading: Option<AbortOnDropHandle<()>>,
+    answering: Option<AbortOnDropHandle<()>>,
 }
 
 impl<T: Transport> fmt::Debug for ServerRole<T> {
@@ -106,11 +106,11 @@ impl<T: Transport> ServerRole<T> {
         membership.update(&info)?;
         let leading = settings.leads.map(|config| {
             let membership = Arc::clone(&membership);
-            Task::spawn(async move {
+            AbortOnDropHandle::new(tokio::spawn(async move {
                 if let Err(error) = lead(&membership, config).await {
                     tracing::debug!(%error, "takes no part in the election any longer");
                 }
-            })
+            }))
         });
         tracing::info!(server = %id, address = info.address, "joined");
         Ok(Self { id, node, membership, info, leave: settings.leave, _bridge: bridge, leading, answering })

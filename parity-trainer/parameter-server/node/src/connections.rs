@@ -13,8 +13,8 @@ use parapet_parameter_server::{
     ArrayFilters, ArrayId, Link, LinkLimits, Message, NodeId, Packed, Peer, UnpackError,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{self, MissedTickBehavior};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Timing;
 use crate::transport::{
@@ -73,22 +73,6 @@ pub(crate) enum Happened {
     Up(Peer),
     Down(Peer),
     Unreachable(NodeId),
-}
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-pub(crate) struct Task(JoinHandle<()>);
-
-impl Task {
-    pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(future))
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 #[derive(Debug)]
@@ -153,8 +137,8 @@ pub(crate) struct Connections<T: Transport> {
     inbox: mpsc::Receiver<Inbound>,
     live: BTreeMap<u64, Live>,
     by_peer: BTreeMap<Peer, u64>,
-    dialers: BTreeMap<NodeId, (String, Task)>,
-    acceptor: Option<Task>,
+    dialers: BTreeMap<NodeId, (String, AbortOnDropHandle<()>)>,
+    acceptor: Option<AbortOnDropHandle<()>>,
     pub(crate) counters: Counters,
 }
 
@@ -197,7 +181,7 @@ impl<T: Transport> Connections<T> {
     pub(crate) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
         let listener = self.transport.listen(address, Arc::clone(&self.local)).await?;
         let address = listener.address();
-        self.acceptor = Some(Task::spawn(accept(listener, self.shared.clone())));
+        self.acceptor = Some(AbortOnDropHandle::new(tokio::spawn(accept(listener, self.shared.clone()))));
         Ok(address)
     }
 
@@ -222,7 +206,7 @@ impl<T: Transport> Connections<T> {
                     Arc::clone(&self.local),
                     self.shared.clone(),
                 );
-                self.dialers.insert(node, (address, Task::spawn(dialing)));
+                self.dialers.insert(node, (address, AbortOnDropHandle::new(tokio::spawn(dialing))));
             }
         }
     }

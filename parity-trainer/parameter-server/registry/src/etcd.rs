@@ -19,7 +19,9 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use crate::RegistryError;
+use crate::following::keep_following;
 use crate::store::{Batch, Entry, Lease, Outcome, Revision, Store, Transaction};
+use follow::Watch;
 use lease::EtcdLease;
 
 /// Where an etcd is, and how long it may take.
@@ -208,6 +210,6 @@ impl Store for EtcdStore {
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
-        follow::follow(self.0.clone())
+        keep_following(Watch::new(self.0.clone()))
     }
 }

@@ -4,26 +4,10 @@ use std::sync::Arc;
 
 use parapet_parameter_server::Routing;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::view::{View, ViewBuilder};
 use crate::{Batch, RegistryError};
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-pub(crate) struct Task(JoinHandle<()>);
-
-impl Task {
-    pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(future))
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// The newest of everything.
 #[derive(Debug, Clone)]
@@ -33,7 +17,9 @@ pub(crate) struct Feeds {
 }
 
 /// Follows the store, once it has told of everything for the first time.
-pub(crate) async fn follow(mut batches: mpsc::Receiver<Batch>) -> Result<(Feeds, Task), RegistryError> {
+pub(crate) async fn follow(
+    mut batches: mpsc::Receiver<Batch>,
+) -> Result<(Feeds, AbortOnDropHandle<()>), RegistryError> {
     let mut builder = ViewBuilder::default();
     loop {
         let batch = batches.recv().await.ok_or(RegistryError::Closed)?;
@@ -45,7 +31,7 @@ pub(crate) async fn follow(mut batches: mpsc::Receiver<Batch>) -> Result<(Feeds,
     }
     let (view, view_feed) = watch::channel(Arc::new(builder.view().clone()));
     let (routing, routing_feed) = watch::channel(builder.view().table.routing.clone());
-    let task = Task::spawn(async move {
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
         while let Some(batch) = batches.recv().await {
             builder.apply(batch);
             let new = builder.view();
@@ -64,6 +50,6 @@ pub(crate) async fn follow(mut batches: mpsc::Receiver<Batch>) -> Result<(Feeds,
                 changed
             });
         }
-    });
+    }));
     Ok((Feeds { view: view_feed, routing: routing_feed }, task))
 }

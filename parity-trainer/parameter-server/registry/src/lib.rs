@@ -23,6 +23,8 @@ mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod follow;
+#[cfg(any(feature = "etcd", feature = "served"))]
+mod following;
 mod leader;
 mod membership;
 mod memory;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parapet_parameter_server::{ShardRef, WorkerId};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::backoff::Backoff;
 use crate::documents;
-use crate::follow::Task;
 use crate::store::{Compare, Lease, Outcome, Put, Revision, Store, Transaction};
 use crate::{Member, Registry, RegistryError, Report, ServerInfo, Term, View};
 
@@ -31,7 +31,7 @@ pub struct Membership {
     kept: Arc<watch::Sender<Kept>>,
     reports: Arc<watch::Sender<BTreeMap<String, Report>>>,
     lease: Arc<CurrentLease>,
-    keeping: Mutex<Option<Task>>,
+    keeping: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Membership {
@@ -48,7 +48,7 @@ impl Membership {
             lease: Arc::clone(&current),
             written: first,
         };
-        let task = Task::spawn(keeper.run());
+        let task = AbortOnDropHandle::new(tokio::spawn(keeper.run()));
         Self { registry, member, kept, reports, lease: current, keeping: Mutex::new(Some(task)) }
     }
 

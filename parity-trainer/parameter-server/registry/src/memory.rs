@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::RegistryError;
 use crate::store::{Batch, Compare, Entry, Lease, LeaseId, Outcome, Revision, Store, Transaction};
@@ -21,7 +22,8 @@ struct Held {
 struct Inner {
     revision: u64,
     entries: BTreeMap<String, Held>,
-    leases: BTreeMap<LeaseId, watch::Sender<bool>>,
+    /// Whoever holds one of them knows that it is over when its guard is dropped.
+    leases: BTreeMap<LeaseId, DropGuard>,
     last_lease: i64,
     away: bool,
 }
@@ -62,11 +64,11 @@ impl MemoryStore {
 
     fn lapse(&self, lease: LeaseId) {
         let mut inner = self.inner.lock();
-        let Some(lapsed) = inner.leases.remove(&lease) else { return };
+        let Some(over) = inner.leases.remove(&lease) else { return };
         inner.entries.retain(|_, held| held.lease != Some(lease));
         inner.revision += 1;
         drop(inner);
-        lapsed.send_replace(true);
+        drop(over);
         self.news.send_modify(|news| *news += 1);
     }
 
@@ -130,10 +132,10 @@ impl Store for MemoryStore {
         Self::reach(&inner)?;
         inner.last_lease += 1;
         let id = LeaseId(inner.last_lease);
-        let (lapsed, watch) = watch::channel(false);
-        inner.leases.insert(id, lapsed);
+        let lapsed = CancellationToken::new();
+        inner.leases.insert(id, lapsed.clone().drop_guard());
         drop(inner);
-        Ok(Arc::new(MemoryLease { store: self.clone(), id, lapsed: watch }))
+        Ok(Arc::new(MemoryLease { store: self.clone(), id, lapsed }))
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
@@ -161,7 +163,7 @@ impl Store for MemoryStore {
 struct MemoryLease {
     store: MemoryStore,
     id: LeaseId,
-    lapsed: watch::Receiver<bool>,
+    lapsed: CancellationToken,
 }
 
 #[async_trait]
@@ -171,8 +173,7 @@ impl Lease for MemoryLease {
     }
 
     async fn lapsed(&self) {
-        // An error means that the store has forgotten the lease.
-        let _ = self.lapsed.clone().wait_for(|lapsed| *lapsed).await;
+        self.lapsed.cancelled().await;
     }
 
     async fn revoke(&self) -> Result<(), RegistryError> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use parapet_parameter_server::{ArrayId, Clock, HandOver, NodeId, Routing, WorkerId};
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::documents;
-use crate::follow::{Feeds, Task, follow};
+use crate::follow::{Feeds, follow};
 use crate::store::{Compare, Outcome, Put, Revision, Store, Transaction};
 use crate::{ArrayInfo, Member, Membership, MemoryStore, RegistryError, ServerInfo, Term, View, Workers};
 
@@ -31,7 +32,7 @@ pub enum Joining {
 pub struct Registry {
     store: Arc<dyn Store>,
     feeds: Feeds,
-    _following: Arc<Task>,
+    _following: Arc<AbortOnDropHandle<()>>,
 }
 
 impl Registry {

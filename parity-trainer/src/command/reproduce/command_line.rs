@@ -103,7 +103,7 @@ impl CommandLine {
         for other in others {
             hash.update(format!("\n{other}"));
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        format!("{:x}", hash.finalize())
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use parity_trainer::TrainError;
 use parity_trainer::data::{DataSet, Samples};
+use parity_trainer::files::write_aside;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use safetensors::Dtype;
@@ -45,9 +46,7 @@ pub(super) fn write(digits: &Path, path: &Path) -> Result<(), TrainError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    let aside = path.with_extension("partial");
-    fs::write(&aside, bytes).map_err(failed)?;
-    fs::rename(&aside, path).map_err(failed)
+    write_aside(path, &[&bytes]).map_err(failed)
 }
 
 /// The labels of `count` lines: 1 for every other one, which is turned.

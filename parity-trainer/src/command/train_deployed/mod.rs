@@ -17,6 +17,7 @@ use super::{
 };
 use crate::report;
 pub(crate) use settings::Args;
+use settings::Settings;
 
 #[derive(Debug, Serialize)]
 struct Report<'a> {
@@ -29,7 +30,7 @@ struct Report<'a> {
 
 /// Trains, evaluates and writes the entry.
 pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
-    let settings = args.settings()?;
+    let settings: Settings = args.settings()?;
     let interrupt = Interrupt::listen()?;
     let name = settings.name.as_str();
     let folder = run_folder(settings.run.as_ref(), &settings.out, name);

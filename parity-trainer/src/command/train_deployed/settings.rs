@@ -8,28 +8,20 @@ use parity_trainer::{DeployedRun, SetupError, TrainError};
 use serde::{Deserialize, Serialize};
 
 use crate::command::model_name;
-use crate::command::settings::{RunOptions, digest, layered, needed, optional_network, range, to_toml};
+use crate::command::settings::{
+    Checked, Flags, RunOptions, digest, needed, optional_network, range, to_toml,
+};
 
 /// The network that is trained where none is named.
 const NETWORK: &str = "lenet";
 
-/// Arguments of `train-deployed`. A flag wins over the same setting of `--config`.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    /// Take settings from this TOML file, such as the config.toml of an earlier run
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Go on with the run from its last checkpoint
-    #[arg(long)]
-    pub(super) resume: bool,
-    #[command(flatten)]
-    options: Options,
-}
+/// Arguments of `train-deployed`.
+pub(crate) type Args = Flags<Options>;
 
 /// What can be set; a setting's name in the file is the flag's.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Options {
+pub(crate) struct Options {
     /// Labelled data: a folder with IDX, CIFAR or image files, or a file .npz, .safetensors, .tar or .tar.gz
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
@@ -123,19 +115,7 @@ impl Default for Settings {
     }
 }
 
-impl Args {
-    /// The file's settings, the flags laid over them, defaults for the rest.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or a setting is unknown, missing or out of range.
-    pub(super) fn settings(&self) -> Result<Settings, SetupError> {
-        let settings: Settings = layered(self.config.as_deref(), &self.options)?;
-        settings.check()?;
-        Ok(settings)
-    }
-}
-
-impl Settings {
+impl Checked for Settings {
     fn check(&self) -> Result<(), SetupError> {
         needed(&[("data", &self.data), ("out", &self.out), ("name", self.name.as_ref())])?;
         let named = model_name(&self.name);
@@ -147,7 +127,9 @@ impl Settings {
         range("label-smoothing", self.label_smoothing, 0.0, 0.999_999)?;
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)
     }
+}
 
+impl Settings {
     /// How the model is trained, `augment` being what varies samples.
     pub(super) fn deployed_run(&self, augment: Augment) -> Result<DeployedRun, TrainError> {
         Ok(DeployedRun {

@@ -59,7 +59,7 @@ struct Report<'a> {
 
 /// Trains, evaluates and writes the entries.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let settings = args.settings()?;
+    let settings: Settings = args.settings()?;
     let interrupt = Interrupt::listen()?;
     let ready = prepare::check(&settings, threads)?;
     let name = settings.name.clone().unwrap_or_else(|| {

@@ -7,30 +7,19 @@ use parapet_encoder::EncoderKind;
 use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;
-use parity_trainer::{Loss, SetupError, TransformChoice};
+use parity_trainer::{Loss, TransformChoice};
 use serde::Serialize;
 
-use super::settings::Settings;
 use crate::command::model_name;
-use crate::command::settings::{RunOptions, layered, optional_network};
+use crate::command::settings::{Flags, RunOptions, optional_network};
 
-/// Arguments of `train`. A flag wins over the same setting of `--config`.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    /// Take settings from this TOML file, such as the config.toml of an earlier run
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Go on with the run from its last checkpoint
-    #[arg(long)]
-    pub(super) resume: bool,
-    #[command(flatten)]
-    options: Options,
-}
+/// Arguments of `train`.
+pub(crate) type Args = Flags<Options>;
 
 /// What can be set; a setting's name in the file is the flag's.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Options {
+pub(crate) struct Options {
     /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
@@ -165,18 +154,6 @@ struct Options {
     /// cluster [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     executors: Option<u32>,
-}
-
-impl Args {
-    /// The file's settings, the flags laid over them, defaults for the rest.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or a setting is unknown, missing or out of range.
-    pub(super) fn settings(&self) -> Result<Settings, SetupError> {
-        let settings: Settings = layered(self.config.as_deref(), &self.options)?;
-        settings.check()?;
-        Ok(settings)
-    }
 }
 
 /// Rows of coefficients, as a flag has them.

@@ -9,13 +9,12 @@ use parity_trainer::network::{Network, NetworkSpec};
 use parity_trainer::{ParityRun, SetupError, TrainError, TrainingSet, split_validation, training_inputs};
 
 use super::settings::Settings;
+use crate::command::subject::few;
 use crate::command::{augmentation, load_data, prepare_out};
 use crate::progress::Counter;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
 const POOL_SAMPLES: usize = 20_000;
-/// Samples that a deployed model is tried on.
-const TRIAL_SAMPLES: usize = 16;
 /// Least side of an image for the network that is taken where none is known.
 const LENET_SIDE: usize = 16;
 /// Validations of a run, unless `--validate-every` says otherwise.
@@ -147,8 +146,7 @@ fn open_deployed(settings: &Settings, threads: usize, data: &DataSet) -> Result<
 
 /// Some training samples, as the deployed model takes them.
 fn few_samples(settings: &Settings, data: &DataSet) -> Vec<f32> {
-    let few = TRIAL_SAMPLES.min(data.train.len()) * data.train.sample_len();
-    let mut samples = data.train.values.get(..few).unwrap_or_default().to_vec();
+    let mut samples = few(&data.train).to_vec();
     settings.scaling().apply(&data.train.shape, &mut samples);
     samples
 }

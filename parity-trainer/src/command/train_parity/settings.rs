@@ -10,7 +10,7 @@ use parity_trainer::network::NetworkSpec;
 use parity_trainer::{Loss, SetupError, TransformChoice};
 use serde::{Deserialize, Serialize};
 
-use crate::command::settings::{digest, needed, optional_network, range, to_toml};
+use crate::command::settings::{Checked, digest, needed, optional_network, range, to_toml};
 
 /// Parts of a step on a cluster, unless `--executors` says otherwise.
 const EXECUTORS: u32 = 4;
@@ -149,10 +149,8 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// # Errors
-    /// If a setting that is needed is missing, or one is out of range.
-    pub(super) fn check(&self) -> Result<(), SetupError> {
+impl Checked for Settings {
+    fn check(&self) -> Result<(), SetupError> {
         needed(&[("model", &self.model), ("data", &self.data), ("out", &self.out)])?;
         for name in [&self.name, &self.deployed].into_iter().flatten() {
             crate::command::model_name(name)
@@ -191,7 +189,9 @@ impl Settings {
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
     }
+}
 
+impl Settings {
     /// Into how many parts a step is cut, that any process of a cluster may compute.
     pub(super) fn executors(&self) -> usize {
         let asked = self.executors.unwrap_or(EXECUTORS).max(1) as usize;
@@ -253,6 +253,7 @@ impl Settings {
         };
         Ok(digest(&bare.to_toml()?, rest))
     }
+
     /// Digest of one row's training, of a run whose digest is `run`.
     pub(super) fn row_digest(&self, run: &str, row: usize) -> Result<String, SetupError> {
         self.digest(&[run, &row.to_string()])

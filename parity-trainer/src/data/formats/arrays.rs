@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::data::{DataError, Loaded, MAX_VALUES, Samples, hexadecimal, scaled};
+use crate::data::{DataError, Loaded, MAX_VALUES, Samples, scaled};
 
 /// An array's elements.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ pub(super) fn load(
         samples(path, images, labels, &mut hash)
     };
     let (train, test) = (split(train_x, train_y)?, split(test_x, test_y)?);
-    Ok(Loaded { train, test, class_names: Vec::new(), sha256: hexadecimal(&hash.finalize()) })
+    Ok(Loaded { train, test, class_names: Vec::new(), sha256: format!("{:x}", hash.finalize()) })
 }
 
 fn samples(

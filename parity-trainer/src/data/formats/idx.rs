@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use parapet_idx::{Idx, read_idx};
 use sha2::{Digest, Sha256};
 
-use crate::data::{DataError, Loaded, Samples, hexadecimal, scaled};
+use crate::data::{DataError, Loaded, Samples, scaled};
 
 const CLASSES: &str = "classes.txt";
 const TRAIN: &str = "train";
@@ -23,7 +23,7 @@ pub(in crate::data) fn load(folder: &Path) -> Result<Loaded, DataError> {
             names.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
         })
         .unwrap_or_default();
-    Ok(Loaded { train, test, class_names, sha256: hexadecimal(&hash.finalize()) })
+    Ok(Loaded { train, test, class_names, sha256: format!("{:x}", hash.finalize()) })
 }
 
 fn labels_of(split: &str) -> String {

@@ -9,7 +9,7 @@ use image::{ColorType, DynamicImage, ImageReader};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::data::{DataError, LoadProgress, Loaded, MAX_CLASSES, MAX_VALUES, Samples, hexadecimal, scaled};
+use crate::data::{DataError, LoadProgress, Loaded, MAX_CLASSES, MAX_VALUES, Samples, scaled};
 
 /// Images that are decoded together.
 const BATCH: usize = 512;
@@ -227,7 +227,7 @@ impl<'a> Collector<'a> {
             Samples { shape: shape.clone(), values, labels }
         };
         let (train, test) = (samples(self.train), samples(self.test));
-        Ok(Loaded { train, test, class_names, sha256: hexadecimal(&self.hash.finalize()) })
+        Ok(Loaded { train, test, class_names, sha256: format!("{:x}", self.hash.finalize()) })
     }
 }
 

@@ -8,7 +8,6 @@
 mod loss;
 mod patterns;
 
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -195,15 +194,9 @@ impl Task for LearnedCodeTask {
         Ok(scores)
     }
 
-    fn save(&self, path: &Path) -> Result<(), TrainError> {
-        Ok(Network::save_all(&self.networks(), path)?)
-    }
-
     fn freeze(self: Box<Self>) -> Trained {
-        let Self { mut encoder, mut decoder, .. } = *self;
-        encoder.freeze();
-        decoder.freeze();
-        Trained::LearnedCode { encoder, decoder }
+        let Self { encoder, decoder, .. } = *self;
+        Trained::LearnedCode { encoder: encoder.frozen(), decoder: decoder.frozen() }
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::memory::Memory;
 use super::processes::Seconds;
 use super::{Load, Shape};
+use crate::bench::spread::Spread;
 
 /// The runs of one system.
 #[derive(Debug, Default)]
@@ -42,28 +43,6 @@ impl Phase {
 impl Cell {
     pub(super) fn add(&mut self, seconds: Seconds) {
         self.0.push(seconds);
-    }
-}
-
-/// The middle one of the runs, and the ends.
-#[derive(Debug, Clone, Copy)]
-struct Spread {
-    lowest: f64,
-    median: f64,
-    highest: f64,
-}
-
-impl Spread {
-    fn new(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
-        let (middle, last) = (values.len() / 2, values.len().saturating_sub(1));
-        let median = if values.len().is_multiple_of(2) {
-            f64::midpoint(at(middle.saturating_sub(1)), at(middle))
-        } else {
-            at(middle)
-        };
-        Self { lowest: at(0), median, highest: at(last) }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Spread, Table};
+use super::report::Table;
+use crate::bench::spread::Spread;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 300.0;

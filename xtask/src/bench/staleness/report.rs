@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::bench::spread::Spread;
+
 /// One run of one model.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
@@ -38,32 +40,9 @@ impl fmt::Display for Run {
     }
 }
 
-/// The lowest, middle and highest.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Spread {
-    pub(super) lowest: f64,
-    pub(super) median: f64,
-    pub(super) highest: f64,
-}
-
-impl Spread {
-    fn new(values: impl Iterator<Item = f64>) -> Self {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
-        let (middle, last) = (values.len() / 2, values.len().saturating_sub(1));
-        let median = match values.len() % 2 {
-            0 => f64::midpoint(at(middle.saturating_sub(1)), at(middle)),
-            _ => at(middle),
-        };
-        Self { lowest: at(0), median, highest: at(last) }
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} ({:.2}-{:.2})", self.median, self.lowest, self.highest)
-    }
+/// The middle one, and the ends.
+fn text_of(Spread { lowest, median, highest }: Spread) -> String {
+    format!("{median:.2} ({lowest:.2}-{highest:.2})")
 }
 
 /// All runs of one slowdown.
@@ -89,13 +68,15 @@ impl Table {
 
     /// Each model's seconds.
     pub(super) fn seconds(&self) -> impl Iterator<Item = (&'static str, Spread)> + '_ {
-        self.rows.iter().map(|(model, runs)| (*model, Spread::new(runs.iter().map(|run| run.seconds))))
+        self.rows
+            .iter()
+            .map(|(model, runs)| (*model, Spread::new(runs.iter().map(|run| run.seconds).collect())))
     }
 
     /// How many times sooner than BSP, seed by seed.
     fn gain(&self, runs: &[Run]) -> Spread {
         let bsp = self.rows.first().map(|(_, runs)| runs.as_slice()).unwrap_or_default();
-        Spread::new(bsp.iter().zip(runs).map(|(bsp, run)| bsp.seconds / run.seconds))
+        Spread::new(bsp.iter().zip(runs).map(|(bsp, run)| bsp.seconds / run.seconds).collect())
     }
 
     /// The title of what is measured.
@@ -118,14 +99,14 @@ impl Table {
              late |\n|---|---|---|---|---|---|\n"
         );
         for (model, runs) in &self.rows {
-            let of = |get: fn(&Run) -> f64| Spread::new(runs.iter().map(get)).median;
+            let of = |get: fn(&Run) -> f64| Spread::new(runs.iter().map(get).collect()).median;
             // Writing to a string never fails.
             let _ = writeln!(
                 text,
                 "| {} | {} | {} | {:.0} | {:.1} % | {:.1} % |",
                 name(model),
-                Spread::new(runs.iter().map(|run| run.seconds)),
-                self.gain(runs),
+                text_of(Spread::new(runs.iter().map(|run| run.seconds).collect())),
+                text_of(self.gain(runs)),
                 of(|run| run.minibatches),
                 100.0 * of(|run| run.idle),
                 100.0 * of(|run| run.late)

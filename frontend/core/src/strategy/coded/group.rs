@@ -5,7 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::query::Apart;
-use crate::{GroupKey, JobId, QueryId, Time};
+use crate::strategy::parity::Parity;
+use crate::{GroupKey, QueryId, Time};
 
 /// Where a member stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,27 +87,6 @@ impl<I, O> Member<I, O> {
     }
 }
 
-/// Where a parity row stands.
-#[derive(Debug)]
-pub(in crate::strategy) enum Parity<I, O> {
-    /// The group is still open, or it is not due.
-    Open,
-    /// The parity query is being computed.
-    Encoding,
-    /// It is queued or in flight; `input` allows one retry.
-    InFlight { job: JobId, input: Arc<I>, retried: bool },
-    /// It answered.
-    Output(Arc<O>),
-    /// Shed, failed, or no longer needed.
-    Dead,
-}
-
-impl<I, O> Parity<I, O> {
-    pub(in crate::strategy) fn is_alive(&self) -> bool {
-        !matches!(self, Self::Dead)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Group<I, O> {
     pub(super) key: GroupKey,
@@ -170,7 +150,7 @@ impl<I, O> Group<I, O> {
 
     /// Parity outputs that are there.
     pub(super) fn outputs(&self) -> usize {
-        self.rows.iter().filter(|row| matches!(row, Parity::Output(_))).count()
+        self.rows.iter().filter_map(Parity::output).count()
     }
 
     /// Whether lost members can still be had back: as many parity rows may answer as predictions will never come.
@@ -189,18 +169,14 @@ impl<I, O> Group<I, O> {
     }
 
     pub(super) fn is_parity_pending(&self) -> bool {
-        self.rows.iter().any(|row| matches!(row, Parity::Encoding | Parity::InFlight { .. }))
+        self.rows.iter().any(Parity::is_pending)
     }
 
     /// What a parity query at the deployed model shares no instance with.
     pub(super) fn apart(&self) -> Apart {
-        let in_flight = self.rows.iter().filter_map(|row| match row {
-            Parity::InFlight { job, .. } => Some(*job),
-            _ => None,
-        });
         Apart {
             queries: self.members.iter().filter_map(|member| member.query).collect(),
-            requests: in_flight.collect(),
+            requests: self.rows.iter().filter_map(Parity::job).collect(),
         }
     }
 
@@ -209,12 +185,6 @@ impl<I, O> Group<I, O> {
     }
 
     pub(super) fn parity_outputs(&self) -> Vec<Option<Arc<O>>> {
-        self.rows
-            .iter()
-            .map(|row| match row {
-                Parity::Output(output) => Some(Arc::clone(output)),
-                _ => None,
-            })
-            .collect()
+        self.rows.iter().map(|row| row.output().cloned()).collect()
     }
 }

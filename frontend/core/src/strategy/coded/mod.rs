@@ -5,7 +5,9 @@
 //! just in time ([`timing`]), within the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
 //! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
 
-pub(super) mod group;
+mod config;
+mod fill;
+mod group;
 pub(super) mod key;
 mod settle;
 mod timing;
@@ -15,58 +17,17 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use self::group::{Group, Member, Parity, Status};
+pub use self::config::CodedConfig;
+use self::group::{Group, Member, Status};
 use self::key::{Answered, Keys};
 use self::timing::ParityTiming;
+use super::parity::Parity;
 use crate::pool::Avoid;
 use crate::stats::Fate;
-use crate::timers::Timer;
 use crate::{
-    Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, HoldBackPolicy, JobId, Outcome, PoolId,
-    QueryId, Row, Strategy, Time, TokenBucket, Verdict,
+    Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, JobId, Outcome, QueryId, Row, Strategy,
+    Time, TokenBucket, Verdict,
 };
-
-/// Settings of coded redundancy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CodedConfig {
-    /// Queries in a group.
-    pub k: usize,
-    /// Parity rows, each with its own pool.
-    pub r: usize,
-    /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's own, for a code that needs
-    /// no parity models: then it is that of all rows.
-    pub first_parity: PoolId,
-    /// When a query counts as late.
-    pub hold_back: HoldBackPolicy,
-    /// Send parity queries only when they are due to be in time for the first member that would be late, instead of at once.
-    pub defer_parity: bool,
-    /// How long a group may stay open while somebody in it waits.
-    pub flush_after: Duration,
-    /// How long the own prediction of a reconstructed query is awaited, to compare.
-    pub late_truth_wait: Duration,
-    /// How long a parity query may take.
-    pub parity_timeout: Duration,
-    /// Parity queries allowed for each accepted query over time. A full group costs r / k; a flushed one more.
-    pub redundant_share: f64,
-    /// Parity queries allowed at once beyond that.
-    pub redundant_burst: f64,
-    /// Issue no parity queries while more queries than this wait for a slot of the deployed model.
-    pub shed_above: usize,
-    /// Audit one in so many groups in which nothing straggled; 0 for none.
-    pub audit_every: u64,
-    /// Kinds of query with a group or fillers of their own.
-    pub max_keys: usize,
-}
-
-impl CodedConfig {
-    /// Where the parity queries of `row` go.
-    pub const fn parity_pool(&self, row: Row) -> PoolId {
-        match self.first_parity {
-            PoolId::DEPLOYED => PoolId::DEPLOYED,
-            first => first.of_row(row),
-        }
-    }
-}
 
 /// The coded strategy.
 #[derive(Debug)]
@@ -112,118 +73,6 @@ impl<I, O> Coded<I, O> {
     fn group_of(&mut self, query: QueryId) -> Option<(GroupId, usize, &mut Group<I, O>)> {
         let &(id, slot) = self.membership.get(&query)?;
         Some((id, slot, self.groups.get_mut(&id)?))
-    }
-
-    /// The group of this key that takes members, a fresh one if need be.
-    fn open_group(&mut self, core: &mut Core<I, O>, class: ClassId, key: GroupKey) -> Option<GroupId> {
-        let state = self.keys.get_or_insert(key)?;
-        if let Some(open) = state.open {
-            return Some(open);
-        }
-        let id = GroupId::new(core.fresh_id(), class);
-        state.open = Some(id);
-        self.groups.insert(id, Group::open(key, self.config.r));
-        Some(id)
-    }
-
-    /// Completes an open group with recently answered queries and seals it. False when there are too few.
-    fn complete_with_fillers(&mut self, core: &mut Core<I, O>, id: GroupId) -> bool {
-        let Some(group) = self.groups.get_mut(&id).filter(|group| !group.sealed) else {
-            return false;
-        };
-        let wanted = self.config.k - group.members.len();
-        let Some(state) = self.keys.get(group.key) else {
-            return false;
-        };
-        let is_member = |query| group.members.iter().any(|member| member.query == Some(query));
-        let fillers: Vec<Member<I, O>> = state
-            .recent
-            .iter()
-            .filter(|answered| !is_member(answered.query))
-            .take(wanted)
-            .map(|answered| Member::filler(Arc::clone(&answered.input), Arc::clone(&answered.prediction)))
-            .collect();
-        if fillers.len() < wanted {
-            return false;
-        }
-        group.members.extend(fillers);
-        self.seal(core, id);
-        true
-    }
-
-    /// The group has k members: encode it, now or when that is due.
-    fn seal(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.sealed = true;
-        self.sealed += 1;
-        group.audit = self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
-        if let Some(at) = group.timer.take() {
-            core.timers.cancel(at, Timer::Flush(id));
-        }
-        if let Some(state) = self.keys.get_mut(group.key) {
-            state.open = None;
-        }
-        let deferred = group.first_late_at().filter(|_| !group.audit);
-        match deferred.and_then(|late_at| self.timing.due(core.now(), late_at)) {
-            Some(due) => {
-                group.timer = Some(due);
-                core.timers.set(due, Timer::Flush(id));
-            }
-            None => self.encode(core, id),
-        }
-        self.advance(core, id);
-    }
-
-    /// Has the parity queries of a sealed group computed, those that were not yet.
-    fn encode(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id).filter(|group| group.is_deferred()) else {
-            return;
-        };
-        if let Some(at) = group.timer.take() {
-            core.timers.cancel(at, Timer::Flush(id));
-        }
-        let congested = core.is_congested(self.config.shed_above);
-        let mut encoded = false;
-        for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
-            let pool = self.config.parity_pool(row);
-            let servable = core.pool(pool).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
-            if !congested && servable && self.budget.spend() {
-                let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
-                core.push(Action::Encode { group: id, row, inputs });
-                *row_state = Parity::Encoding;
-                encoded = true;
-            } else {
-                core.count(id.class(), Fate::Shed);
-                *row_state = Parity::Dead;
-            }
-        }
-        core.stats.groups_encoded += u64::from(encoded);
-        let has_fillers = group.members.iter().any(|member| member.query.is_none());
-        core.stats.groups_completed_with_fillers += u64::from(encoded && has_fillers);
-    }
-
-    /// Takes a member that will never have a prediction out of an open group, so that it takes nobody's slot.
-    fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
-        self.membership.remove(&query);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.members.remove(slot);
-        for (slot, member) in group.members.iter().enumerate().skip(slot) {
-            if let Some(query) = member.query {
-                self.membership.insert(query, (id, slot));
-            }
-        }
-    }
-
-    fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
-        if group.timer.is_none() {
-            let at = core.now() + after;
-            group.timer = Some(at);
-            core.timers.set(at, Timer::Flush(id));
-        }
     }
 }
 
@@ -376,30 +225,21 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, id: GroupId, row: Row, parity: Option<Arc<I>>) {
-        let expires = core.now() + self.config.parity_timeout;
-        let pool = self.config.parity_pool(row);
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
+        let place = usize::from(row.0);
+        if !matches!(group.rows.get(place), Some(Parity::Encoding)) {
+            return;
+        }
         let needed = group.is_any_waiting() || group.audit;
-        let apart_from = group.apart();
-        let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
-            return;
-        };
-        if !matches!(state, Parity::Encoding) {
-            return;
-        }
-        let sent = parity.filter(|_| needed).and_then(|input| {
-            let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from)?;
-            Some(Parity::InFlight { job, input, retried: false })
+        let sent = parity
+            .filter(|_| needed)
+            .and_then(|input| Self::send_parity(core, &self.config, group, (id, row), input, false));
+        group.rows[place] = sent.unwrap_or_else(|| {
+            core.count(id.class(), Fate::Shed);
+            Parity::Dead
         });
-        match sent {
-            Some(in_flight) => *state = in_flight,
-            None => {
-                core.count(id.class(), Fate::Shed);
-                *state = Parity::Dead;
-            }
-        }
         self.watch_parity(core, id);
         self.advance(core, id);
     }
@@ -416,8 +256,6 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         job: JobId,
         outcome: Outcome<Arc<O>>,
     ) {
-        let expires = core.now() + self.config.parity_timeout;
-        let pool = self.config.parity_pool(row);
         let Some(group) = self.groups.get_mut(&id) else {
             if outcome.is_ok() {
                 core.count(id.class(), Fate::Wasted);
@@ -425,23 +263,15 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         };
         let needed = group.is_any_waiting();
-        let apart_from = group.apart();
-        let Some(state) = group.rows.get_mut(usize::from(row.0)) else {
+        let place = usize::from(row.0);
+        let Some((input, retried)) = group.rows.get(place).and_then(|state| state.sent_as(job)) else {
             return;
         };
-        let (input, retried) = match state {
-            Parity::InFlight { job: current, input, retried } if *current == job => {
-                (Arc::clone(input), *retried)
-            }
-            _ => return,
-        };
-        *state = match outcome {
+        group.rows[place] = match outcome {
             Ok(output) => Parity::Output(output),
             Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
-                match core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from) {
-                    Some(job) => Parity::InFlight { job, input, retried: true },
-                    None => Parity::Dead,
-                }
+                let sent = Self::send_parity(core, &self.config, group, (id, row), input, true);
+                sent.unwrap_or(Parity::Dead)
             }
             Err(_) => Parity::Dead,
         };

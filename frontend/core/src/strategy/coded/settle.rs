@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Coded;
-use super::group::{Group, Parity, Status};
+use super::group::{Group, Status};
+use super::{Coded, CodedConfig};
 use crate::stats::Fate;
+use crate::strategy::parity::Parity;
 use crate::timers::Timer;
 use crate::{Action, Comparison, Core, GroupId, Row, Slot};
 
@@ -30,6 +31,20 @@ impl<I, O> Coded<I, O> {
         self.finish_if_done(core, id);
     }
 
+    /// Sends a parity query, and gives what its row is then; `None` if there is no room for it.
+    pub(super) fn send_parity(
+        core: &mut Core<I, O>,
+        config: &CodedConfig,
+        group: &Group<I, O>,
+        (id, row): (GroupId, Row),
+        input: Arc<I>,
+        retried: bool,
+    ) -> Option<Parity<I, O>> {
+        let (pool, expires) = (config.parity_pool(row), core.now() + config.parity_timeout);
+        let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, group.apart())?;
+        Some(Parity::InFlight { job, input, retried })
+    }
+
     /// Looks after the group's parity queries once they ought to have answered and somebody is late.
     pub(super) fn watch_parity(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id)) else {
@@ -52,7 +67,6 @@ impl<I, O> Coded<I, O> {
         if !group.is_any_waiting() {
             return;
         }
-        let expires = core.now() + self.config.parity_timeout;
         let mut is_early = false;
         for place in 0..group.rows.len() {
             if group.is_recoverable() {
@@ -69,16 +83,11 @@ impl<I, O> Coded<I, O> {
             if !self.budget.spend() {
                 continue;
             }
-            let apart_from = group.apart();
             core.withdraw_job(job, true);
             core.count(id.class(), Fate::Wasted);
             let row = Row(u8::try_from(place).unwrap_or(u8::MAX));
-            let pool = self.config.parity_pool(row);
-            let sent = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, apart_from);
-            group.rows[place] = match sent {
-                Some(job) => Parity::InFlight { job, input, retried: true },
-                None => Parity::Dead,
-            };
+            let sent = Self::send_parity(core, &self.config, group, (id, row), input, true);
+            group.rows[place] = sent.unwrap_or(Parity::Dead);
         }
         if is_early {
             self.watch_parity(core, id);
@@ -118,14 +127,7 @@ impl<I, O> Coded<I, O> {
         }
         let audit_pending = group.audit && group.is_complete() && group.is_parity_pending();
         if !audit_pending {
-            for row in &mut group.rows {
-                if let Parity::InFlight { job, .. } = *row
-                    && core.is_queued(job)
-                {
-                    core.withdraw_job(job, false);
-                    *row = Parity::Dead;
-                }
-            }
+            group.rows.iter_mut().for_each(|row| row.withdraw_queued(core));
         }
         let truth_pending = group.members.iter().any(|member| member.status == Status::AwaitingTruth);
         if truth_pending || audit_pending {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::super::coded::group::Parity;
+use crate::strategy::parity::Parity;
 use crate::{GroupKey, JobId, QueryId, Time};
 
 /// Where a member stands.
@@ -94,7 +94,7 @@ impl<I, O> Group<I, O> {
 
     /// Outputs that are there.
     pub(super) fn outputs(&self) -> usize {
-        self.rows.iter().filter(|row| matches!(row, Parity::Output(_))).count()
+        self.rows.iter().filter_map(Parity::output).count()
     }
 
     /// Outputs that are there or may come.
@@ -104,23 +104,11 @@ impl<I, O> Group<I, O> {
 
     /// Whether an output may still come.
     pub(super) fn is_any_pending(&self) -> bool {
-        self.rows.iter().any(|row| matches!(row, Parity::Encoding | Parity::InFlight { .. }))
+        self.rows.iter().any(Parity::is_pending)
     }
 
     /// Its coded queries that are queued or in flight.
     pub(super) fn jobs(&self) -> SmallVec<[JobId; 4]> {
-        let pending = self.rows.iter().filter_map(|row| match row {
-            Parity::InFlight { job, .. } => Some(*job),
-            _ => None,
-        });
-        pending.collect()
-    }
-}
-
-/// The output of a coded query, if it is there.
-pub(super) fn output<I, O>(row: &Parity<I, O>) -> Option<Arc<O>> {
-    match row {
-        Parity::Output(output) => Some(Arc::clone(output)),
-        _ => None,
+        self.rows.iter().filter_map(Parity::job).collect()
     }
 }

@@ -22,8 +22,8 @@ use smallvec::SmallVec;
 
 pub use self::config::InterpolatedConfig;
 use self::group::{Group, Member, Status};
-use super::coded::group::Parity;
 use super::coded::key::Keys;
+use super::parity::Parity;
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
@@ -158,21 +158,13 @@ impl<I, O> Interpolated<I, O> {
         self.finish_if_done(core, id);
     }
 
-    /// Withdraws what a group in which nobody waits no longer needs, and forgets it once nothing is pending. Coded queries in
-    /// flight are let end: a frozen instance that was freed of its own would be given the next group's.
+    /// Withdraws what a group in which nobody waits no longer needs, and forgets it once nothing is pending.
     fn finish_if_done(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if group.members.iter().any(|member| member.status == Status::Waiting) {
             return;
         }
-        for row in &mut group.rows {
-            if let Parity::InFlight { job, .. } = *row
-                && core.is_queued(job)
-            {
-                core.withdraw_job(job, false);
-                *row = Parity::Dead;
-            }
-        }
+        group.rows.iter_mut().for_each(|row| row.withdraw_queued(core));
         if group.is_any_pending() || group.members.iter().any(|member| member.status == Status::AwaitingTruth)
         {
             return;
@@ -198,7 +190,8 @@ impl<I, O> Interpolated<I, O> {
 /// Asks for the reconstruction of `slot` if its client waits and the group has all outputs that it is to wait for.
 fn try_reconstruct<I, O>(core: &mut Core<I, O>, group: &mut Group<I, O>, slot: usize) {
     let complete = !group.is_any_pending();
-    let (k, outputs) = (group.members.len(), group.rows.iter().map(group::output).collect::<Vec<_>>());
+    let (k, outputs) =
+        (group.members.len(), group.rows.iter().map(|row| row.output().cloned()).collect::<Vec<_>>());
     let there = outputs.iter().flatten().count();
     let Some(member) = group.members.get_mut(slot) else { return };
     let due = complete || member.late || member.lost;
@@ -350,16 +343,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let needed = group.members.iter().any(|member| member.status == Status::Waiting);
         let others: SmallVec<_> = group.jobs().into_iter().filter(|other| *other != job).collect();
         let sealed_at = group.sealed_at;
-        let (state, input, retried) = match group.rows.get_mut(usize::from(row.0)) {
-            Some(state) => match state {
-                Parity::InFlight { job: current, input, retried } if *current == job => {
-                    let (input, retried) = (Arc::clone(input), *retried);
-                    (state, input, retried)
-                }
-                _ => return,
-            },
-            None => return,
-        };
+        let Some(state) = group.rows.get_mut(usize::from(row.0)) else { return };
+        let Some((input, retried)) = state.sent_as(job) else { return };
         // Stragglers count with what they took, those given up with what they were given.
         let timed_out = outcome.as_ref().is_err_and(|failure| failure.kind == FailureKind::DeadlineExceeded);
         if let Some(sealed_at) = sealed_at.filter(|_| outcome.is_ok() || timed_out) {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use parapet_loadgen::simulate::{Progress, Setup};
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::display::{Live, SimulateState, simulate_height, simulate_lines};
+use crate::interrupt::Interrupts;
 
 const PERIOD: Duration = Duration::from_secs(1);
 const ENDING: &str = "ending: the report is partial";
@@ -34,15 +34,12 @@ impl Watch {
             .enable_all()
             .build()
             .context("cannot start the runtime that listens for Ctrl-C")?;
-        let (mut interrupts, mut terminations) = {
+        let mut interrupts = {
             let _context = runtime.enter();
-            let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
-            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
+            Interrupts::listen()?
         };
         let wait = move || {
-            runtime.block_on(async {
-                tokio::select! { _ = interrupts.recv() => {}, _ = terminations.recv() => {} }
-            });
+            runtime.block_on(interrupts.next());
             noted.lock().note = ENDING;
             stop.store(true, Ordering::Relaxed);
         };

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use parapet_parameter_server_registry::{Address, MemoryStore, Registry, ServeConfig, serve_store};
 use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::CommandError;
 use super::server::LeadingArgs;
 use super::stop::Stop;
-use crate::task::Task;
 use crate::{ClusterError, coordinate};
 
 /// Arguments of `coordinator`.
@@ -30,7 +30,7 @@ pub(super) struct ServedRegistry {
     pub(super) registry: Registry,
     /// As others name it.
     pub(super) address: String,
-    _serving: Task,
+    _serving: AbortOnDropHandle<()>,
 }
 
 impl ServedRegistry {
@@ -40,12 +40,12 @@ impl ServedRegistry {
         let address = format!("parapet://{}", listener.local_addr().map_err(failed)?);
         let store = Arc::new(MemoryStore::new());
         let registry = Registry::open(store.clone()).await?;
-        let serving = Task::spawn(async move {
+        let serving = AbortOnDropHandle::new(tokio::spawn(async move {
             let forever = std::future::pending();
             if let Err(error) = serve_store(store, listener, ServeConfig::default(), forever).await {
                 tracing::error!(%error, "the registry is not served any longer");
             }
-        });
+        }));
         Ok(Self { registry, address, _serving: serving })
     }
 }

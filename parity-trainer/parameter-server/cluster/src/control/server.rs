@@ -5,12 +5,12 @@ use parapet_parameter_server_node::ServerHandle;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response};
 
 use super::{MAX_MESSAGE, proto};
 use crate::ClusterError;
-use crate::task::Task;
 
 /// Floats in one piece of rows, about: the server does nothing else while it copies them.
 const PIECE: usize = 1 << 20;
@@ -37,17 +37,17 @@ impl ControlServer {
     }
 
     /// Answers until the task is dropped.
-    pub(crate) fn start(self, handle: ServerHandle) -> Task {
+    pub(crate) fn start(self, handle: ServerHandle) -> AbortOnDropHandle<()> {
         let service = proto::control_server::ControlServer::new(Service(handle))
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
         let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let serving = tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming);
-        Task::spawn(async move {
+        AbortOnDropHandle::new(tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::error!(%error, "questions are not answered any longer");
             }
-        })
+        }))
     }
 }
 

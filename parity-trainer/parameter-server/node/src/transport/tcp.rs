@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{self, Outgoing};
 use super::{Connection, Kind, Listener, Local, Reason, Receiver, Transport, TransportError, Who};
@@ -99,10 +99,10 @@ async fn handshake(mut stream: TcpStream, address: &str, local: &Local) -> Resul
     local.hello.accept(&hello)?;
     let (read, write) = stream.into_split();
     let (sender, outgoing) = queue::queue(local.queue);
-    let writer = tokio::spawn(send(write, outgoing, local.hello.max_frame)).abort_handle();
+    let writer = AbortOnDropHandle::new(tokio::spawn(send(write, outgoing, local.hello.max_frame)));
     let incoming = Incoming {
         stream: read,
-        writer,
+        _writer: writer,
         decoder: Decoder::new(local.limits()),
         progress: Arc::new(AtomicU64::new(0)),
         who: Who::Peer(hello.peer, address.into()),
@@ -148,16 +148,10 @@ fn add(batch: &mut Batch, frame: Frame) -> usize {
 pub(super) struct Incoming {
     stream: OwnedReadHalf,
     /// Ends with this: a peer that reads nothing must not keep a connection that was given up.
-    writer: AbortHandle,
+    _writer: AbortOnDropHandle<()>,
     decoder: Decoder,
     progress: Arc<AtomicU64>,
     who: Who,
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        self.writer.abort();
-    }
 }
 
 impl Incoming {

@@ -1,5 +1,6 @@
 //! All keys, and a watch on them that is taken up again where it broke off.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use etcd_client::{EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
@@ -9,65 +10,36 @@ use tokio::time::{Instant, timeout};
 use super::Connection;
 use crate::RegistryError;
 use crate::backoff::Backoff;
+use crate::following::{End, Source};
 use crate::store::Batch;
 
 /// How often etcd is asked for a sign of life on a watch that is silent; its keep-alive limits are for pings, not for
 /// this.
 const PROBE: Duration = Duration::from_millis(500);
 
-/// Why following ended.
-enum End {
-    /// Nobody listens any longer.
-    Unwanted,
-    /// The changes that are next are no longer there: read everything again.
-    Compacted,
-    /// The connection broke, or stands still.
-    Broken(RegistryError),
+/// All keys of a cluster.
+pub(super) struct Watch {
+    connection: Connection,
+    /// The last change that was told of; 0 before the first.
+    seen: i64,
 }
 
-impl From<RegistryError> for End {
-    fn from(error: RegistryError) -> Self {
-        Self::Broken(error)
+impl Watch {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection, seen: 0 }
     }
 }
 
-pub(super) fn follow(connection: Connection) -> mpsc::Receiver<Batch> {
-    let (batches, receiver) = mpsc::channel(16);
-    tokio::spawn(async move {
-        let mut backoff = Backoff::default();
-        // The last change that was told of; 0 before the first.
-        let mut seen = 0;
-        loop {
-            let followed = tokio::select! {
-                end = follow_once(&connection, &batches, &mut seen, &mut backoff) => end,
-                () = batches.closed() => return,
-            };
-            match followed {
-                End::Unwanted => return,
-                End::Compacted => seen = 0,
-                End::Broken(error) => {
-                    tracing::debug!(%error, "the watch on the registry broke off");
-                    if batches.send(Batch::Away).await.is_err() {
-                        return;
-                    }
-                    backoff.pause().await;
-                }
-            }
-        }
-    });
-    receiver
-}
-
-async fn follow_once(
-    connection: &Connection,
-    batches: &mpsc::Sender<Batch>,
-    seen: &mut i64,
-    backoff: &mut Backoff,
-) -> End {
-    let followed = async {
+impl Source for Watch {
+    async fn follow(
+        &mut self,
+        batches: &mpsc::Sender<Batch>,
+        backoff: &mut Backoff,
+    ) -> Result<Infallible, End> {
+        let Self { connection, seen } = self;
         if *seen == 0 {
             let (all, revision) = read_all(connection).await?;
-            batches.send(all).await.map_err(|_| End::Unwanted)?;
+            batches.send(all).await?;
             *seen = revision;
         }
         let mut stream = watch(connection, *seen + 1).await?;
@@ -75,6 +47,7 @@ async fn follow_once(
             let response = next(connection, &mut stream).await?;
             backoff.reset();
             if response.compact_revision() > 0 {
+                *seen = 0;
                 return Err(End::Compacted);
             }
             if response.canceled() {
@@ -82,11 +55,9 @@ async fn follow_once(
             }
             let changes = changes(connection, &response, seen);
             // An empty batch says that the store answers.
-            batches.send(Batch::Changes(changes)).await.map_err(|_| End::Unwanted)?;
+            batches.send(Batch::Changes(changes)).await?;
         }
-    };
-    let followed: Result<(), End> = followed.await;
-    followed.err().unwrap_or(End::Unwanted)
+    }
 }
 
 async fn read_all(connection: &Connection) -> Result<(Batch, i64), RegistryError> {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Connection;
 use crate::RegistryError;
 use crate::backoff::Backoff;
-use crate::follow::Task;
 use crate::store::{Lease, LeaseId};
 
 /// A lease that is renewed until it is dropped. When etcd does not answer, only etcd knows whether the lease is over, so
@@ -18,8 +18,8 @@ use crate::store::{Lease, LeaseId};
 pub(super) struct EtcdLease {
     connection: Connection,
     id: LeaseId,
-    lapsed: watch::Receiver<bool>,
-    _renewing: Task,
+    lapsed: CancellationToken,
+    _renewing: AbortOnDropHandle<()>,
 }
 
 impl fmt::Debug for EtcdLease {
@@ -34,20 +34,20 @@ impl EtcdLease {
         let mut client = connection.client.clone();
         let granted = connection.bounded(client.lease_grant(seconds, None)).await?;
         let every = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(1)) / 4;
-        let (over, lapsed) = watch::channel(false);
-        let renewing = Task::spawn(renew(connection.clone(), granted.id(), every, over));
+        let lapsed = CancellationToken::new();
+        let over = lapsed.clone().drop_guard();
+        let renewing =
+            AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.id(), every, over)));
         Ok(Self { connection, id: LeaseId(granted.id()), lapsed, _renewing: renewing })
     }
 }
 
-async fn renew(connection: Connection, id: i64, every: Duration, over: watch::Sender<bool>) {
+/// Renews until etcd says that the lease is over; then `_over` is dropped.
+async fn renew(connection: Connection, id: i64, every: Duration, _over: DropGuard) {
     let mut backoff = Backoff::default();
     loop {
         match renew_on_one_stream(&connection, id, every, &mut backoff).await {
-            Ok(()) => {
-                over.send_replace(true);
-                return;
-            }
+            Ok(()) => return,
             Err(error) => {
                 tracing::debug!(%error, lease = id, "a lease could not be renewed");
                 backoff.pause().await;
@@ -95,8 +95,7 @@ impl Lease for EtcdLease {
     }
 
     async fn lapsed(&self) {
-        // An error means that nobody renews it any longer.
-        let _ = self.lapsed.clone().wait_for(|lapsed| *lapsed).await;
+        self.lapsed.cancelled().await;
     }
 
     async fn revoke(&self) -> Result<(), RegistryError> {

@@ -1,19 +1,22 @@
 //! The processes that do not have the store.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::{MAX_MESSAGE, proto};
 use crate::RegistryError;
 use crate::backoff::Backoff;
-use crate::follow::Task;
+use crate::following::{End, Source, keep_following};
 use crate::store::{Batch, Entry, Lease, LeaseId, Outcome, Revision, Store, Transaction};
 
 /// Where a store is served, and how long it may take.
@@ -144,62 +147,57 @@ impl Store for ServedStore {
         let request = proto::GrantRequest { instance: connection.instance };
         let granted = connection.bounded(connection.client.clone().grant(request)).await?;
         let every = (Duration::from_millis(granted.milliseconds) / 4).max(Duration::from_millis(1));
-        let (over, lapsed) = watch::channel(false);
-        let renewing = Task::spawn(renew(connection.clone(), granted.lease, every, over));
+        let lapsed = CancellationToken::new();
+        let over = lapsed.clone().drop_guard();
+        let renewing =
+            AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.lease, every, over)));
         let id = LeaseId(granted.lease);
         Ok(Arc::new(ServedLease { connection: connection.clone(), id, lapsed, _renewing: renewing }))
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
-        let (batches, receiver) = mpsc::channel(16);
-        let connection = self.0.clone();
-        tokio::spawn(async move {
-            let mut backoff = Backoff::default();
-            loop {
-                let followed = tokio::select! {
-                    followed = follow_once(&connection, &batches, &mut backoff) => followed,
-                    () = batches.closed() => return,
-                };
-                let Err(error) = followed else { return };
-                if matches!(error, RegistryError::Refused { .. }) {
-                    tracing::error!(%error, "the registry is lost");
-                } else {
-                    tracing::debug!(%error, "following the registry broke off");
-                }
-                if batches.send(Batch::Away).await.is_err() {
-                    return;
-                }
-                backoff.pause().await;
-            }
-        });
-        receiver
+        keep_following(News(self.0.clone()))
     }
 }
 
-/// Ends well when nobody listens any longer.
-async fn follow_once(
-    connection: &Connection,
-    batches: &mpsc::Sender<Batch>,
-    backoff: &mut Backoff,
-) -> Result<(), RegistryError> {
-    let request = proto::FollowRequest { instance: connection.instance };
-    let mut news = connection.bounded(connection.client.clone().follow(request)).await?;
-    loop {
-        let next = timeout(connection.config.timeout, news.message()).await;
-        let next = next.map_err(|_| connection.unreachable("the stream of changes stands still".into()))?;
-        let next = next.map_err(|status| connection.explain(&status))?;
-        let next = next.ok_or_else(|| connection.unreachable("the stream of changes ended".into()))?;
-        backoff.reset();
-        let proto::News { all, entries, gone } = next;
-        let entries = entries.into_iter().map(Entry::from);
-        let batch = if all {
-            Batch::All(entries.collect())
-        } else {
-            // An empty batch says that the store answers.
-            Batch::Changes(gone.into_iter().map(Err).chain(entries.map(Ok)).collect())
-        };
-        if batches.send(batch).await.is_err() {
-            return Ok(());
+/// What the serving process tells.
+struct News(Connection);
+
+impl Source for News {
+    async fn follow(
+        &mut self,
+        batches: &mpsc::Sender<Batch>,
+        backoff: &mut Backoff,
+    ) -> Result<Infallible, End> {
+        let told = self.tell(batches, backoff).await;
+        if let Err(End::Broken(error @ RegistryError::Refused { .. })) = &told {
+            tracing::error!(%error, "the registry is lost");
+        }
+        told
+    }
+}
+
+impl News {
+    async fn tell(&self, batches: &mpsc::Sender<Batch>, backoff: &mut Backoff) -> Result<Infallible, End> {
+        let Self(connection) = self;
+        let request = proto::FollowRequest { instance: connection.instance };
+        let mut news = connection.bounded(connection.client.clone().follow(request)).await?;
+        loop {
+            let next = timeout(connection.config.timeout, news.message()).await;
+            let next =
+                next.map_err(|_| connection.unreachable("the stream of changes stands still".into()))?;
+            let next = next.map_err(|status| connection.explain(&status))?;
+            let next = next.ok_or_else(|| connection.unreachable("the stream of changes ended".into()))?;
+            backoff.reset();
+            let proto::News { all, entries, gone } = next;
+            let entries = entries.into_iter().map(Entry::from);
+            let batch = if all {
+                Batch::All(entries.collect())
+            } else {
+                // An empty batch says that the store answers.
+                Batch::Changes(gone.into_iter().map(Err).chain(entries.map(Ok)).collect())
+            };
+            batches.send(batch).await?;
         }
     }
 }
@@ -207,8 +205,8 @@ async fn follow_once(
 struct ServedLease {
     connection: Connection,
     id: LeaseId,
-    lapsed: watch::Receiver<bool>,
-    _renewing: Task,
+    lapsed: CancellationToken,
+    _renewing: AbortOnDropHandle<()>,
 }
 
 impl fmt::Debug for ServedLease {
@@ -217,8 +215,8 @@ impl fmt::Debug for ServedLease {
     }
 }
 
-/// Renews until the store says that the lease is over; while it does not answer, only the store knows.
-async fn renew(connection: Connection, lease: i64, every: Duration, over: watch::Sender<bool>) {
+/// Renews until the store says that the lease is over, and then drops `_over`; while it does not answer, only the store knows.
+async fn renew(connection: Connection, lease: i64, every: Duration, _over: DropGuard) {
     let mut backoff = Backoff::default();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -227,10 +225,7 @@ async fn renew(connection: Connection, lease: i64, every: Duration, over: watch:
         let request = proto::KeepAliveRequest { instance: connection.instance, lease };
         match connection.bounded(connection.client.clone().keep_alive(request)).await {
             Ok(proto::KeepAliveReply { lasts: true }) => backoff.reset(),
-            Ok(proto::KeepAliveReply { lasts: false }) => {
-                over.send_replace(true);
-                return;
-            }
+            Ok(proto::KeepAliveReply { lasts: false }) => return,
             Err(error) => {
                 tracing::debug!(%error, lease, "a lease could not be renewed");
                 backoff.pause().await;
@@ -246,8 +241,7 @@ impl Lease for ServedLease {
     }
 
     async fn lapsed(&self) {
-        // An error means that nobody renews it any longer.
-        let _ = self.lapsed.clone().wait_for(|lapsed| *lapsed).await;
+        self.lapsed.cancelled().await;
     }
 
     async fn revoke(&self) -> Result<(), RegistryError> {

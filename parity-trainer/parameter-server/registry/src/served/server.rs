@@ -9,12 +9,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 use super::{MAX_MESSAGE, proto};
 use crate::RegistryError;
-use crate::follow::Task;
 use crate::store::{Batch, Compare, Lease, LeaseId, Outcome, Put, Revision, Store, Transaction};
 
 /// Leases at once: one for each member.
@@ -49,7 +49,7 @@ pub async fn serve_store(
     let leases = Arc::new(Mutex::new(BTreeMap::new()));
     let (ending, ended) = watch::channel(());
     let service = Service { store, config, leases: Arc::clone(&leases), instance: instance(), ended };
-    let _expiring = Task::spawn(expire(leases, config.lease));
+    let _expiring = AbortOnDropHandle::new(tokio::spawn(expire(leases, config.lease)));
     let served = proto::store_server::StoreServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
