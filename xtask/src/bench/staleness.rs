@@ -47,9 +47,9 @@ pub(crate) struct Args {
     /// Where to write the tables; the plots come beside it
     #[arg(long, default_value = "parity-trainer/parameter-server/RESULTS.md")]
     out: PathBuf,
-    /// Where to write every run
-    #[arg(long, default_value = "target/bench-staleness.json")]
-    json: PathBuf,
+    /// Where to write every run [default: bench-staleness.json in cargo's target folder]
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 /// Runs the benchmark.
@@ -92,10 +92,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         std::fs::write(&path, plot::svg(&table))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let path = workspace::root().join(&args.json);
+    let default = || workspace::target().join("bench-staleness.json");
+    let path = args.json.as_ref().map_or_else(default, |json| workspace::root().join(json));
     std::fs::write(&path, format!("{:#}\n", json!(all)))
         .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("written: {} and {}", args.out.display(), args.json.display());
+    println!("written: {} and {}", args.out.display(), path.display());
     Ok(())
 }
 
