@@ -13,7 +13,7 @@ use parapet_parameter_server_node::{
     ClientNode, ClientNodeConfig, Embedded, Membership, ServerNode, ServerNodeConfig, View, Worker,
 };
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// The array of all weights.
 pub const ARRAY: ArrayId = ArrayId(0);
@@ -64,18 +64,12 @@ pub struct Cluster<T: Place> {
     settings: ClusterSettings,
     view: watch::Sender<Arc<View>>,
     registry: Embedded,
-    servers: Vec<JoinHandle<()>>,
+    servers: Vec<AbortOnDropHandle<()>>,
 }
 
 impl<T: Place> fmt::Debug for Cluster<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cluster of {:?}", self.settings)
-    }
-}
-
-impl<T: Place> Drop for Cluster<T> {
-    fn drop(&mut self) {
-        self.servers.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -117,7 +111,8 @@ impl<T: Place> Cluster<T> {
         let membership = self.registry.membership();
         let mut node = ServerNode::bind(config, self.transport.clone(), membership).await?;
         let address = node.address().to_owned();
-        self.servers.push(tokio::spawn(async move { node.run(std::future::pending()).await }));
+        let running = tokio::spawn(async move { node.run(std::future::pending()).await });
+        self.servers.push(AbortOnDropHandle::new(running));
         self.view.send_modify(|view| {
             Arc::make_mut(view).servers.insert(NodeId(server), address);
         });
