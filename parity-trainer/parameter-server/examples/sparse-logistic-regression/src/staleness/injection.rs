@@ -110,17 +110,12 @@ mod tests {
         for _ in 0..100 {
             end = turns.end(2, end, ms(8));
         }
-        let slow = (0..).map(|turn| turns.at(2, ms(turn * 100)).0);
-        let mut done = 0.0;
-        let mut turn = 0;
-        for is_slow in slow {
-            let length = end.as_secs_f64() * 1e3 - f64::from(turn) * 100.0;
-            if length <= 0.0 {
-                break;
-            }
-            done += length.min(100.0) / if is_slow { 4.0 } else { 1.0 };
-            turn += 1;
-        }
+        let lengths = (0..).map(|turn| (turn, end.saturating_sub(ms(turn * 100)).min(ms(100))));
+        let work = lengths.take_while(|(_, length)| !length.is_zero()).map(|(turn, length)| {
+            let is_slow = turns.at(2, ms(turn * 100)).0;
+            length.as_secs_f64() * 1e3 / if is_slow { 4.0 } else { 1.0 }
+        });
+        let done: f64 = work.sum();
         assert!((done - 800.0).abs() < 0.01, "{done}");
     }
 
