@@ -18,12 +18,11 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn up(folder: &Path, servers: usize, workers: usize) -> Self {
+    fn up(folder: &Path, workers: usize) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
         command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.args(["--threads", "1", "cluster", "up", "--listen", "127.0.0.1:0"]);
-        command.args(["--servers", &servers.to_string(), "--workers", &workers.to_string()]);
-        let mut process = command.spawn().unwrap();
+        command.args(["--threads", "1", "cluster", "up", "--servers", "2", "--listen", "127.0.0.1:0"]);
+        let mut process = command.args(["--workers", &workers.to_string()]).spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let registry = loop {
             let line = lines.next().unwrap().unwrap();
@@ -44,88 +43,38 @@ impl Drop for Cluster {
     }
 }
 
-fn line(name: &str, rest: &str) -> String {
-    format!(
-        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --seed 5 --augment none \
-         --transform raw --out models --name {name} {rest}"
-    )
-}
-
 fn train(folder: &Path, name: &str, rest: &str) -> Vec<u8> {
-    let output = trainer(folder, &line(name, rest));
+    let line = format!(
+        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --steps 40 --seed 5 \
+         --augment none --transform raw --out models --name {name} {rest}"
+    );
+    let output = trainer(folder, &line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     fs::read(folder.join("models").join(name).join("1/model.onnx")).unwrap()
-}
-
-/// Data and a deployed model.
-fn prepare(folder: &Path) {
-    write_quarters(folder, 200, 60);
-    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none --out models --name quarters";
-    let output = trainer(folder, line);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn a_cluster_gives_the_model_of_one_process() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    prepare(folder);
-    let alone = train(folder, "alone", "--steps 40");
+    write_quarters(folder, 200, 60);
+    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none --out models --name quarters";
+    let output = trainer(folder, line);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let alone = train(folder, "alone", "");
     let mut in_parts = Vec::new();
     for workers in [0, 2] {
-        let cluster = Cluster::up(folder, 2, workers);
-        let on = format!("--steps 40 --cluster {}", cluster.registry);
+        let cluster = Cluster::up(folder, workers);
+        let on = format!("--cluster {}", cluster.registry);
         let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
         assert!(sequential == alone, "one executor and {workers} workers: another model");
         in_parts.push(train(folder, "parts", &on));
         // The run has checkpoints, which any backend goes on from.
-        let resumed = train(folder, "parts", "--steps 40 --resume");
+        let resumed = train(folder, "parts", "--resume");
         assert!(in_parts.last() == Some(&resumed), "what is in its checkpoint");
     }
     assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
-}
-
-/// The run and all of its servers are killed; what is left is its checkpoints.
-#[test]
-fn a_checkpoint_of_three_servers_goes_on_with_two_and_with_five_and_a_torn_one_is_not_picked() {
-    const STEPS: &str = "--steps 2000 --checkpoint-steps 50";
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    prepare(folder);
-    let straight = train(folder, "straight", STEPS);
-    {
-        let cluster = Cluster::up(folder, 3, 0);
-        let on = format!("{STEPS} --executors 1 --cluster {}", cluster.registry);
-        let mut run = common::command(folder, &line("killed", &on)).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let told = lines.by_ref().filter(|line| line.contains(": checkpoint ")).take(3).count();
-        run.kill().unwrap();
-        run.wait().unwrap();
-        assert_eq!(told, 3, "it ended before");
-        assert!(!folder.join("models/killed").exists(), "it was killed before its end");
-    }
-    for servers in [2, 5] {
-        let copy = tempfile::tempdir().unwrap();
-        let copied = Command::new("cp").arg("-r").args([folder.join("."), copy.path().into()]).status();
-        assert!(copied.unwrap().success());
-        let runs = fs::read_dir(copy.path().join("models/.runs/killed")).unwrap();
-        let mut checkpoints: Vec<_> = runs.map(|file| file.unwrap().path()).collect();
-        checkpoints.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint-"));
-        checkpoints.sort();
-        assert!(checkpoints.len() > 1, "{checkpoints:?}");
-        if servers == 5 {
-            let newest = fs::File::options().write(true).open(checkpoints.pop().unwrap()).unwrap();
-            newest.set_len(newest.metadata().unwrap().len() / 2).unwrap();
-        }
-        let cluster = Cluster::up(copy.path(), servers, 0);
-        let on = format!("{STEPS} --executors 1 --resume --cluster {}", cluster.registry);
-        let output = trainer(copy.path(), &line("killed", &on));
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains("killed: goes on after step "), "{told}");
-        assert_eq!(told.contains("not a whole checkpoint"), servers == 5, "{told}");
-        let resumed = fs::read(copy.path().join("models/killed/1/model.onnx")).unwrap();
-        assert!(resumed == straight, "{servers} servers: another model");
-    }
 }
 
 #[test]

@@ -197,28 +197,3 @@ async fn a_training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
     });
     assert!(matches!(error.await, Err(ClusterError::Task { what: "the gradient", .. })));
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_of_three_servers_goes_on_with_two_and_with_five() {
-    const STEPS: u64 = 9;
-    let weights = start();
-    let (told, _news) = mpsc::unbounded_channel();
-    let three = Cluster::start(Tcp, 3, 2, ConsistencySpec::Bsp, true).await;
-    let registry = three.open().await;
-    let begun = Training::begin(&registry, CLUSTER, three.transport(), new(STEPS, &weights));
-    let mut training = soon(begun).await.unwrap();
-    soon(work(&mut training, 4, &told)).await.unwrap();
-    let (weights, state) = (training.weights().to_vec(), soon(training.optimiser_state()).await.unwrap());
-    drop((training, three));
-    for servers in [2, 5] {
-        let cluster = Cluster::start(Tcp, servers, 2, ConsistencySpec::Bsp, true).await;
-        let registry = cluster.open().await;
-        let from = NewTraining { from: Some((4, &state)), ..new(STEPS, &weights) };
-        let begun = Training::begin(&registry, CLUSTER, cluster.transport(), from);
-        let mut training = soon(begun).await.unwrap();
-        soon(work(&mut training, STEPS, &told)).await.unwrap();
-        let (expected, expected_state) = plain(STEPS);
-        assert_eq!(training.weights(), expected, "{servers} servers");
-        assert_eq!(soon(training.optimiser_state()).await.unwrap(), expected_state, "{servers} servers");
-    }
-}
