@@ -36,6 +36,8 @@ enum Step {
     BenchFidelity(bench::fidelity::Args),
     /// Measure push and pull of the parameter server, beside mxnet's kvstore
     BenchParameterServer(bench::parameter_server::Args),
+    /// Measure what staleness buys in training while a worker is slow
+    BenchStaleness(bench::staleness::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
+        Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),

@@ -8,6 +8,7 @@
 //! - What the receiver undoes exactly is done for each message, between a state machine and its transport: [`Link`].
 
 mod key_lists;
+mod kkt;
 mod link;
 mod lz4;
 mod precision;
@@ -16,22 +17,11 @@ mod row_list;
 mod traffic;
 
 pub use key_lists::Digest;
+pub use kkt::{Kkt, LeftOut};
 pub use link::{Link, LinkLimits, Packed, PackedKeys, PackedValues, UnpackError};
 pub use precision::Precision;
 pub use push::{FilterError, PushFilter};
 pub use traffic::{Bytes, Filter, Traffic};
-
-/// Leaves out the rows of a push that would not change their weights, where an L1 penalty keeps those at 0 (Li et al.,
-/// OSDI 2014, section 5.1): a row whose weights are all 0 and whose estimated global gradients are all within
-/// `threshold`. What is left out is gone: it enters no residual.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kkt {
-    /// The most that a gradient may be to be left out; below the weight of the penalty.
-    pub threshold: f32,
-    /// What makes of this worker's gradient an estimate of the sum of all: the number of workers, where each has an
-    /// equal part of the data.
-    pub scale: f32,
-}
 
 /// The filters of an array. By default, all are off.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +34,7 @@ pub struct ArrayFilters {
     /// On pushes: the numbers' format. What rounding leaves is added to later pushes (error feedback, Seide et al.,
     /// "1-Bit Stochastic Gradient Descent", Interspeech 2014).
     pub precision: Precision,
-    /// Rows that may be kept back; rather than keep more, a push goes out with more rows, or exact.
+    /// Rows that may be kept back, by all of these together; rather than keep more, a push goes out with more rows, or exact.
     pub max_residual: usize,
     /// On all messages but snapshots: a list of keys is sent once, then its digest (OSDI 2014, section 4.2).
     pub key_lists: bool,

@@ -1,7 +1,5 @@
 //! A head's pushes on their way into the log: duplicates and gaps are found, and the pushes of one clock added up.
 
-use std::collections::BTreeMap;
-
 use crate::{
     Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared, Values,
     WorkerId,
@@ -196,16 +194,31 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) 
         let total = pool.filled(first.len(), |total| add_dense(&first, &rest, total));
         return (Keys::All, Values::F32(total));
     }
-    let mut rows: BTreeMap<Key, Vec<f32>> = BTreeMap::new();
-    for push in pushes {
-        let values = push.values.to_f32();
-        for (key, row) in push.keys.iter(push.range).zip(values.chunks_exact(width)) {
-            let total = rows.entry(key).or_insert_with(|| vec![0.0; width]);
-            total.iter_mut().zip(row).for_each(|(t, v)| *t += v);
+    let numbers: Vec<Shared<f32>> = pushes.iter().map(|push| push.values.to_f32()).collect();
+    let mut rows: Vec<(Key, &[f32])> = Vec::new();
+    for (push, numbers) in pushes.iter().zip(&numbers) {
+        rows.extend(push.keys.iter(push.range).zip(numbers.chunks_exact(width)));
+    }
+    add_sparse(rows)
+}
+
+/// The sums of the rows of each key, in their order. The sort is stable, and takes lists that are sorted as they are: a
+/// merge, without memory of its own for each row.
+fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
+    rows.sort_by_key(|&(key, _)| key);
+    let mut keys: Vec<Key> = Vec::new();
+    let mut sums: Vec<f32> = Vec::new();
+    for (key, row) in rows {
+        if keys.last() == Some(&key) {
+            let from = sums.len().saturating_sub(row.len());
+            let sum = sums.get_mut(from..).unwrap_or_default();
+            sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        } else {
+            keys.push(key);
+            sums.extend_from_slice(row);
         }
     }
-    let keys = Shared::from(rows.keys().copied().collect::<Vec<_>>());
-    (Keys::List(keys), Values::from(rows.into_values().flatten().collect::<Vec<_>>()))
+    (Keys::List(keys.into()), Values::from(sums))
 }
 
 /// Appends the sum to `total`: block by block, so that each is written to memory once.
@@ -218,6 +231,35 @@ fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) {
         for values in rest {
             let values = values.get(from..).unwrap_or_default();
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// To the bit, so that it does not depend on how rows are put in order.
+        #[test]
+        fn sparse_sums_are_those_of_each_key_in_the_order_of_pushes(
+            pushes in prop::collection::vec(prop::collection::btree_map(0u64..30, (-1e6f32..1e6, -1.0f32..1.0), 0..20), 0..6),
+        ) {
+            let rows: Vec<Vec<(Key, [f32; 2])>> =
+                pushes.iter().map(|push| push.iter().map(|(&key, &(a, b))| (key, [a, b])).collect()).collect();
+            let mut expected: BTreeMap<Key, [f32; 2]> = BTreeMap::new();
+            for &(key, row) in rows.iter().flatten() {
+                expected
+                    .entry(key)
+                    .and_modify(|sum| sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value))
+                    .or_insert(row);
+            }
+            let (keys, values) = add_sparse(rows.iter().flatten().map(|(key, row)| (*key, &row[..])).collect());
+            prop_assert_eq!(keys, Keys::List(expected.keys().copied().collect::<Vec<_>>().into()));
+            prop_assert_eq!(values, Values::from(expected.into_values().flatten().collect::<Vec<_>>()));
         }
     }
 }

@@ -48,7 +48,7 @@ pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
 pub use coordinator::{Change, Cluster, Coordinator, CoordinatorConfig, HandOver};
 pub use filter::{
-    ArrayFilters, Bytes, Digest, Filter, FilterError, Kkt, Link, LinkLimits, Packed, PackedKeys,
+    ArrayFilters, Bytes, Digest, Filter, FilterError, Kkt, LeftOut, Link, LinkLimits, Packed, PackedKeys,
     PackedValues, Precision, PushFilter, Traffic, UnpackError,
 };
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use parapet_parameter_server::{
-    ArrayFilters, ArrayId, Filter, FilterError, Key, KeyRange, Keys, Kkt, Layout, Precision, PushFilter,
-    Store, UpdateRule, Values, ValuesError,
+    ArrayFilters, ArrayId, Filter, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout, LeftOut, Precision,
+    PushFilter, Store, UpdateRule, Values, ValuesError,
 };
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -61,19 +61,21 @@ impl Sums {
 fn filters() -> impl Strategy<Value = ArrayFilters> {
     let precision = prop_oneof![Just(Precision::F32), Just(Precision::Bf16), Just(Precision::F16)];
     let most = prop_oneof![2 => Just(1_000usize), 1 => 0usize..50];
-    (prop::option::of(0.01f64..1.0), precision, most).prop_map(|(top, precision, max_residual)| {
-        ArrayFilters { top, precision, max_residual, ..ArrayFilters::default() }
+    let kkt = prop::option::of(Just(Kkt { threshold: 60.0, scale: 2.0, left_out: LeftOut::KeptBack }));
+    (prop::option::of(0.01f64..1.0), precision, most, kkt).prop_map(|(top, precision, max_residual, kkt)| {
+        ArrayFilters { kkt, top, precision, max_residual, ..ArrayFilters::default() }
     })
 }
 
-/// Pushes all, and flushes: the largest difference between what was given and what was sent.
+/// Pushes all to weights of 0, and flushes: the largest difference between what was given and what was sent.
 fn lost(pushes: &[Given], filters: ArrayFilters, width: usize) -> Result<f64, TestCaseError> {
     let mut filter = PushFilter::new(ARRAY, width, filters);
     let (mut given, mut sent) = (Sums::default(), Sums::default());
     for each in pushes {
         let (range, keys, values) = push(each, width);
         given.add(range, &keys, &values, width);
-        let (sent_keys, sent_values) = filter.filter(range, &keys, &values, None).unwrap();
+        let weights = Values::from(vec![0.0; values.len()]);
+        let (sent_keys, sent_values) = filter.filter(range, &keys, &values, Some(&weights)).unwrap();
         prop_assert!(sent_keys.are_valid(range));
         prop_assert!(sent_values.check(sent_keys.len(range), width).is_ok());
         prop_assert!(filter.kept_back() <= filters.max_residual);
@@ -122,7 +124,7 @@ proptest! {
     #[test]
     fn kkt_drops_small_gradients_of_zero_weights_alone(each in given(-2f32..2.0), zeros in prop::collection::vec(any::<bool>(), KEYS as usize * WIDEST), width in 1..=WIDEST, filters in filters()) {
         let (range, keys, values) = push(&each, width);
-        let kkt = Kkt { threshold: 1.0, scale: 2.0 };
+        let kkt = Kkt { threshold: 1.0, scale: 2.0, left_out: LeftOut::Dropped };
         let mut filter = PushFilter::new(ARRAY, width, ArrayFilters { kkt: Some(kkt), ..filters });
         let weights: Vec<f32> = zeros[..values.len()].iter().map(|&zero| if zero { 0.0 } else { -0.25 }).collect();
         let (sent_keys, sent) = filter.filter(range, &keys, &values, Some(&Values::from(weights.clone()))).unwrap();
@@ -142,6 +144,36 @@ proptest! {
         }
         prop_assert!(found.distance(&expected) <= 1e-6);
     }
+}
+
+/// FTRL-proximal adds up gradients: one that is within the penalty makes a weight if it comes often enough.
+#[test]
+fn what_is_kept_back_makes_a_weight_in_the_end_and_what_is_dropped_does_not() {
+    let rule = Ftrl { alpha: 0.1, beta: 1.0, l1: 1.0, l2: 0.0 };
+    let range = KeyRange::new(0, 2);
+    // The gradients of the first key go one way, those of the second cancel out.
+    let push = |turn: u64| Values::from(vec![0.3, if turn.is_multiple_of(2) { 0.3 } else { -0.3 }]);
+    let train = |left_out: Option<LeftOut>| {
+        let kkt = left_out.map(|left_out| Kkt { threshold: 0.8, scale: 1.0, left_out });
+        let mut filter = PushFilter::new(ARRAY, 1, ArrayFilters { kkt, ..ArrayFilters::default() });
+        let mut store = Store::new(Layout::dense(1, rule), range);
+        let (mut weights, mut sent) = (vec![0.0; 2], 0);
+        for turn in 0..10 {
+            let pulled = Values::from(weights.clone());
+            let (keys, values) = filter.filter(range, &Keys::All, &push(turn), Some(&pulled)).unwrap();
+            sent += keys.len(range);
+            store.update(range, &keys, &values.to_f32());
+            weights.clear();
+            store.read(range, &Keys::All, &mut weights);
+        }
+        (weights, sent)
+    };
+    let (exact, all) = train(None);
+    let (kept, some) = train(Some(LeftOut::KeptBack));
+    assert!(exact[0] < -0.01 && exact[1] == 0.0 && all == 20, "{exact:?}");
+    assert!((kept[0] - exact[0]).abs() < 0.3 * exact[0].abs() && kept[1] == 0.0, "{kept:?} for {exact:?}");
+    assert!(some < 10, "{some}");
+    assert_eq!(train(Some(LeftOut::Dropped)), (vec![0.0, 0.0], 0));
 }
 
 /// 500 pushes of one number that rounds badly: without feedback, the error would grow with every push.
@@ -272,7 +304,8 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
 #[test]
 fn kkt_of_all_data_changes_no_weight() {
     let (exact, loss, _) = regress(1, None);
-    let (filtered, _, dropped) = regress(1, Some(Kkt { threshold: L1, scale: 1.0 }));
+    let (filtered, _, dropped) =
+        regress(1, Some(Kkt { threshold: L1, scale: 1.0, left_out: LeftOut::Dropped }));
     assert_eq!(exact, filtered);
     assert!(dropped > 0.5, "{dropped}");
     assert!(loss < 0.69 && exact.iter().filter(|weight| **weight == 0.0).count() > 60, "{loss}");
@@ -281,7 +314,8 @@ fn kkt_of_all_data_changes_no_weight() {
 #[test]
 fn kkt_of_a_part_of_the_data_hardly_changes_the_loss() {
     let (_, exact, _) = regress(4, None);
-    let (_, filtered, dropped) = regress(4, Some(Kkt { threshold: 0.5 * L1, scale: 4.0 }));
+    let (_, filtered, dropped) =
+        regress(4, Some(Kkt { threshold: 0.5 * L1, scale: 4.0, left_out: LeftOut::Dropped }));
     assert!(filtered <= 1.01 * exact, "{filtered} where it could be {exact}");
     assert!(dropped > 0.1, "{dropped}");
 }

@@ -8,11 +8,11 @@ mod memory;
 mod processes;
 mod report;
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use super::section;
 use crate::{cargo, workspace};
 use processes::{System, measure};
 use report::{Cell, Row};
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 100)]
     millions: u64,
     /// Where to write the tables
-    #[arg(long, default_value = "parity-trainer/parameter-server/results/throughput.md")]
+    #[arg(long, default_value = "parity-trainer/parameter-server/RESULTS.md")]
     out: PathBuf,
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let memory = if args.millions == 0 { Vec::new() } else { memory::measure(args.millions)? };
     memory.iter().for_each(|line| println!("{line}"));
     let path = workspace::root().join(&args.out);
-    fs::write(&path, report::render(&rows, &memory, args.runs))
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    let tables = report::render(&rows, &memory, args.runs);
+    section::write(&path, "Measured", "cargo xtask bench-parameter-server", &tables)?;
     println!("written: {}", path.display());
     Ok(())
 }

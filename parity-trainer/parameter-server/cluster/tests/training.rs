@@ -222,7 +222,7 @@ async fn nobody_begins_with_the_parameters_of_two_steps() {
     // All executors hand in the first step's gradient for some of the parameters, all but one for the others.
     let all = job.keys();
     let cut = cluster.view().table.routing.overlapping(job.array(), all).next().unwrap().range.end;
-    let mut last = None;
+    let mut executors = Vec::new();
     for (place, number) in job.executors.iter().enumerate() {
         let executor = cluster.executor(WorkerId(*number), &job);
         if place + 1 < job.executors.len() {
@@ -230,11 +230,11 @@ async fn nobody_begins_with_the_parameters_of_two_steps() {
         } else {
             push_some(&executor, &job, KeyRange::new(all.start, cut)).await;
         }
-        last = Some(executor);
+        executors.push(executor);
     }
     let mut joining = Box::pin(Training::join(&registry, CLUSTER, cluster.transport(), job.clone()));
     assert!(timeout(Duration::from_secs(1), &mut joining).await.is_err(), "joined between two steps");
-    push_some(&last.unwrap(), &job, KeyRange::new(cut, all.end)).await;
+    push_some(executors.last().unwrap(), &job, KeyRange::new(cut, all.end)).await;
     let joined = soon(joining).await.unwrap();
     assert_eq!(joined.steps_done(), 1);
     assert_eq!(soon(training.settle()).await.unwrap(), Settled::Done);

@@ -4,10 +4,11 @@
 //! the next push of the row: the sum of what was sent and of what is kept is the sum of what was given (up to the
 //! rounding of 32-bit additions). This serves rules that add up what they are given (SGD, momentum); a rule that divides
 //! by the size of gradients (Adam, AdaGrad, FTRL) sees other sizes and still converges, less predictably. What is kept
-//! is lost with the worker, as is the gradient that it was computing.
+//! is lost with the worker, as is the gradient that it was computing. The same holds of what KKT keeps back.
 
+use super::kkt::Kept;
 use super::row_list::RowList;
-use super::{ArrayFilters, Filter, Kkt, Precision, Traffic};
+use super::{ArrayFilters, Filter, Kkt, LeftOut, Precision, Traffic};
 use crate::{ArrayId, Key, KeyRange, Keys, Shared, Values, ValuesError};
 
 /// The filters of one worker's pushes to one array, in the order KKT, top, precision.
@@ -20,7 +21,19 @@ pub struct PushFilter {
     filters: ArrayFilters,
     /// Rows that are still to be sent; none is all zeros.
     residual: RowList,
+    /// Rows that had no effect so far.
+    kept: Kept,
     traffic: Traffic,
+}
+
+/// A push as KKT divides it.
+#[derive(Default)]
+struct Judged {
+    given: RowList,
+    /// To be kept back, with what was kept of the same rows before.
+    kept: RowList,
+    /// What was kept back of these rows is given with them.
+    released: Vec<Key>,
 }
 
 impl PushFilter {
@@ -31,6 +44,7 @@ impl PushFilter {
             width: width.max(1),
             filters,
             residual: RowList::default(),
+            kept: Kept::default(),
             traffic: Traffic::default(),
         }
     }
@@ -42,7 +56,7 @@ impl PushFilter {
 
     /// How many rows are kept back.
     pub fn kept_back(&self) -> usize {
-        self.residual.len()
+        self.residual.len() + self.kept.len()
     }
 
     /// What to push to `range` in the place of these rows. `weights`, only for KKT, are the rows' present weights as
@@ -70,21 +84,24 @@ impl PushFilter {
         }
         let numbers = values.to_f32();
         let rows = keys.iter(range).zip(numbers.chunks_exact(width));
-        let mut given = RowList::default();
-        match self.filters.kkt.zip(weights) {
+        let judged = match self.filters.kkt.zip(weights) {
             Some((kkt, weights)) => {
                 let weights = weights.to_f32();
-                for ((key, row), weights) in rows.zip(weights.chunks_exact(width)) {
-                    if kkt.has_effect(row, weights) {
-                        given.push(key, row.iter().copied());
-                    }
-                }
+                let rows = rows.zip(weights.chunks_exact(width));
+                let judged = self.judge(kkt, rows.map(|((key, row), weights)| (key, row, weights)))?;
                 let before = keys.bytes() + size_of_val::<[f32]>(&numbers);
-                self.traffic.count(array, Filter::Kkt, before, given.bytes());
+                self.traffic.count(array, Filter::Kkt, before, judged.given.bytes());
+                judged
             }
-            None => rows.for_each(|(key, row)| given.push(key, row.iter().copied())),
-        }
-        let (sent, values) = self.feed_back(range, given)?;
+            None => {
+                let mut given = RowList::default();
+                rows.for_each(|(key, row)| given.push(key, row.iter().copied()));
+                Judged { given, ..Judged::default() }
+            }
+        };
+        let Judged { given, kept, released } = judged;
+        let (sent, values) = self.feed_back(range, given, self.kept.len() + kept.len())?;
+        self.kept.replace(&kept, &released, width);
         // All keys of the range need no list.
         let is_all = *keys == Keys::All && sent.len() == keys.len(range);
         Ok((if is_all { Keys::All } else { Keys::List(sent) }, values))
@@ -93,16 +110,52 @@ impl PushFilter {
     /// Everything that was kept back of `range`, exact, to be pushed in its turn: before a checkpoint, or at the end.
     pub fn flush(&mut self, range: KeyRange) -> (Keys, Values) {
         let rows = self.residual.replace(range, RowList::default(), self.width);
+        let (rows, _) = rows.merge(self.kept.take(range).iter(self.width), self.width);
         (Keys::List(rows.keys.into()), Values::from(rows.values))
     }
 
-    /// The keys and numbers to send; the rest is kept.
-    fn feed_back(&mut self, range: KeyRange, given: RowList) -> Result<(Shared<Key>, Values), FilterError> {
+    /// Which rows have an effect, with what was kept back of them.
+    fn judge<'a>(
+        &self,
+        kkt: Kkt,
+        rows: impl Iterator<Item = (Key, &'a [f32], &'a [f32])>,
+    ) -> Result<Judged, FilterError> {
+        let mut judged = Judged::default();
+        let room = self.filters.max_residual.saturating_sub(self.kept_back());
+        let mut sum = Vec::with_capacity(self.width);
+        for (key, row, weights) in rows {
+            let before = self.kept.get(key);
+            sum.clear();
+            sum.extend_from_slice(row);
+            sum.iter_mut().zip(before.unwrap_or_default()).for_each(|(sum, kept)| *sum += kept);
+            if let Some(at) = sum.iter().position(|number| !number.is_finite()) {
+                let source = ValuesError::NotFinite { at: judged.given.values.len() + at };
+                return Err(FilterError::Values { array: self.array, source });
+            }
+            let is_kept = kkt.left_out == LeftOut::KeptBack;
+            let has_room = before.is_some() || judged.kept.len() < room;
+            if kkt.has_effect(&sum, weights) || (is_kept && !has_room) {
+                judged.given.push(key, sum.iter().copied());
+                judged.released.extend(before.is_some().then_some(key));
+            } else if is_kept {
+                judged.kept.push(key, sum.iter().copied());
+            }
+        }
+        Ok(judged)
+    }
+
+    /// The keys and numbers to send; the rest is kept, where `others` rows are kept beside.
+    fn feed_back(
+        &mut self,
+        range: KeyRange,
+        given: RowList,
+        others: usize,
+    ) -> Result<(Shared<Key>, Values), FilterError> {
         let (array, width) = (self.array, self.width);
         if !self.filters.keeps_back() {
             return Ok((given.keys.into(), given.values.into()));
         }
-        let room = self.filters.max_residual.saturating_sub(self.residual.outside(range));
+        let room = self.filters.max_residual.saturating_sub(self.residual.outside(range) + others);
         let (all, is_given) = given.merge(self.residual.within(range, width), width);
         if let Some(at) = all.values.iter().position(|number| !number.is_finite()) {
             return Err(FilterError::Values { array, source: ValuesError::NotFinite { at } });
@@ -130,13 +183,6 @@ impl PushFilter {
         }
         self.residual.replace(range, rest, width);
         Ok((sent.keys.into(), values))
-    }
-}
-
-impl Kkt {
-    fn has_effect(self, gradients: &[f32], weights: &[f32]) -> bool {
-        weights.iter().any(|&weight| weight != 0.0)
-            || gradients.iter().any(|gradient| (self.scale * gradient).abs() > self.threshold)
     }
 }
 

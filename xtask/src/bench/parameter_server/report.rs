@@ -133,7 +133,7 @@ pub(super) fn render(rows: &[Row], memory: &[Memory], runs: usize) -> String {
 }
 
 const HEAD: &str = "\
-# Push and pull over loopback
+## Push and pull over loopback
 
 Written by `cargo xtask bench-parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1 and numpy==1.23.5; without it,
 our side alone). Workers and servers are processes of their own on one machine. One key a message; all keys are under way at a
@@ -154,7 +154,7 @@ goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at 64 B.
 ";
 
 const MEMORY: &str = "
-## Memory
+### Memory
 
 The highest resident memory (`VmHWM`) of a server process with one dense shard: alone, after every row has been pushed to twice;
 then of the two servers, one of which has copied the shard to the other while pushes went on. The goal is 1.2 times parameters

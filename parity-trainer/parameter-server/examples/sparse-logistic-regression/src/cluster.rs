@@ -1,0 +1,166 @@
+//! Servers and the way to them, within this process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parapet_parameter_server::{
+    ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId,
+    Route, Routing, RoutingError, WorkerId,
+};
+use parapet_parameter_server_node::transport::{Memory, Tcp, Transport, TransportError};
+use parapet_parameter_server_node::{
+    ClientNode, ClientNodeConfig, Embedded, Membership, ServerNode, ServerNodeConfig, View, Worker,
+};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The array of all weights.
+pub const ARRAY: ArrayId = ArrayId(0);
+
+/// The number of one that only reads; no worker has it.
+const READER: WorkerId = WorkerId(u64::MAX);
+
+/// A transport with places for servers of this process to listen at.
+pub trait Place: Transport {
+    /// Where this server listens.
+    fn address(server: u64) -> String;
+}
+
+impl Place for Tcp {
+    fn address(_: u64) -> String {
+        "127.0.0.1:0".into()
+    }
+}
+
+impl Place for Memory {
+    fn address(server: u64) -> String {
+        format!("server {server}")
+    }
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Clone)]
+pub struct ClusterSettings {
+    /// How many servers, at least 1: the keys are cut into as many ranges.
+    pub servers: u64,
+    /// Servers that hold each range; no more than there are.
+    pub replicas: u64,
+    /// Workers that count: they must all go on for the others to.
+    pub workers: u64,
+    /// The array's keys.
+    pub keys: KeyRange,
+    /// The array's rows, and what a push does.
+    pub layout: Layout,
+    /// What readers may miss.
+    pub consistency: Consistency,
+    /// Whether a list of keys is sent once, then its digest.
+    pub key_lists: bool,
+}
+
+/// Servers that run until this is dropped.
+pub struct Cluster<T: Place> {
+    transport: T,
+    settings: ClusterSettings,
+    view: watch::Sender<Arc<View>>,
+    registry: Embedded,
+    servers: Vec<AbortOnDropHandle<()>>,
+}
+
+impl<T: Place> fmt::Debug for Cluster<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster of {:?}", self.settings)
+    }
+}
+
+/// Why there is no cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A server cannot listen.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The keys cannot be dealt out.
+    #[error(transparent)]
+    Routing(#[from] RoutingError),
+}
+
+impl<T: Place> Cluster<T> {
+    /// Starts the servers.
+    ///
+    /// # Errors
+    /// If one cannot listen, or there are fewer keys than servers.
+    pub async fn start(settings: ClusterSettings, transport: T) -> Result<Self, StartError> {
+        let registry = Embedded::new(view(&settings)?);
+        let view = registry.view();
+        let mut cluster = Self { transport, settings, view, registry, servers: Vec::new() };
+        for server in 0..cluster.settings.servers {
+            let Err(error) = cluster.start_server(server).await else { continue };
+            return Err(error.into());
+        }
+        Ok(cluster)
+    }
+
+    async fn start_server(&mut self, server: u64) -> Result<(), TransportError> {
+        let policy = Arc::new(self.settings.consistency);
+        let array = ArrayConfig { layout: self.settings.layout.clone(), policy };
+        let config = ServerNodeConfig {
+            listen: T::address(server),
+            filters: self.filters(),
+            ..ServerNodeConfig::new(NodeId(server), vec![(ARRAY, array)])
+        };
+        let membership = self.registry.membership();
+        let mut node = ServerNode::bind(config, self.transport.clone(), membership).await?;
+        let address = node.address().to_owned();
+        let running = tokio::spawn(async move { node.run(std::future::pending()).await });
+        self.servers.push(AbortOnDropHandle::new(running));
+        self.view.send_modify(|view| {
+            Arc::make_mut(view).servers.insert(NodeId(server), address);
+        });
+        Ok(())
+    }
+
+    fn filters(&self) -> Vec<(ArrayId, ArrayFilters)> {
+        let filters = ArrayFilters { key_lists: true, ..ArrayFilters::default() };
+        self.settings.key_lists.then_some((ARRAY, filters)).into_iter().collect()
+    }
+
+    /// What it is made of.
+    pub const fn settings(&self) -> &ClusterSettings {
+        &self.settings
+    }
+
+    /// The way in for a worker, by its number from 0.
+    pub fn worker(&self, worker: u64) -> Worker {
+        self.client(WorkerId(worker))
+    }
+
+    /// The way in for one that only reads, at clock 0, whatever there is.
+    pub fn reader(&self) -> Worker {
+        self.client(READER)
+    }
+
+    fn client(&self, worker: WorkerId) -> Worker {
+        let Membership { view, reports } = self.registry.membership();
+        let array = ClientArray { width: self.settings.layout.width, consistency: self.settings.consistency };
+        let config = ClientNodeConfig {
+            filters: self.filters(),
+            ..ClientNodeConfig::new(worker, vec![(ARRAY, array)])
+        };
+        ClientNode::start(config, self.transport.clone(), Membership { view, reports })
+    }
+}
+
+/// One range for each server; its chain goes on with the servers after it.
+fn view(settings: &ClusterSettings) -> Result<View, RoutingError> {
+    let servers = settings.servers.max(1);
+    let replicas = settings.replicas.clamp(1, servers);
+    let route = |(first, range): (u64, KeyRange)| Route {
+        array: ARRAY,
+        range,
+        epoch: Epoch(1),
+        chain: (0..replicas).map(|place| NodeId((first + place) % servers)).collect(),
+    };
+    let routing = Routing::new(1, (0..).zip(settings.keys.cut(servers)).map(route).collect())?;
+    let workers = (0..settings.workers).map(|worker| (WorkerId(worker), Clock(0))).collect();
+    Ok(View { routing, workers: (1, workers), servers: BTreeMap::new(), ..View::default() })
+}

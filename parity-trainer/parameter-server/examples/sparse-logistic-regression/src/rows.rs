@@ -1,0 +1,73 @@
+//! Labelled rows of few features each.
+
+/// Labelled sparse rows, one after the other in three vectors. The last feature of each row is the intercept.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rows {
+    /// Where each row ends.
+    ends: Vec<usize>,
+    features: Vec<u32>,
+    values: Vec<f32>,
+    labels: Vec<bool>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Row<'a> {
+    /// Which features are not 0, each once.
+    pub features: &'a [u32],
+    /// Their values.
+    pub values: &'a [f32],
+    /// The class.
+    pub label: bool,
+}
+
+impl Rows {
+    /// Appends a row. Each feature may be named once.
+    pub fn push(&mut self, label: bool, features: impl IntoIterator<Item = (u32, f32)>) {
+        for (feature, value) in features {
+            self.features.push(feature);
+            self.values.push(value);
+        }
+        self.ends.push(self.features.len());
+        self.labels.push(label);
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// How many values that are not 0, in all rows.
+    pub fn non_zeros(&self) -> usize {
+        self.features.len()
+    }
+
+    /// The row at `place`, if there is one.
+    pub fn get(&self, place: usize) -> Option<Row<'_>> {
+        let start = match place.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
+        let range = start..*self.ends.get(place)?;
+        Some(Row {
+            features: self.features.get(range.clone())?,
+            values: self.values.get(range)?,
+            label: *self.labels.get(place)?,
+        })
+    }
+
+    /// All rows in order.
+    pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+
+    /// The classes of all rows.
+    pub fn labels(&self) -> &[bool] {
+        &self.labels
+    }
+}
