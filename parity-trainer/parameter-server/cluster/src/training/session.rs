@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const SUCCESSION: Duration = Duration::from_secs(10);
 
 /// For how long the parameters may be those after different steps, before a process that has come to compute lets others do it:
-/// it cannot compute what a process that died handed in to some servers only, since it never had the parameters for it.
+/// it cannot compute what a process that died handed in to some servers only, since it never had the parameters for that step.
 const APART: Duration = Duration::from_secs(2);
 
 /// How long a process waits before it asks again for such parameters.
@@ -215,9 +215,6 @@ impl<T: Transport> Training<T> {
             if let Err(error) = push.await {
                 let _ = failures.try_send(error.to_string());
             }
-            // Until then the executor's connections stay, even if it goes to another process meanwhile: that one finds the
-            // gradient with all servers or with none.
-            drop(worker);
         });
         self.handed_in.insert(executor);
         Ok(())
