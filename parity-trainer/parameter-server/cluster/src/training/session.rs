@@ -26,9 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// For how long a server that does not answer may be succeeded by another, before it is an error.
 const SUCCESSION: Duration = Duration::from_secs(10);
 
-/// For how long the parameters may be those after different steps, before a process that has come to compute lets others do it:
-/// it cannot compute what a process that died handed in to some servers only, since it never had the parameters for that step.
-const APART: Duration = Duration::from_secs(2);
+/// For how long the parameters may be those after different steps, before a process lets others compute. They stay so while a
+/// server is succeeded; and if a process died that had handed in a gradient to some servers only, until one computes it again
+/// that has the parameters for it.
+const APART: Duration = Duration::from_secs(5);
+
+/// The same for the process that leads the training, which would end it.
+const APART_LEADING: Duration = Duration::from_secs(120);
 
 /// How long a process waits before it asks again for such parameters.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -375,7 +379,8 @@ impl<T: Transport> Training<T> {
     fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
         if pulled.clock != pulled.newest {
             let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
-            if waited < APART {
+            let limit = if self.job.driver == self.host.0 { APART_LEADING } else { APART };
+            if waited < limit {
                 return Ok(false);
             }
             let step =
