@@ -13,6 +13,7 @@ pub mod command;
 pub mod control;
 mod coordinator;
 mod error;
+mod listening;
 mod metrics;
 mod server;
 mod spec;

@@ -14,10 +14,10 @@ use parapet_http_serve::{Limits, serve};
 use parapet_parameter_server::{ArrayId, Server};
 use parapet_parameter_server_node::{Counters, ServerHandle};
 use parapet_parameter_server_registry::{Member, Registry, View};
-use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ClusterError;
+use crate::listening::Listening;
 
 const MESSAGES: &str = "parapet_parameter_server_messages_total";
 const CONNECTIONS: &str = "parapet_parameter_server_connections_total";
@@ -136,23 +136,17 @@ fn describe() {
 
 /// A listener for scrapes of `/metrics`.
 #[derive(Debug)]
-pub(crate) struct MetricsServer {
-    listener: TcpListener,
-    address: String,
-}
+pub(crate) struct MetricsServer(Listening);
 
 impl MetricsServer {
     /// Listens.
     pub(crate) async fn bind(listen: &str) -> Result<Self, ClusterError> {
-        let failed = |source| ClusterError::Listen { address: listen.to_owned(), source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?.to_string();
-        Ok(Self { listener, address })
+        Ok(Self(Listening::at(listen).await?))
     }
 
     /// Where.
     pub(crate) fn address(&self) -> &str {
-        &self.address
+        &self.0.address
     }
 
     /// Answers until the task is dropped.
@@ -161,7 +155,7 @@ impl MetricsServer {
         let app = Router::new().route("/metrics", get(scrape));
         let limits = Limits { max_connections: SCRAPERS, ..Limits::default() };
         AbortOnDropHandle::new(tokio::spawn(async move {
-            serve(self.listener, app, limits, std::future::pending(), std::time::Duration::ZERO).await;
+            serve(self.0.listener, app, limits, std::future::pending(), std::time::Duration::ZERO).await;
         }))
     }
 }

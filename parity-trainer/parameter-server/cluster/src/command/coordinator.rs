@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use parapet_parameter_server_registry::{Address, MemoryStore, Registry, ServeConfig, serve_store};
-use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::CommandError;
 use super::server::LeadingArgs;
 use super::stop::Stop;
-use crate::{ClusterError, coordinate};
+use crate::coordinate;
+use crate::listening::Listening;
 
 /// Arguments of `coordinator`.
 #[derive(Debug, clap::Args)]
@@ -35,9 +35,8 @@ pub(super) struct ServedRegistry {
 
 impl ServedRegistry {
     pub(super) async fn start(listen: &str) -> Result<Self, CommandError> {
-        let failed = |source| ClusterError::Listen { address: listen.to_owned(), source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = format!("parapet://{}", listener.local_addr().map_err(failed)?);
+        let Listening { listener, address } = Listening::at(listen).await?;
+        let address = format!("parapet://{address}");
         let store = Arc::new(MemoryStore::new());
         let registry = Registry::open(store.clone()).await?;
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {

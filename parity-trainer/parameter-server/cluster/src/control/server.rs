@@ -2,7 +2,6 @@
 
 use parapet_parameter_server::{ArrayId, KeyRange, Keys, ShardView};
 use parapet_parameter_server_node::ServerHandle;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -11,29 +10,24 @@ use tonic::{Request, Response};
 
 use super::{MAX_MESSAGE, proto};
 use crate::ClusterError;
+use crate::listening::Listening;
 
 /// Floats in one piece of rows, about: the server does nothing else while it copies them.
 const PIECE: usize = 1 << 20;
 
 /// A listener for questions.
 #[derive(Debug)]
-pub(crate) struct ControlServer {
-    listener: TcpListener,
-    address: String,
-}
+pub(crate) struct ControlServer(Listening);
 
 impl ControlServer {
     /// Listens.
     pub(crate) async fn bind(listen: &str) -> Result<Self, ClusterError> {
-        let failed = |source| ClusterError::Listen { address: listen.to_owned(), source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?.to_string();
-        Ok(Self { listener, address })
+        Ok(Self(Listening::at(listen).await?))
     }
 
     /// Where.
     pub(crate) fn address(&self) -> &str {
-        &self.address
+        &self.0.address
     }
 
     /// Answers until the task is dropped.
@@ -41,7 +35,7 @@ impl ControlServer {
         let service = proto::control_server::ControlServer::new(Service(handle))
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+        let incoming = TcpIncoming::from(self.0.listener).with_nodelay(Some(true));
         let serving = tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming);
         AbortOnDropHandle::new(tokio::spawn(async move {
             if let Err(error) = serving.await {
