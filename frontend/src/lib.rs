@@ -3,7 +3,7 @@
 //!
 //! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO around them:
 //! [`config`] reads and validates, [`http`] speaks the protocol with clients, [`upstream`] with instances, and
-//! [`driver`] feeds one engine for each model.
+//! [`driver`] feeds one engine for each model; [`traces`] shows where the time went.
 
 mod busy_poll;
 pub mod config;
@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod model;
 pub mod payload;
 mod server;
+pub mod traces;
 pub mod upstream;
 
 pub use server::Frontend;

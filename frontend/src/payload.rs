@@ -4,6 +4,8 @@ use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Encoded, Encoding, InferRequest, Parameters, ProtocolError, Tensor, encode_request,
 };
 
+use crate::traces::Members;
+
 /// A query, ready to be sent to any instance as often as need be.
 #[derive(Debug)]
 pub struct Input {
@@ -13,6 +15,8 @@ pub struct Input {
     pub rows: usize,
     /// The upstream request's body, in binary form.
     pub wire: Encoded,
+    /// The traced requests that it is for.
+    pub traces: Members,
 }
 
 impl Input {
@@ -25,7 +29,7 @@ impl Input {
         parameters.insert(BINARY_DATA_OUTPUT.to_owned(), true.into());
         let request = InferRequest { id: None, parameters, inputs: tensors, outputs: Vec::new() };
         let wire = encode_request(&request, Encoding::Binary)?;
-        Ok(Self { tensors: request.inputs, rows, wire })
+        Ok(Self { tensors: request.inputs, rows, wire, traces: Members::default() })
     }
 
     /// Bytes of its tensors.

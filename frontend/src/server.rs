@@ -12,6 +12,7 @@ use crate::config::FrontendConfig;
 use crate::http::{App, router};
 use crate::metrics::Metrics;
 use crate::model::ServedModel;
+use crate::traces::Traces;
 
 /// How often recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -31,7 +32,7 @@ impl Frontend {
     /// # Errors
     /// When the address cannot be listened on, or the metrics registry cannot be made.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
-        let FrontendConfig { server, models } = config;
+        let FrontendConfig { server, models, traces } = config;
         let listener = listen(server.listen).map_err(|error| {
             let reason =
                 format!("cannot listen on {}: {error}; set server.listen to a free address", server.listen);
@@ -45,8 +46,16 @@ impl Frontend {
             write_timeout: server.write_timeout,
             max_header_bytes: server.max_header_bytes,
         };
+        let traces = traces.as_ref().map(Traces::export).transpose().map_err(|error| {
+            io::Error::other(format!("traces: the exporter cannot be made: {error}; check traces.endpoint"))
+        })?;
         let grace = server.drain_grace;
-        Ok(Self { listener, app: Arc::new(App::new(models, metrics, server)), limits, grace })
+        Ok(Self {
+            listener,
+            app: Arc::new(App::new(models, metrics, server).with_traces(traces)),
+            limits,
+            grace,
+        })
     }
 
     /// The address that it listens on.
@@ -83,6 +92,11 @@ impl Frontend {
             model.driver().stop();
         }
         upkeep.abort();
+        if app.traces().is_some() {
+            let app = Arc::clone(&app);
+            // It waits for the collector, to whom this thread talks.
+            let _ended = tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
+        }
         if let Some(polling) = polling {
             polling.abort();
         }

@@ -9,7 +9,7 @@ mod strategy;
 
 pub use error::ConfigError;
 pub use resolve::{ModelConfig, PoolSettings};
-pub use settings::{HealthSettings, LogFormat, ServerSettings};
+pub use settings::{HealthSettings, LogFormat, ServerSettings, TraceSettings};
 pub use strategy::{ClassConfig, DEFAULT_CLASS, LearnedConfig, RedundantPool};
 
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub struct FrontendConfig {
     pub server: ServerSettings,
     /// The models that are served, each with its metadata out of the model repository.
     pub models: Vec<ModelConfig>,
+    /// Where traces go, if anywhere.
+    pub traces: Option<TraceSettings>,
 }
 
 impl FrontendConfig {

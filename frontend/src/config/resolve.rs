@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
 
-use super::settings::{File, HealthSettings, Model};
+use super::settings::{File, HealthSettings, Model, TraceSettings};
 use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
 use super::{ConfigError, FrontendConfig, beside};
@@ -130,7 +130,26 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
         }
         models.push(resolve_model(&at, &repository, model)?);
     }
-    Ok(FrontendConfig { server: file.server, models })
+    if let Some(traces) = &file.traces {
+        check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
+    }
+    Ok(FrontendConfig { server: file.server, models, traces: file.traces })
+}
+
+fn check_traces(at: &At<'_>, traces: &TraceSettings) -> Result<(), ConfigError> {
+    let endpoint: Option<http::Uri> = traces.endpoint.parse().ok();
+    if endpoint.and_then(|uri| Some((uri.scheme_str()? == "http") && uri.port().is_some())) != Some(true) {
+        let problem = format!("{:?} is no collector's address", traces.endpoint);
+        return Err(at.field(
+            "endpoint",
+            problem,
+            "give http://HOST:PORT of its OTLP/gRPC port, usually 4317",
+        ));
+    }
+    if !(0.0..=1.0).contains(&traces.share) {
+        return Err(at.field("share", format!("{}", traces.share), "give a share of the requests, 0 to 1"));
+    }
+    Ok(())
 }
 
 fn resolve_model(

@@ -19,6 +19,7 @@ use crate::config::ServerSettings;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
 use crate::model::ServedModel;
+use crate::traces::Traces;
 
 /// Everything that requests need.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub struct App {
     settings: ServerSettings,
     draining: AtomicBool,
     busy_poll: BusyPoll,
+    traces: Option<Traces>,
 }
 
 impl App {
@@ -35,7 +37,18 @@ impl App {
     pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
         let models = models.into_iter().map(|model| (model.name().to_owned(), model)).collect();
         let busy_poll = BusyPoll::new(settings.busy_poll);
-        Self { models, metrics, settings, draining: AtomicBool::new(false), busy_poll }
+        Self { models, metrics, settings, draining: AtomicBool::new(false), busy_poll, traces: None }
+    }
+
+    /// Traces requests from now on.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// What traces requests, if anything does.
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     /// From now on: not ready, and no new inference.

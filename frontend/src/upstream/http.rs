@@ -14,6 +14,7 @@ use parapet_repository::{ModelEntry, TensorSpec};
 use super::Transport;
 use crate::config::{HealthSettings, ModelConfig, PoolSettings};
 use crate::payload::{Input, Output};
+use crate::traces::TRACEPARENT;
 
 /// Room for the JSON part of a response beside its tensors.
 const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
@@ -87,6 +88,9 @@ impl Transport for HttpTransport {
         headers.insert(CONTENT_TYPE, input.wire.content_type().parse().map_err(|_| instance.unsendable())?);
         if let Some(length) = input.wire.header_length {
             headers.insert(HEADER_CONTENT_LENGTH, length.into());
+        }
+        if let Some(parent) = input.traces.traceparent() {
+            headers.insert(TRACEPARENT, parent);
         }
         let response =
             instance.connections.send(request).await.map_err(|error| instance.unanswered(&error))?;
