@@ -41,7 +41,7 @@ mod timers;
 
 pub use action::{Action, Answer, Comparison, Failure, FailureKind, Outcome};
 pub use budget::TokenBucket;
-pub use core::{Core, CoreConfig, PoolConfig};
+pub use core::{AS_MANY_AS_SLOTS, Core, CoreConfig, PoolConfig};
 pub use engine::{Arrival, Engine, Rejected};
 pub use hold_back::{HoldBack, HoldBackPolicy};
 pub use ids::{ClassId, GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot};
