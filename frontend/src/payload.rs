@@ -3,6 +3,7 @@
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Encoded, Encoding, InferRequest, Parameters, ProtocolError, Tensor, encode_request,
 };
+use tokio::time::Instant;
 
 /// A query, ready to be sent to any instance as often as need be.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub struct Input {
     pub rows: usize,
     /// The upstream request's body, in binary form.
     pub wire: Encoded,
+    /// When nobody waits for its answer any more; instances that know of it need not begin with it then.
+    pub deadline: Option<Instant>,
 }
 
 impl Input {
@@ -25,7 +28,14 @@ impl Input {
         parameters.insert(BINARY_DATA_OUTPUT.to_owned(), true.into());
         let request = InferRequest { id: None, parameters, inputs: tensors, outputs: Vec::new() };
         let wire = encode_request(&request, Encoding::Binary)?;
-        Ok(Self { tensors: request.inputs, rows, wire })
+        Ok(Self { tensors: request.inputs, rows, wire, deadline: None })
+    }
+
+    /// Nobody waits for its answer after `deadline`.
+    #[must_use]
+    pub fn by(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// Bytes of its tensors.

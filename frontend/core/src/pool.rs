@@ -33,8 +33,16 @@ struct Instance {
     slots: u32,
     in_flight: u32,
     up: bool,
+    /// Its answers were bad; no jobs for it for now, whatever health checks say.
+    ejected: bool,
     /// Grows with each release: among equally loaded instances the longest idle goes first.
     idle_since: u64,
+}
+
+impl Instance {
+    fn serves(&self) -> bool {
+        self.up && !self.ejected
+    }
 }
 
 #[derive(Debug)]
@@ -71,7 +79,7 @@ pub(crate) enum Aside {
 pub struct Pool {
     id: PoolId,
     instances: Vec<Instance>,
-    /// How many of them are up.
+    /// How many of them are up and not ejected.
     up: usize,
     /// Instances that are up and have a free slot: (in flight, idle since, index), best first.
     available: BTreeSet<(u32, u64, u32)>,
@@ -94,7 +102,13 @@ impl Pool {
             id,
             instances: all
                 .clone()
-                .map(|index| Instance { slots, in_flight: 0, up: true, idle_since: u64::from(index) })
+                .map(|index| Instance {
+                    slots,
+                    in_flight: 0,
+                    up: true,
+                    ejected: false,
+                    idle_since: u64::from(index),
+                })
                 .collect(),
             up: instances,
             available: all.map(|index| (0, u64::from(index), index)).collect(),
@@ -112,12 +126,32 @@ impl Pool {
         self.queue.len() - self.withdrawn.len()
     }
 
+    /// Jobs that may wait.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether another job would be refused.
     pub fn is_full(&self) -> bool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
-    /// Instances that are up.
+    /// Instances.
+    pub fn len(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// Whether there are no instances.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
+    }
+
+    /// Instances that are ejected.
+    pub fn ejected(&self) -> usize {
+        self.instances.iter().filter(|instance| instance.ejected).count()
+    }
+
+    /// Instances that are up and not ejected.
     pub fn up(&self) -> usize {
         self.up
     }
@@ -170,8 +204,11 @@ impl Pool {
             self.occupy(instance.index);
             return Submitted::Start(instance);
         }
-        let others_up =
-            self.instances.iter().zip(0u32..).any(|(state, index)| state.up && !taken.contains(&here(index)));
+        let others_up = self
+            .instances
+            .iter()
+            .zip(0u32..)
+            .any(|(state, index)| state.serves() && !taken.contains(&here(index)));
         let hopeless = if kind == Aside::Copy { !others_up } else { !self.is_any_up() };
         if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
@@ -217,20 +254,39 @@ impl Pool {
     /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end.
     /// Returns whether that was a change. Call [`start_next`](Self::start_next) until it returns `None` afterwards.
     pub(crate) fn set_up(&mut self, instance: InstanceId, up: bool) -> bool {
+        self.change(instance, |state| &mut state.up, up)
+    }
+
+    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this as it is.
+    pub(crate) fn set_ejected(&mut self, instance: InstanceId, ejected: bool) -> bool {
+        self.change(instance, |state| &mut state.ejected, ejected)
+    }
+
+    /// Whether the instance is ejected.
+    pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
+        self.instances.get(instance.index as usize).is_some_and(|state| state.ejected)
+    }
+
+    /// Sets a flag of an instance's. Returns whether that was a change.
+    fn change(&mut self, instance: InstanceId, flag: impl Fn(&mut Instance) -> &mut bool, to: bool) -> bool {
         let Some(state) = self.instances.get_mut(instance.index as usize) else {
             return false;
         };
-        if state.up == up {
+        let served = state.serves();
+        if std::mem::replace(flag(state), to) == to {
             return false;
         }
-        state.up = up;
-        if up {
-            self.up += 1;
-            self.offer(instance.index);
-        } else {
-            self.up -= 1;
-            let entry = (state.in_flight, state.idle_since, instance.index);
-            self.available.remove(&entry);
+        match (served, state.serves()) {
+            (false, true) => {
+                self.up += 1;
+                self.offer(instance.index);
+            }
+            (true, false) => {
+                self.up -= 1;
+                let entry = (state.in_flight, state.idle_since, instance.index);
+                self.available.remove(&entry);
+            }
+            _ => {}
         }
         true
     }
@@ -304,7 +360,7 @@ impl Pool {
         let Some(state) = self.instances.get(index as usize) else {
             return;
         };
-        if state.up && state.in_flight < state.slots {
+        if state.serves() && state.in_flight < state.slots {
             self.available.insert((state.in_flight, state.idle_since, index));
         }
     }
