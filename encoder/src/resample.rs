@@ -5,6 +5,20 @@
 //! pixel type, but a resizer holds scratch that each call borrows mutably, so every thread would need one of its own; the
 //! others take interleaved or 8-bit pixels.
 
+use std::ops::Range;
+
+/// Input pixels that are worked on at a time: they stay in the first-level cache, and room for them on the stack.
+pub(crate) const STRIP: usize = 512;
+
+/// Output pixels whose inputs fit into a strip.
+#[derive(Debug, Clone)]
+pub(crate) struct Strip {
+    /// The output pixels.
+    pub(crate) cells: Range<usize>,
+    /// The inputs that they cover, at most [`STRIP`].
+    pub(crate) pixels: Range<usize>,
+}
+
 /// How `source_len` pixels of one axis become `cell_len`: for each output pixel, the inputs it covers and their shares.
 #[derive(Debug, Clone)]
 pub(crate) struct AxisPlan {
@@ -18,7 +32,8 @@ pub(crate) struct AxisPlan {
 }
 
 impl AxisPlan {
-    /// A plan from `source_len` to `cell_len` pixels, `1 <= cell_len <= source_len`.
+    /// A plan from `source_len` to `cell_len` pixels, `1 <= cell_len <= source_len`. An output pixel covers fewer than
+    /// [`STRIP`] inputs, as it does in every grid of up to `K_MAX` cells.
     pub(crate) fn new(source_len: usize, cell_len: usize) -> Self {
         let factor = source_len as f64 / cell_len as f64;
         let taps = (factor.ceil() as usize + 1).min(source_len);
@@ -38,14 +53,68 @@ impl AxisPlan {
         Self { starts, weights, taps, integer_factor }
     }
 
-    pub(crate) fn integer_factor(&self) -> Option<usize> {
-        self.integer_factor
+    /// The output pixels in order, in pieces whose inputs fit into a strip.
+    pub(crate) fn strips(&self) -> Vec<Strip> {
+        let mut strips: Vec<Strip> = Vec::new();
+        for (cell, &start) in self.starts.iter().enumerate() {
+            let end = start + self.taps;
+            match strips.last_mut() {
+                Some(strip) if end - strip.pixels.start <= STRIP => {
+                    strip.cells.end = cell + 1;
+                    strip.pixels.end = end;
+                }
+                _ => strips.push(Strip { cells: cell..cell + 1, pixels: start..end }),
+            }
+        }
+        strips
+    }
+
+    /// Shrinks the pixels of `strip`, which begin with its first one, to its cells.
+    pub(crate) fn shrink(&self, strip: &Strip, pixels: &[f32], out: &mut [f32]) {
+        match (self.integer_factor, self.taps) {
+            (Some(1), _) => out.copy_from_slice(pixels.get(..out.len()).unwrap_or_default()),
+            (Some(2), _) => means::<2>(pixels, out),
+            (Some(3), _) => means::<3>(pixels, out),
+            (Some(4), _) => means::<4>(pixels, out),
+            (_, 3) => self.weighted::<3>(strip, pixels, out),
+            (_, 4) => self.weighted::<4>(strip, pixels, out),
+            (_, 5) => self.weighted::<5>(strip, pixels, out),
+            _ => {
+                for (cell, out) in strip.cells.clone().zip(out) {
+                    let (first, weights) = self.cell(cell);
+                    let pixels = pixels.get(first - strip.pixels.start..).unwrap_or_default();
+                    *out = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
+                }
+            }
+        }
+    }
+
+    /// A number of weights that is known when this is compiled needs no loop over them.
+    fn weighted<const TAPS: usize>(&self, strip: &Strip, pixels: &[f32], out: &mut [f32]) {
+        let starts = self.starts.get(strip.cells.clone()).unwrap_or_default();
+        let weights = self.weights.as_chunks::<TAPS>().0.get(strip.cells.clone()).unwrap_or_default();
+        for ((out, first), weights) in out.iter_mut().zip(starts).zip(weights) {
+            let Some(pixels) =
+                pixels.get(first - strip.pixels.start..).and_then(<[f32]>::first_chunk::<TAPS>)
+            else {
+                return;
+            };
+            *out = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
+        }
     }
 
     /// The first input pixel of output pixel `cell` and the weights of the pixels from there.
     pub(crate) fn cell(&self, cell: usize) -> (usize, &[f32]) {
         let weights = self.weights.get(cell * self.taps..(cell + 1) * self.taps).unwrap_or_default();
         (self.starts.get(cell).copied().unwrap_or_default(), weights)
+    }
+}
+
+/// The mean of every `N` pixels.
+fn means<const N: usize>(pixels: &[f32], out: &mut [f32]) {
+    let share = 1.0 / N as f32;
+    for (out, pixels) in out.iter_mut().zip(pixels.as_chunks::<N>().0) {
+        *out = pixels.iter().sum::<f32>() * share;
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO around them:
 //! [`config`] reads and validates, [`http`] speaks the protocol with clients, [`upstream`] with instances, and
-//! [`driver`] feeds one engine for each model. [`serving`] is what a [`reload`] replaces, [`tenants`] who may ask, [`admin`] what
-//! operators ask.
+//! [`driver`] feeds one engine for each model; [`traces`] shows where the time went. [`serving`] is what a [`reload`] replaces,
+//! [`tenants`] who may ask, [`admin`] what operators ask.
 
 pub mod admin;
 mod busy_poll;
@@ -19,6 +19,7 @@ pub mod reload;
 mod server;
 pub mod serving;
 pub mod tenants;
+pub mod traces;
 pub mod upstream;
 
 pub use server::Frontend;

@@ -5,6 +5,8 @@ use parapet_open_inference::{
 };
 use tokio::time::Instant;
 
+use crate::traces::Members;
+
 /// A query, ready to be sent to any instance as often as need be.
 #[derive(Debug)]
 pub struct Input {
@@ -16,6 +18,8 @@ pub struct Input {
     pub wire: Encoded,
     /// When nobody waits for its answer any more; instances that know of it need not begin with it then.
     pub deadline: Option<Instant>,
+    /// The traced requests that it is for.
+    pub traces: Members,
 }
 
 impl Input {
@@ -28,7 +32,7 @@ impl Input {
         parameters.insert(BINARY_DATA_OUTPUT.to_owned(), true.into());
         let request = InferRequest { id: None, parameters, inputs: tensors, outputs: Vec::new() };
         let wire = encode_request(&request, Encoding::Binary)?;
-        Ok(Self { tensors: request.inputs, rows, wire, deadline: None })
+        Ok(Self { tensors: request.inputs, rows, wire, deadline: None, traces: Members::default() })
     }
 
     /// Nobody waits for its answer after `deadline`.

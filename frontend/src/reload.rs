@@ -131,6 +131,7 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
         ("server.drain_grace_ms", old.drain_grace == new.drain_grace),
         ("server.busy_poll_us", old.busy_poll == new.busy_poll),
         ("server.log_format", old.log_format == new.log_format),
+        ("[traces]", before.traces() == after.traces.as_ref()),
         (
             "admin.listen",
             before.admin().map(|admin| admin.listen) == after.admin.as_ref().map(|admin| admin.listen),

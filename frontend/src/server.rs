@@ -15,6 +15,7 @@ use crate::admin;
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::http::{App, router};
 use crate::metrics::Metrics;
+use crate::traces::Traces;
 
 /// How often recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -47,8 +48,11 @@ impl Frontend {
         let admin = config.admin.as_ref().map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
         let settings = config.server.clone();
         let tls = [config.server_tls.clone(), config.admin.as_ref().and_then(|admin| admin.tls.clone())];
-        let app = Arc::new(App::start(config, Metrics::new().map_err(io::Error::other)?));
-        Ok(Self { listener, admin, app, settings, tls })
+        let traces = config.traces.as_ref().map(Traces::export).transpose().map_err(|error| {
+            io::Error::other(format!("traces: the exporter cannot be made: {error}; check traces.endpoint"))
+        })?;
+        let app = App::start(config, Metrics::new().map_err(io::Error::other)?).with_traces(traces);
+        Ok(Self { listener, admin, app: Arc::new(app), settings, tls })
     }
 
     /// The address that it listens on.
@@ -113,6 +117,11 @@ impl Frontend {
         }
         for model in app.serving().models() {
             model.driver().stop();
+        }
+        if app.traces().is_some() {
+            let app = Arc::clone(&app);
+            // It waits for the collector, to whom this thread talks.
+            let _ended = tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
         }
         tasks.shutdown().await;
         report

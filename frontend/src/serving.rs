@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings};
+use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings, TraceSettings};
 use crate::metrics::Metrics;
 use crate::model::ServedModel;
 use crate::tenants::Tenants;
@@ -15,6 +15,7 @@ pub struct Serving {
     tenants: Tenants,
     server: ServerSettings,
     admin: Option<AdminSettings>,
+    traces: Option<TraceSettings>,
 }
 
 impl Serving {
@@ -32,6 +33,7 @@ impl Serving {
             tenants: Tenants::new(&config.tenants, metrics),
             server: config.server,
             admin: config.admin,
+            traces: config.traces,
         }
     }
 
@@ -42,6 +44,7 @@ impl Serving {
             tenants: Tenants::new(&[], metrics),
             server,
             admin: None,
+            traces: None,
         }
     }
 
@@ -63,6 +66,11 @@ impl Serving {
     /// The data listener's settings.
     pub fn server(&self) -> &ServerSettings {
         &self.server
+    }
+
+    /// Where traces go, if anywhere.
+    pub fn traces(&self) -> Option<&TraceSettings> {
+        self.traces.as_ref()
     }
 
     /// The admin listener's settings, if there is one.

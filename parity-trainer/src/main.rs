@@ -79,6 +79,7 @@ fn programs(threads: Option<u16>) -> cluster::Programs {
 fn main() -> ExitCode {
     start_with_patient_threads();
     let cli = Cli::parse();
+    reproduce::end_with_parent();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();

@@ -218,6 +218,24 @@ fn an_interrupted_row_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_killed_reproduce_takes_its_training_along() {
+    let folder = prepared();
+    let long = RECIPES.replace("steps = 200", "steps = 20000");
+    fs::write(folder.path().join("recipes.toml"), long).unwrap();
+    let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
+    let mut parent = command(folder.path(), line).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(parent.stderr.take().unwrap()));
+    assert!(lines.any(|line| line.unwrap().starts_with("tiny: step ")), "it began");
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    // Both write there, so that it ends once both are gone.
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(lines.map(Result::unwrap).last()));
+    let last = ended.recv_timeout(std::time::Duration::from_secs(30)).expect("the training goes on alone");
+    assert!(last.is_some_and(|last| last.contains("interrupted")), "it did not write its checkpoint");
+}
+
+#[test]
 fn an_interrupted_deployed_model_goes_on_where_it_was() {
     let folder = prepared();
     let long = RECIPES.replace("epochs = 8", "epochs = 3000");

@@ -28,6 +28,12 @@ pub enum Action<I, O> {
         /// The instance.
         instance: InstanceId,
     },
+    /// An instance that was told to leave has nothing in flight any more; its connections can be closed. Nothing is reported
+    /// back.
+    Left {
+        /// The instance.
+        instance: InstanceId,
+    },
     /// Compute the parity query of `row`; report with [`Engine::encoded`](crate::Engine::encoded).
     Encode {
         /// The group.

@@ -27,6 +27,10 @@ pub struct PoolConfig {
     pub queue: usize,
 }
 
+/// In place of a number of queries for a strategy's `shed_above`: as many as the deployed model's instances have slots, where
+/// instances join and leave.
+pub const AS_MANY_AS_SLOTS: usize = usize::MAX;
+
 /// Bounds of the core.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
@@ -129,7 +133,11 @@ impl<I, O> Core<I, O> {
 
     /// Whether so many queries wait for a slot, or queries are being refused, that redundant work is to be shed (CG-7).
     pub(crate) fn is_congested(&self, shed_above: usize) -> bool {
-        self.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.queued() > shed_above)
+        let queued = |pool: &Pool| {
+            let bound = if shed_above == AS_MANY_AS_SLOTS { pool.slots() } else { shed_above };
+            pool.queued() > bound
+        };
+        self.pool(PoolId::DEPLOYED).is_some_and(queued)
             || self.queue_limit.as_ref().is_some_and(|limit| limit.is_overloaded(self.now))
     }
 

@@ -190,6 +190,19 @@ impl<I, O> Engine<I, O> {
         self.flush_actions(actions);
     }
 
+    /// A new instance for `pool`: down, and so without requests, until [`instance_up`](Self::instance_up) says that it is
+    /// well. `None` for a pool that is not there.
+    pub fn instance_joined(&mut self, pool: PoolId) -> Option<InstanceId> {
+        self.core.join(pool)
+    }
+
+    /// An instance is to get no more requests. It finishes those that it has; [`Action::Left`] says when it has none.
+    pub fn instance_left(&mut self, now: Time, instance: InstanceId, actions: &mut Vec<Action<I, O>>) {
+        self.core.now = now;
+        self.core.leave(instance);
+        self.flush_actions(actions);
+    }
+
     /// Handles the timers that are due.
     pub fn tick(&mut self, now: Time, actions: &mut Vec<Action<I, O>>) {
         self.core.now = now;

@@ -88,7 +88,7 @@ impl PoolId {
 pub struct InstanceId {
     /// Its pool.
     pub pool: PoolId,
-    /// Its place in the pool's configuration.
+    /// Its place in the pool's configuration; those that join later are numbered on.
     pub index: u32,
 }
 

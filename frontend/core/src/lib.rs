@@ -44,7 +44,7 @@ mod timers;
 
 pub use action::{Action, Answer, Comparison, Failure, FailureKind, Outcome};
 pub use budget::TokenBucket;
-pub use core::{Core, CoreConfig, PoolConfig};
+pub use core::{AS_MANY_AS_SLOTS, Core, CoreConfig, PoolConfig};
 pub use engine::{Arrival, Engine, Rejected};
 pub use group_view::{GroupView, MemberView};
 pub use hold_back::{HoldBack, HoldBackPolicy};

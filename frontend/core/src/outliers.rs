@@ -104,6 +104,11 @@ impl Outliers {
         Some(now + self.config.ejected_for.saturating_mul(times).min(self.config.ejected_for_at_most))
     }
 
+    /// It is gone. What it has in flight may end still, and is remembered: a word for each instance that ever left.
+    pub(crate) fn forget(&mut self, instance: InstanceId) {
+        self.records.remove(&instance);
+    }
+
     /// It was ejected.
     pub(crate) fn ejected(&mut self, instance: InstanceId) {
         let record = self.records.entry(instance).or_default();

@@ -1,9 +1,13 @@
 //! Dispatch within one pool: a single FIFO at the frontend, and instances that take the next request when they have a
 //! free slot (join-idle-queue). A slow or frozen instance keeps its slots busy and so takes less, with no tuning.
+//! Instances join and leave while the pool serves; one that left finishes what it has in flight.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{InstanceId, JobId, PoolId};
@@ -30,11 +34,12 @@ const MOST_BARRED: usize = 31;
 
 #[derive(Debug)]
 struct Instance {
-    slots: u32,
     in_flight: u32,
     up: bool,
     /// Its answers were bad; no jobs for it for now, whatever health checks say.
     ejected: bool,
+    /// It gets no more jobs, and is forgotten once it has none in flight.
+    leaving: bool,
     /// Grows with each release: among equally loaded instances the longest idle goes first.
     idle_since: u64,
 }
@@ -78,7 +83,12 @@ pub(crate) enum Aside {
 #[derive(Debug)]
 pub struct Pool {
     id: PoolId,
-    instances: Vec<Instance>,
+    /// Slots of an instance.
+    slots: u32,
+    /// By index. No index is given twice, so that nothing said of an instance that left is taken to be said of another.
+    instances: FxHashMap<u32, Instance>,
+    /// The index of the next one that joins.
+    next_index: u32,
     /// How many of them are up and not ejected.
     up: usize,
     /// Instances that are up and have a free slot: (in flight, idle since, index), best first.
@@ -96,20 +106,19 @@ pub struct Pool {
 impl Pool {
     /// A pool of `instances` instances with `slots` concurrent requests each and at most `capacity` waiting jobs.
     pub fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
-        let slots = slots.max(1);
-        let all = 0..u32::try_from(instances).unwrap_or(u32::MAX);
+        let next_index = u32::try_from(instances).unwrap_or(u32::MAX);
+        let all = 0..next_index;
         Self {
             id,
+            slots: slots.max(1),
             instances: all
                 .clone()
-                .map(|index| Instance {
-                    slots,
-                    in_flight: 0,
-                    up: true,
-                    ejected: false,
-                    idle_since: u64::from(index),
+                .map(|index| {
+                    let idle_since = u64::from(index);
+                    (index, Instance { in_flight: 0, up: true, ejected: false, leaving: false, idle_since })
                 })
                 .collect(),
+            next_index,
             up: instances,
             available: all.map(|index| (0, u64::from(index), index)).collect(),
             queue: VecDeque::new(),
@@ -148,7 +157,7 @@ impl Pool {
 
     /// Instances that are ejected.
     pub fn ejected(&self) -> usize {
-        self.instances.iter().filter(|instance| instance.ejected).count()
+        self.instances.values().filter(|instance| instance.ejected).count()
     }
 
     /// Instances that are up and not ejected.
@@ -168,7 +177,45 @@ impl Pool {
 
     /// Requests in flight at `instance`.
     pub fn in_flight(&self, instance: InstanceId) -> u32 {
-        self.instances.get(instance.index as usize).map_or(0, |instance| instance.in_flight)
+        self.instances.get(&instance.index).map_or(0, |instance| instance.in_flight)
+    }
+
+    /// Requests that its instances can serve at the same time, those that are down included.
+    pub fn slots(&self) -> usize {
+        self.instances.len() * self.slots as usize
+    }
+
+    /// Whether it is one of the pool's; so is one that leaves, until it has nothing in flight.
+    pub fn contains(&self, instance: InstanceId) -> bool {
+        instance.pool == self.id && self.instances.contains_key(&instance.index)
+    }
+
+    /// Takes in a new instance. It counts as down until [`set_up`](Self::set_up) says otherwise.
+    pub(crate) fn join(&mut self) -> InstanceId {
+        let index = self.next_index;
+        self.next_index = self.next_index.saturating_add(1);
+        self.releases += 1;
+        let idle_since = self.releases;
+        let state = Instance { in_flight: 0, up: false, ejected: false, leaving: false, idle_since };
+        self.instances.insert(index, state);
+        InstanceId { pool: self.id, index }
+    }
+
+    /// Gives an instance no more jobs. Those that it has stay its own until they end; then it is forgotten.
+    /// Returns whether that is so now.
+    pub(crate) fn leave(&mut self, instance: InstanceId) -> bool {
+        self.set_up(instance, false);
+        let Some(state) = self.instances.get_mut(&instance.index) else {
+            return false;
+        };
+        state.leaving = true;
+        self.forget_if_left(instance)
+    }
+
+    fn forget_if_left(&mut self, instance: InstanceId) -> bool {
+        let left =
+            self.instances.get(&instance.index).is_some_and(|state| state.leaving && state.in_flight == 0);
+        left && self.instances.remove(&instance.index).is_some()
     }
 
     /// Takes a job. Of the instances with a free slot it goes to the least loaded, longest idle one that is not in
@@ -204,11 +251,8 @@ impl Pool {
             self.occupy(instance.index);
             return Submitted::Start(instance);
         }
-        let others_up = self
-            .instances
-            .iter()
-            .zip(0u32..)
-            .any(|(state, index)| state.serves() && !taken.contains(&here(index)));
+        let others_up =
+            self.instances.iter().any(|(&index, state)| state.serves() && !taken.contains(&here(index)));
         let hopeless = if kind == Aside::Copy { !others_up } else { !self.is_any_up() };
         if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
@@ -238,10 +282,10 @@ impl Pool {
     }
 
     /// A request at `instance` ended: its slot is free again. Call [`start_next`](Self::start_next) until it returns
-    /// `None` afterwards.
-    pub(crate) fn release(&mut self, instance: InstanceId) {
-        let Some(state) = self.instances.get_mut(instance.index as usize) else {
-            return;
+    /// `None` afterwards. Returns whether that was the last one of an instance that leaves.
+    pub(crate) fn release(&mut self, instance: InstanceId) -> bool {
+        let Some(state) = self.instances.get_mut(&instance.index) else {
+            return false;
         };
         let was_available = (state.in_flight, state.idle_since, instance.index);
         self.available.remove(&was_available);
@@ -249,10 +293,11 @@ impl Pool {
         self.releases += 1;
         state.idle_since = self.releases;
         self.offer(instance.index);
+        self.forget_if_left(instance)
     }
 
-    /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end.
-    /// Returns whether that was a change. Call [`start_next`](Self::start_next) until it returns `None` afterwards.
+    /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end. One that
+    /// leaves stays down. Returns whether that was a change. Call [`start_next`](Self::start_next) until it returns `None` afterwards.
     pub(crate) fn set_up(&mut self, instance: InstanceId, up: bool) -> bool {
         self.change(instance, |state| &mut state.up, up)
     }
@@ -264,12 +309,12 @@ impl Pool {
 
     /// Whether the instance is ejected.
     pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
-        self.instances.get(instance.index as usize).is_some_and(|state| state.ejected)
+        self.instances.get(&instance.index).is_some_and(|state| state.ejected)
     }
 
-    /// Sets a flag of an instance's. Returns whether that was a change.
+    /// Sets a flag of an instance's, unless it leaves. Returns whether that was a change.
     fn change(&mut self, instance: InstanceId, flag: impl Fn(&mut Instance) -> &mut bool, to: bool) -> bool {
-        let Some(state) = self.instances.get_mut(instance.index as usize) else {
+        let Some(state) = self.instances.get_mut(&instance.index).filter(|state| !state.leaving) else {
             return false;
         };
         let served = state.serves();
@@ -347,7 +392,7 @@ impl Pool {
     }
 
     fn occupy(&mut self, index: u32) {
-        let Some(state) = self.instances.get_mut(index as usize) else {
+        let Some(state) = self.instances.get_mut(&index) else {
             return;
         };
         self.available.remove(&(state.in_flight, state.idle_since, index));
@@ -357,192 +402,11 @@ impl Pool {
 
     /// Lists an instance as available if it is.
     fn offer(&mut self, index: u32) {
-        let Some(state) = self.instances.get(index as usize) else {
+        let Some(state) = self.instances.get(&index) else {
             return;
         };
-        if state.serves() && state.in_flight < state.slots {
+        if state.serves() && state.in_flight < self.slots {
             self.available.insert((state.in_flight, state.idle_since, index));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque as Fifo;
-
-    const POOL: PoolId = PoolId::DEPLOYED;
-
-    fn at(index: u32) -> InstanceId {
-        InstanceId { pool: POOL, index }
-    }
-
-    fn anywhere(_: JobId, _: InstanceId) -> bool {
-        true
-    }
-
-    /// What starts when a request there ends.
-    fn freed(pool: &mut Pool, instance: InstanceId) -> Option<(JobId, InstanceId)> {
-        pool.release(instance);
-        pool.start_next(anywhere)
-    }
-
-    #[test]
-    fn spreads_over_idle_instances_then_queues_then_refuses() {
-        let mut pool = Pool::new(POOL, 2, 1, 1);
-        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
-        assert_eq!(pool.submit(JobId(3), Avoid::new()), Submitted::Queued);
-        assert!(pool.is_full());
-        assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Full);
-        assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
-        assert_eq!(freed(&mut pool, at(0)), None);
-        assert_eq!(freed(&mut pool, at(1)), None);
-        assert_eq!(
-            pool.submit(JobId(5), Avoid::new()),
-            Submitted::Start(at(0)),
-            "the longest idle goes first"
-        );
-    }
-
-    #[test]
-    fn avoids_when_there_is_a_choice_and_never_waits_for_it() {
-        let mut pool = Pool::new(POOL, 2, 2, 4);
-        let avoid = Avoid::from_slice(&[at(0)]);
-        assert_eq!(pool.submit(JobId(1), avoid.clone()), Submitted::Start(at(1)));
-        assert_eq!(pool.submit(JobId(2), avoid.clone()), Submitted::Start(at(1)));
-        assert_eq!(pool.submit(JobId(3), avoid.clone()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit(JobId(4), avoid.clone()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit(JobId(5), avoid), Submitted::Queued);
-        assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
-        assert_eq!(
-            freed(&mut pool, at(0)),
-            Some((JobId(6), at(0))),
-            "the freed slot looks past one that avoids it"
-        );
-        assert_eq!(
-            freed(&mut pool, at(0)),
-            Some((JobId(5), at(0))),
-            "and takes it when there is nothing else"
-        );
-    }
-
-    #[test]
-    fn a_down_instance_gets_nothing_and_comes_back() {
-        let mut pool = Pool::new(POOL, 2, 1, 4);
-        assert!(pool.set_up(at(0), false));
-        assert!(!pool.set_up(at(0), false));
-        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(1)));
-        assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Queued);
-        assert!(pool.set_up(at(0), true));
-        assert_eq!(pool.start_next(anywhere), Some((JobId(2), at(0))));
-        assert_eq!(pool.start_next(anywhere), None);
-    }
-
-    #[test]
-    fn a_copy_waits_for_an_instance_of_its_own_and_holds_nobody_up() {
-        let mut pool = Pool::new(POOL, 2, 2, 4);
-        let taken = Avoid::from_slice(&[at(0)]);
-        let elsewhere = |job, instance| job != JobId(4) || instance != at(0);
-        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit_copy(JobId(2), &taken, Aside::Copy), Submitted::Start(at(1)));
-        assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Copy), Submitted::Start(at(1)));
-        assert_eq!(
-            pool.submit_copy(JobId(4), &taken, Aside::Copy),
-            Submitted::Queued,
-            "although instance 0 has a free slot"
-        );
-        assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Start(at(0)), "which others take");
-        assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
-        pool.release(at(0));
-        assert_eq!(pool.start_next(elsewhere), Some((JobId(6), at(0))), "past the copy");
-        pool.release(at(1));
-        assert_eq!(pool.start_next(elsewhere), Some((JobId(4), at(1))));
-        pool.set_up(at(1), false);
-        assert_eq!(
-            pool.submit_copy(JobId(7), &taken, Aside::Copy),
-            Submitted::Full,
-            "no other instance is up"
-        );
-        assert_eq!(
-            pool.submit_copy(JobId(8), &taken, Aside::Parity),
-            Submitted::Queued,
-            "the taken one will be free"
-        );
-    }
-
-    #[test]
-    fn a_parity_query_takes_no_slot_that_a_query_waits_for() {
-        let mut pool = Pool::new(POOL, 2, 1, 4);
-        let taken = Avoid::from_slice(&[at(0), at(1)]);
-        assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-        assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
-        assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Parity), Submitted::Queued);
-        assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Queued);
-        assert_eq!(freed(&mut pool, at(0)), Some((JobId(4), at(0))), "although it came later");
-        assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
-    }
-
-    proptest! {
-        /// Against a plain model: nothing starts without a free slot, nothing is lost, started twice or started after
-        /// it was withdrawn, and no job waits while an instance that is up has a free slot.
-        #[test]
-        fn keeps_its_books(ops in proptest::collection::vec((0u8..5, 0u32..3), 1..300)) {
-            let (slots, capacity) = (2u32, 5usize);
-            let mut pool = Pool::new(POOL, 3, slots, capacity);
-            let mut running: Vec<(JobId, InstanceId)> = Vec::new();
-            let mut queued: Fifo<JobId> = Fifo::new();
-            let mut up = [true; 3];
-            let mut next = 0;
-            for (op, index) in ops {
-                let mut started = Vec::new();
-                match op {
-                    0 | 1 => {
-                        next += 1;
-                        let job = JobId(next);
-                        match pool.submit(job, Avoid::from_slice(&[at(index)])) {
-                            Submitted::Start(instance) => started.push((job, instance)),
-                            Submitted::Queued => queued.push_back(job),
-                            Submitted::Full => prop_assert!(queued.len() >= capacity),
-                        }
-                    }
-                    2 => {
-                        if !running.is_empty() {
-                            let (_, instance) = running.swap_remove(index as usize % running.len());
-                            started.extend(freed(&mut pool, instance));
-                        }
-                    }
-                    3 => {
-                        if !queued.is_empty() {
-                            let job = queued.remove(index as usize % queued.len()).unwrap();
-                            pool.withdraw(job);
-                        }
-                    }
-                    _ => {
-                        up[index as usize] = !up[index as usize];
-                        pool.set_up(at(index), up[index as usize]);
-                        while let Some(start) = pool.start_next(anywhere) {
-                            started.push(start);
-                        }
-                    }
-                }
-                for (job, instance) in started {
-                    prop_assert!(up[instance.index as usize], "started on a down instance");
-                    queued.retain(|&waiting| waiting != job);
-                    running.push((job, instance));
-                }
-                for index in 0..3 {
-                    let load = running.iter().filter(|(_, instance)| instance.index == index).count();
-                    prop_assert!(load <= slots as usize);
-                    prop_assert_eq!(load, pool.in_flight(at(index)) as usize);
-                }
-                prop_assert_eq!(pool.queued(), queued.len());
-                if pool.has_free_slot() {
-                    prop_assert!(queued.is_empty(), "a job waits beside a free slot");
-                }
-                prop_assert_eq!(pool.is_any_up(), up.contains(&true));
-            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! CG-1 to CG-8 over random event orders: the harness checks each at every action.
+//! CG-1 to CG-8 over random event orders, with instances that fail, join and leave: the harness checks each at every
+//! action.
 
 mod harness;
 
@@ -22,6 +23,8 @@ enum Op {
     Decode { index: usize, works: bool },
     Abandon { back: usize },
     SetUp { pool: u8, index: u32, up: bool },
+    Join { pool: u8 },
+    Leave { pool: u8, index: u32 },
     Advance { micros: u64 },
 }
 
@@ -44,7 +47,11 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (index.clone(), prop::bool::weighted(0.95)).prop_map(|(index, works)| Op::Encode { index, works }),
         4 => (index.clone(), prop::bool::weighted(0.9)).prop_map(|(index, works)| Op::Decode { index, works }),
         1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
-        2 => (0u8..3, 0u32..4, prop::bool::weighted(0.75)).prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
+        2 => (0u8..3, 0u32..6, prop::bool::weighted(0.75)).prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
+        1 => prop_oneof![
+            (0u8..3).prop_map(|pool| Op::Join { pool }),
+            (0u8..3, 0u32..6).prop_map(|(pool, index)| Op::Leave { pool, index }),
+        ],
         5 => prop_oneof![0u64..2_000, 0u64..30_000].prop_map(|micros| Op::Advance { micros }),
     ]
 }
@@ -67,6 +74,8 @@ fn run(mut harness: Harness, ops: Vec<Op>) {
                 }
             }
             Op::SetUp { pool, index, up } => harness.set_up(InstanceId { pool: PoolId(pool), index }, up),
+            Op::Join { pool } => drop(harness.join(PoolId(pool))),
+            Op::Leave { pool, index } => harness.leave(InstanceId { pool: PoolId(pool), index }),
             Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
         }
     }

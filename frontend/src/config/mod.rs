@@ -12,7 +12,7 @@ mod tls;
 pub use access::AdminSettings;
 pub use error::ConfigError;
 pub use resolve::{ModelConfig, PoolSettings};
-pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings};
+pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings, TraceSettings};
 pub use strategy::{ClassConfig, DEFAULT_CLASS, LearnedConfig, RedundantPool};
 
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ pub struct FrontendConfig {
     pub tenants: Vec<TenantConfig>,
     /// The models that are served, each with its metadata out of the model repository.
     pub models: Vec<ModelConfig>,
+    /// Where traces go, if anywhere.
+    pub traces: Option<TraceSettings>,
 }
 
 impl FrontendConfig {

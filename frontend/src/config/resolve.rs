@@ -8,7 +8,7 @@ use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
 use parapet_tls::ClientTls;
 
 use super::access::{resolve_admin, resolve_tenants};
-use super::settings::{File, HealthSettings, Model, ServerSettings};
+use super::settings::{File, HealthSettings, Model, ServerSettings, TraceSettings};
 use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
 use super::tls::{resolve_instances, resolve_listener};
@@ -139,13 +139,20 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
         }
         models.push(resolve_model(&at, &repository, model)?);
     }
-    Ok(FrontendConfig { path: path.to_owned(), server: file.server, server_tls, admin, tenants, models })
+    if let Some(traces) = &file.traces {
+        check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
+    }
+    let (path, server) = (path.to_owned(), file.server);
+    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, traces: file.traces })
 }
 
 /// What can be said of a file by itself.
 pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
     check_server(path, &file.server)?;
     resolve_tenants(path, file.tenants)?;
+    if let Some(traces) = &file.traces {
+        check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
+    }
     for (index, model) in file.models.iter().enumerate() {
         check_model(&At { path, prefix: format!("models[{index}]") }, model)?;
     }
@@ -170,6 +177,22 @@ fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError>
             "less than max_body_bytes",
             "raise it to at least max_body_bytes",
         ));
+    }
+    Ok(())
+}
+
+fn check_traces(at: &At<'_>, traces: &TraceSettings) -> Result<(), ConfigError> {
+    let endpoint: Option<http::Uri> = traces.endpoint.parse().ok();
+    if endpoint.and_then(|uri| Some((uri.scheme_str()? == "http") && uri.port().is_some())) != Some(true) {
+        let problem = format!("{:?} is no collector's address", traces.endpoint);
+        return Err(at.field(
+            "endpoint",
+            problem,
+            "give http://HOST:PORT of its OTLP/gRPC port, usually 4317",
+        ));
+    }
+    if !(0.0..=1.0).contains(&traces.share) {
+        return Err(at.field("share", format!("{}", traces.share), "give a share of the requests, 0 to 1"));
     }
     Ok(())
 }

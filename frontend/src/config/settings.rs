@@ -17,6 +17,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) tenants: Vec<Tenant>,
     pub(super) repository: Repository,
+    pub(super) traces: Option<TraceSettings>,
     pub(super) models: Vec<Model>,
 }
 
@@ -145,6 +146,27 @@ impl Default for ServerSettings {
             log_format: LogFormat::Text,
         }
     }
+}
+
+/// `[traces]`: OpenTelemetry traces, sent by OTLP over gRPC.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSettings {
+    /// The collector: `http://HOST:PORT`, usually port 4317.
+    pub endpoint: String,
+    /// The share of requests that are traced, 0 to 1, of those whose clients do not say by `traceparent`.
+    #[serde(default = "one_percent")]
+    pub share: f64,
+    /// What the collector knows this frontend by.
+    #[serde(default = "service_name")]
+    pub service_name: String,
+}
+
+const fn one_percent() -> f64 {
+    0.01
+}
+fn service_name() -> String {
+    "parapet-frontend".to_owned()
 }
 
 /// How log lines look.

@@ -24,6 +24,7 @@ use crate::config::HealthSettings;
 use crate::metrics::ModelMeters;
 use crate::model::coding::Coder;
 use crate::payload::{Input, Output};
+use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
 
 /// What a driver is made of.
@@ -65,7 +66,7 @@ pub struct Driver<T> {
 struct Locked {
     engine: Engine<Input, Output>,
     actions: Vec<Action<Input, Output>>,
-    waiters: FxHashMap<QueryId, oneshot::Sender<Answer<Output>>>,
+    waiters: FxHashMap<QueryId, Waiter>,
     /// Dropping one withdraws its request.
     running: FxHashMap<JobId, oneshot::Sender<()>>,
     /// The timer slept for.
@@ -183,19 +184,21 @@ impl<T: Transport> Driver<T> {
     /// [`Rejected`] when the engine does not take it.
     pub async fn infer(
         self: &Arc<Self>,
-        input: Input,
+        mut input: Input,
         key: GroupKey,
         class: ClassId,
         timeout: Duration,
         allow_approximate: bool,
     ) -> Result<Answer<Output>, Rejected> {
         let (sender, receiver) = oneshot::channel();
+        let trace = Trace::current();
+        input.traces = Members::of_query(trace.as_ref());
         let input = Arc::new(input);
         let query = self.feed(|locked, now| {
             let deadline = now + timeout;
             let arrival = Arrival { input, key, deadline, allow_approximate, class };
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
-            locked.waiters.insert(query, sender);
+            locked.waiters.insert(query, Waiter { sender, trace });
             Ok(query)
         })?;
         let mut waiting = Waiting { driver: self, query, answered: false };
@@ -251,6 +254,13 @@ impl<T: Transport> Driver<T> {
             }
         }
     }
+}
+
+/// Who waits for a query's answer.
+#[derive(Debug)]
+struct Waiter {
+    sender: oneshot::Sender<Answer<Output>>,
+    trace: Option<Trace>,
 }
 
 /// Abandons its query when dropped before the answer.

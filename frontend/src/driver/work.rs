@@ -13,6 +13,7 @@ use crate::metrics::Source;
 use crate::model::coding::{Coder, agree};
 use crate::model::line::Line;
 use crate::payload::{Input, Output};
+use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
 
 /// Inputs of more bytes than this are encoded on another thread, so that no request waits behind them (CG-3).
@@ -35,6 +36,7 @@ pub(super) enum Work {
     Reconstruct {
         query: QueryId,
         slot: Slot,
+        trace: Option<Trace>,
         predictions: Vec<Option<Arc<Output>>>,
         parity: Vec<Option<Arc<Output>>>,
     },
@@ -49,7 +51,7 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
     for action in actions.drain(..) {
         match action {
             Action::Answer { query, answer } => {
-                work.extend(waiters.remove(&query).map(|waiter| Work::Answer(waiter, answer)));
+                work.extend(waiters.remove(&query).map(|waiter| Work::Answer(waiter.sender, answer)));
             }
             Action::Send { job, instance, input } => {
                 let (handle, withdrawn) = oneshot::channel();
@@ -61,7 +63,8 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
             }
             Action::Encode { group, row, inputs } => work.push(Work::Encode { group, row, inputs }),
             Action::Reconstruct { query, slot, predictions, parity } => {
-                work.push(Work::Reconstruct { query, slot, predictions, parity });
+                let trace = waiters.get(&query).and_then(|waiter| waiter.trace.clone());
+                work.push(Work::Reconstruct { query, slot, trace, predictions, parity });
             }
             Action::Compare(comparison) => work.push(Work::Compare(comparison)),
             Action::Probe { instance } => work.push(Work::Probe(instance)),
@@ -92,13 +95,18 @@ impl<T: Transport> Driver<T> {
                         tokio::spawn(async move { driver.encode(group, row, &inputs) });
                     }
                 }
-                Work::Reconstruct { query, slot, predictions, parity } => {
+                Work::Reconstruct { query, slot, trace, predictions, parity } => {
+                    let span = trace.map(|trace| trace.decode(slot));
                     let Some(line) = self.line(query.class()) else {
                         self.reconstruct(query, slot, &predictions, &parity);
                         continue;
                     };
                     let driver = Arc::clone(self);
-                    if !line.join(move || driver.reconstruct(query, slot, &predictions, &parity)) {
+                    let decode = move || {
+                        driver.reconstruct(query, slot, &predictions, &parity);
+                        drop(span);
+                    };
+                    if !line.join(decode) {
                         self.feed_reconstructed(query, None);
                     }
                 }
@@ -132,15 +140,18 @@ impl<T: Transport> Driver<T> {
         withdrawn: oneshot::Receiver<()>,
     ) {
         let started = Instant::now();
+        let mut spans = input.traces.predict(instance);
         let outcome: Outcome<Output> = tokio::select! {
             biased;
             outcome = self.transport.infer(instance, input) => outcome,
-            _ = withdrawn => return,
+            _ = withdrawn => return spans.withdrawn(),
         };
         self.meters.upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
             tracing::debug!(%job, ?instance, %failure, "upstream request failed");
+            spans.failed(failure);
         }
+        drop(spans);
         self.feed(|locked, now| {
             locked.running.remove(&job);
             locked.engine.finished(now, job, outcome, &mut locked.actions);
@@ -148,12 +159,18 @@ impl<T: Transport> Driver<T> {
     }
 
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
+        let (mut spans, traces) = Members::encode(group, row, inputs.iter().map(|input| &input.traces));
         let parity = self.coder(group.class()).and_then(|coder| {
             coder
                 .encode(row, inputs)
-                .inspect_err(|error| tracing::warn!(%group, %error, "a group could not be encoded"))
+                .inspect_err(|error| {
+                    tracing::warn!(%group, %error, "a group could not be encoded");
+                    spans.failed(error);
+                })
+                .map(|parity| Input { traces, ..parity })
                 .ok()
         });
+        drop(spans);
         self.feed_encoded(group, row, parity);
     }
 

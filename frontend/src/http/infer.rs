@@ -18,9 +18,12 @@ use super::routes::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
 use crate::tenants::MixingDomain;
+use crate::traces::TracedRequest;
 
 /// Names a request in logs; taken from the client, or made here, and echoed.
 const REQUEST_ID: &str = "x-request-id";
+/// The trace of a request that is traced.
+const TRACE_ID: &str = "parapet-trace-id";
 /// How the answer came about, for clients and proxies that don't read the body.
 const PROVENANCE: &str = "parapet-provenance";
 const CONFIDENCE: &str = "parapet-confidence";
@@ -65,11 +68,20 @@ async fn answer(
     app.busy_poll().touch();
     let request_id = request_id(headers);
     let model = app.model(name, version);
-    let result = match &model {
-        Ok(model) => infer_on(app, model, domain, headers, body).await,
-        Err(_) => Err(ServeError::UnknownModel { model: name.chars().take(100).collect() }),
+    let traced = app.traces().and_then(|traces| traces.begin(headers, name));
+    let trace_id = traced.as_ref().map(TracedRequest::id);
+    let result = match (&model, &traced) {
+        (Ok(model), Some(traced)) => traced.scope(infer_on(app, model, domain, headers, body)).await,
+        (Ok(model), None) => infer_on(app, model, domain, headers, body).await,
+        (Err(_), _) => Err(ServeError::UnknownModel { model: name.chars().take(100).collect() }),
     };
     let took = started.elapsed();
+    match (traced, &result) {
+        (Some(traced), Ok((_, provenance))) => traced.answered(provenance.kind, provenance.confidence),
+        (Some(traced), Err(refused)) => traced.failed(refused),
+        (None, _) => {}
+    }
+    let shown_trace = trace_id.as_ref().map(tracing::field::display);
     let shown_id = request_id.to_str().unwrap_or_default();
     let mut response = match (result, model) {
         (Ok((response, provenance)), Ok(model)) => {
@@ -77,6 +89,7 @@ async fn answer(
             tracing::debug!(
                 request_id = shown_id,
                 model = name,
+                trace_id = shown_trace,
                 provenance = provenance.kind,
                 ?took,
                 "answered"
@@ -87,7 +100,7 @@ async fn answer(
             let (status, kind) = refused.classify();
             model.driver().meters().failed(kind);
             if status.is_server_error() {
-                tracing::warn!(request_id = shown_id, model = name, %status, error = %refused, ?took, "failed");
+                tracing::warn!(request_id = shown_id, model = name, trace_id = shown_trace, %status, error = %refused, ?took, "failed");
             } else {
                 tracing::debug!(request_id = shown_id, model = name, %status, error = %refused, ?took, "refused");
             }
@@ -99,6 +112,9 @@ async fn answer(
         }
     };
     response.headers_mut().insert(REQUEST_ID, request_id);
+    if let Some(id) = trace_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
+        response.headers_mut().insert(TRACE_ID, id);
+    }
     app.busy_poll().touch();
     response
 }

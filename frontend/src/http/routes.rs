@@ -25,6 +25,7 @@ use crate::error::ServeError;
 use crate::metrics::{Metrics, ServerMeters};
 use crate::model::ServedModel;
 use crate::serving::Serving;
+use crate::traces::Traces;
 
 /// Everything that requests need.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub struct App {
     connections: Arc<Connections>,
     body_memory: Arc<BodyMemory>,
     meters: ServerMeters,
+    traces: Option<Traces>,
 }
 
 impl App {
@@ -47,6 +49,17 @@ impl App {
     pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
         let serving = Serving::of_models(models, settings, &metrics);
         Self::of(serving, metrics, PathBuf::new(), Vec::new())
+    }
+
+    /// Traces requests from now on.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// What traces requests, if anything does.
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     /// An application that serves as configured.
@@ -73,6 +86,7 @@ impl App {
             connections: Arc::default(),
             body_memory,
             meters,
+            traces: None,
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::Transport;
 use crate::config::{HealthSettings, ModelConfig, PoolSettings};
 use crate::payload::{Input, Output};
+use crate::traces::TRACEPARENT;
 
 /// Microseconds for which somebody waits for the answer. A header, since the body is written once for all attempts.
 const TIMEOUT: &str = "parapet-timeout-us";
@@ -102,6 +103,9 @@ impl Transport for HttpTransport {
         if let Some(deadline) = input.deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             headers.insert(TIMEOUT, u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into());
+        }
+        if let Some(parent) = input.traces.traceparent() {
+            headers.insert(TRACEPARENT, parent);
         }
         let response =
             instance.connections.send(request).await.map_err(|error| instance.unanswered(&error))?;

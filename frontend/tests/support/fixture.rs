@@ -37,6 +37,13 @@ pub async fn coded_with(deployed: u32, parity: u32, extra: &str) -> Fixture {
     fixture(repository, &text, Memory::new(deployed, parity)).await
 }
 
+/// What is said of a configuration with these lines in it.
+pub fn config_error(lines: &str) -> String {
+    let repository = repository();
+    let text = plain_toml(repository.path(), &addresses(1, 7000), "");
+    config(&format!("{lines}{text}")).unwrap_err().to_string()
+}
+
 pub async fn plain(deployed: u32) -> Fixture {
     let repository = repository();
     let text = plain_toml(repository.path(), &addresses(deployed, 7000), "slots_per_instance = 1");

@@ -244,7 +244,8 @@ impl Simulator {
                 }
                 Action::Reconstruct { query, .. } => queue.push(now + decode, Event::Decoded { query }),
                 Action::Answer { query, answer } => self.answer(query, &answer),
-                Action::Compare(_) => {}
+                // Nobody joins or leaves here.
+                Action::Compare(_) | Action::Left { .. } => {}
             }
         }
         self.spare = actions;

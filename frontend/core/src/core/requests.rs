@@ -339,9 +339,28 @@ impl<I, O> Core<I, O> {
         }
     }
 
+    /// Takes a new instance into its pool, down for now. `None` for a pool that is not there.
+    pub(crate) fn join(&mut self, pool: PoolId) -> Option<InstanceId> {
+        self.pools.get_mut(usize::from(pool.0)).map(Pool::join)
+    }
+
+    /// No more requests for this instance, ever.
+    pub(crate) fn leave(&mut self, instance: InstanceId) {
+        if let Some(outliers) = &mut self.outliers {
+            outliers.forget(instance);
+        }
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
+            && pool.leave(instance)
+        {
+            self.push(Action::Left { instance });
+        }
+    }
+
     fn release(&mut self, instance: InstanceId) {
-        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) {
-            pool.release(instance);
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
+            && pool.release(instance)
+        {
+            self.push(Action::Left { instance });
         }
         self.start_queued(instance.pool);
     }

@@ -6,6 +6,7 @@
 mod check;
 mod config;
 mod lagrange;
+mod members;
 
 pub use config::*;
 
@@ -105,6 +106,10 @@ pub struct Harness {
     pub probes: Vec<InstanceId>,
     pub comparisons: Vec<Comparison<Output>>,
     pub down: BTreeSet<InstanceId>,
+    /// Told to leave, and still at work.
+    pub leaving: BTreeSet<InstanceId>,
+    /// Those that the engine has let go of.
+    pub gone: BTreeSet<InstanceId>,
     /// Groups that were encoded: their members' numbers.
     pub groups: BTreeMap<GroupId, Vec<usize>>,
     pub encoded_total: usize,
@@ -173,6 +178,8 @@ impl Harness {
             probes: Vec::new(),
             comparisons: Vec::new(),
             down: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            gone: BTreeSet::new(),
             groups: BTreeMap::new(),
             encoded_total: 0,
             config,
@@ -424,6 +431,8 @@ impl Harness {
             match action {
                 Action::Send { job, instance, input } => {
                     assert!(!self.down.contains(&instance), "sent to {instance:?}, which is down");
+                    let here = !self.leaving.contains(&instance) && !self.gone.contains(&instance);
+                    assert!(here, "sent to {instance:?}, which has left");
                     let slots = self.config.pools[usize::from(instance.pool.0)].slots as usize;
                     let load = self.sent.iter().filter(|sent| sent.instance == instance).count();
                     assert!(load < slots, "{instance:?} has no free slot");
@@ -466,6 +475,7 @@ impl Harness {
                     self.down.insert(instance);
                     self.probes.push(instance);
                 }
+                Action::Left { instance } => self.check_left(instance),
                 Action::Encode { group, row, inputs } => self.check_encode(group, row, inputs),
                 Action::Reconstruct { query, slot, predictions, parity } => {
                     assert!(predictions[usize::from(slot.0)].is_none(), "CG-2: its prediction is in hand");
@@ -502,6 +512,7 @@ impl Harness {
         assert_eq!(stats.queries_tracked, 0, "queries are left over");
         let max_keys = self.coded.as_ref().map_or(0, |coded| coded.max_keys);
         self.check_withheld();
+        self.check_all_left();
         assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);
         let predicted = stats.exact + stats.hedged + stats.backup + stats.reconstructed;
         let answered = predicted + stats.failed + stats.abandoned;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 use parity_trainer::{SetupError, TrainError};
 
 use super::command_line::{CommandLine, Roots};
@@ -19,6 +20,18 @@ use crate::command::interrupt::{EXIT_CODE, Interrupt};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The exit code of a command that was interrupted and can go on.
 const INTERRUPTED: i32 = EXIT_CODE as i32;
+
+/// Names the process that a child ends with, in the child's environment.
+const PARENT: &str = "PARAPET_REPRODUCE_PROCESS";
+
+/// In a child of [`Children`]: gets SIGTERM when that process is gone, be it by `kill -9`, and so ends with a checkpoint.
+pub(crate) fn end_with_parent() {
+    let Some(parent) = std::env::var(PARENT).ok().and_then(|parent| parent.parse().ok()) else { return };
+    // The parent may have gone before the request: then nobody would send the signal.
+    if prctl::set_pdeathsig(Signal::SIGTERM).is_err() || getppid() != Pid::from_raw(parent) {
+        let _ = kill(Pid::this(), Signal::SIGTERM);
+    }
+}
 
 /// How a child ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,6 +69,7 @@ impl<'a> Children<'a> {
             .arg("--threads")
             .arg(self.threads.to_string())
             .args(line.arguments(self.roots))
+            .env(PARENT, std::process::id().to_string())
             .process_group(0)
             .spawn()
             .map_err(|source| SetupError::Child { source })?;

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use parity_trainer::run::{Lock, RunFolder};
 use parity_trainer::{SetupError, TrainError};
 
+pub(crate) use child::end_with_parent;
 use child::{Children, Ended};
 use command_line::{CommandLine, Root, Roots};
 use recipe::{Recipes, RowRecipe};

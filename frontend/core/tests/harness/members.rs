@@ -1,0 +1,40 @@
+//! Instances that join and leave, and what must hold of those that left.
+
+use parapet_frontend_core::{InstanceId, PoolId};
+
+use super::Harness;
+
+impl Harness {
+    /// A new instance, down until it is set up.
+    pub fn join(&mut self, pool: PoolId) -> Option<InstanceId> {
+        let instance = self.engine.instance_joined(pool)?;
+        assert!(!self.leaving.contains(&instance) && !self.gone.contains(&instance), "an index given twice");
+        self.down.insert(instance);
+        Some(instance)
+    }
+
+    /// Tells an instance to leave; one that is not there is ignored by the engine, too.
+    pub fn leave(&mut self, instance: InstanceId) {
+        let known = self.engine.core().pool(instance.pool).is_some_and(|pool| pool.contains(instance));
+        if known {
+            self.leaving.insert(instance);
+        }
+        let mut actions = Vec::new();
+        self.engine.instance_left(self.now, instance, &mut actions);
+        self.apply(actions);
+    }
+
+    pub(super) fn check_left(&mut self, instance: InstanceId) {
+        assert!(self.leaving.remove(&instance), "{instance:?} was not told to leave, or has left already");
+        assert!(
+            !self.sent.iter().any(|sent| sent.instance == instance),
+            "{instance:?} left with work in hand"
+        );
+        self.gone.insert(instance);
+    }
+
+    /// After everything has ended.
+    pub(super) fn check_all_left(&self) {
+        assert!(self.leaving.is_empty(), "told to leave and still there: {:?}", self.leaving);
+    }
+}
