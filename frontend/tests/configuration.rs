@@ -276,7 +276,7 @@ fn tenants_and_the_admin_listener_are_configured() {
         ("name = \"b\"", "name = \"b c\"", &["tenants[1].name", "letters"]),
         ("name = \"b\"", "name = \"\"", &["tenants[1].name"]),
         ("[\"ca", "[] # ", &["tenants[1].key_sha256", "no key"]),
-        ("[\"ca", "[\"ba", &["tenants[1].key_sha256[0]"]),
+        ("[\"ca", "[\"xx", &["tenants[1].key_sha256[0]"]),
         ("requests_per_second = 5", "requests_per_second = 0", &["tenants[0].requests_per_second"]),
         ("requests_per_second = 5", "requests_per_second = 5\nburst = 0.5", &["tenants[0].burst"]),
         ("requests_per_second = 5", "burst = 5", &["tenants[0].burst", "no requests_per_second"]),

@@ -6,8 +6,9 @@
 //! length somebody waits hardly at all; the *shortest* wait in an interval is that of the standing queue.
 //!
 //! Once the shortest wait exceeds the target, the bound becomes what drains within the target at the rate at which queries
-//! were started meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). In every other interval it grows by
-//! a tenth and one, up to the fixed bound. The target is a share of the service time, which is learned: a wait of 10 ms is
+//! were started meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). From then on the mean wait is held
+//! to the target: above it the bound is set in the same way, below it grows by a tenth and one, up to the fixed bound, at which
+//! the search for a standing queue begins anew. The target is a share of the service time, which is learned: a wait of 10 ms is
 //! long for a model that takes 2 ms, and nothing for one that takes a second.
 //!
 //! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency against its best value, which
@@ -24,13 +25,13 @@ pub struct QueueLimitConfig {
     pub wait_share: f64,
     /// The bound is never less, so that instances don't run dry between two queries.
     pub min: usize,
-    /// The least time over which waits are judged; twice the service time if that is more.
+    /// The least time over which waits are judged; three times the service time if that is more.
     pub interval: Duration,
 }
 
 impl Default for QueueLimitConfig {
     fn default() -> Self {
-        Self { wait_share: 0.5, min: 2, interval: Duration::from_millis(50) }
+        Self { wait_share: 0.5, min: 2, interval: Duration::from_millis(30) }
     }
 }
 
@@ -45,6 +46,7 @@ pub struct QueueLimit {
     began: Time,
     /// Of the queries started since `began`.
     shortest_wait: Option<Duration>,
+    waited: Duration,
     started: u32,
     refused: Option<Time>,
 }
@@ -56,7 +58,9 @@ const CLIP: f64 = 4.0;
 /// For this long after a refusal there is overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
 /// More intervals without overload raise any bound to the fixed one.
-const FORGOTTEN: u32 = 100;
+const FORGOTTEN: u128 = 100;
+/// Service times over which waits are judged.
+const SERVICES: f64 = 3.0;
 
 impl QueueLimit {
     /// Begins at the fixed bound `max`.
@@ -69,6 +73,7 @@ impl QueueLimit {
             service: None,
             began: Time::ZERO,
             shortest_wait: None,
+            waited: Duration::ZERO,
             started: 0,
             refused: None,
         }
@@ -106,12 +111,13 @@ impl QueueLimit {
     /// A query got its slot after it had waited for `waited`.
     pub fn started(&mut self, now: Time, waited: Duration) {
         let Some(service) = self.service else { return };
-        let interval =
-            self.config.interval.max(Duration::try_from_secs_f64(2.0 * service).unwrap_or_default());
+        let services = Duration::try_from_secs_f64(SERVICES * service).unwrap_or_default();
+        let interval = self.config.interval.max(services);
         if now.since(self.began) >= interval {
             self.judge(now, service, interval);
         }
         self.started += 1;
+        self.waited = self.waited.saturating_add(waited);
         self.shortest_wait = Some(self.shortest_wait.map_or(waited, |shortest| shortest.min(waited)));
     }
 
@@ -119,18 +125,20 @@ impl QueueLimit {
     fn judge(&mut self, now: Time, service: f64, interval: Duration) {
         let elapsed = now.since(self.began);
         let target = self.config.wait_share * service;
-        let standing = self.shortest_wait.is_some_and(|shortest| shortest.as_secs_f64() > target);
-        if standing {
+        let is_limiting = self.limit < self.max as f64;
+        let mean = self.waited.as_secs_f64() / f64::from(self.started.max(1));
+        let shortest = self.shortest_wait.map_or(0.0, |shortest| shortest.as_secs_f64());
+        if (if is_limiting { mean } else { shortest }) > target {
             let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
             self.limit = drained.min(self.limit);
         } else {
             let intervals = elapsed.as_nanos() / interval.as_nanos().max(1);
-            for _ in 0..intervals.min(FORGOTTEN.into()) {
+            for _ in 0..intervals.min(FORGOTTEN) {
                 self.limit = self.limit * 1.1 + 1.0;
             }
         }
         self.limit = self.limit.clamp(self.config.min as f64, self.max as f64);
-        (self.began, self.shortest_wait, self.started) = (now, None, 0);
+        (self.began, self.shortest_wait, self.waited, self.started) = (now, None, Duration::ZERO, 0);
     }
 }
 
