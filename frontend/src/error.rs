@@ -54,9 +54,20 @@ pub enum ServeError {
     /// A header, parameter or tensor that the model cannot take.
     #[error("{0}")]
     Input(String),
-    /// The server is shutting down.
-    #[error("the server is shutting down; try another")]
-    Draining,
+    /// No key, or one that nobody has.
+    #[error("no known key; send the header `Authorization: Bearer KEY`")]
+    Unauthenticated,
+    /// A browser asks for the page of another site.
+    #[error("a page of another site may not ask this")]
+    OtherSite,
+    /// The tenant has asked as often as it may.
+    #[error("tenant {tenant:?} is over its quota of requests per second")]
+    OverQuota {
+        /// The tenant.
+        tenant: String,
+        /// Seconds until it may ask again.
+        retry_after: u32,
+    },
     /// The core refused the query.
     #[error("{0}")]
     Rejected(#[from] Rejected),
@@ -73,7 +84,7 @@ pub enum ServeError {
 pub enum ErrorKind {
     /// The client's mistake.
     InvalidRequest,
-    /// A bound was reached, or the server drains.
+    /// A bound or a quota was reached.
     Overloaded,
     /// The deadline came first.
     DeadlineExceeded,
@@ -119,11 +130,13 @@ impl ServeError {
             }
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
             Self::Protocol(_) | Self::Input(_) => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
+            Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Kind::Overloaded),
             Self::Body(error) => (error.status(), Kind::InvalidRequest),
             Self::ContentEncoding { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest),
-            Self::Draining | Self::Rejected(Rejected::Overloaded) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
-            }
+            Self::Unauthenticated => (StatusCode::UNAUTHORIZED, Kind::InvalidRequest),
+            Self::OtherSite => (StatusCode::FORBIDDEN, Kind::InvalidRequest),
+            Self::OverQuota { .. } => (StatusCode::TOO_MANY_REQUESTS, Kind::Overloaded),
+            Self::Rejected(Rejected::Overloaded) => (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded),
             Self::Rejected(Rejected::DeadlinePassed) => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
             Self::Failed(failure) => match failure.kind {
                 FailureKind::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
@@ -141,6 +154,9 @@ impl ServeError {
 
     /// Seconds after which the same request may do better, for `Retry-After`.
     pub fn retry_after(&self) -> Option<u32> {
+        if let Self::OverQuota { retry_after, .. } = self {
+            return Some((*retry_after).max(1));
+        }
         (self.classify().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(1)
     }
 }

@@ -3,6 +3,11 @@
 //! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
 //! live accuracy of reconstructions, with no labels of data needed.
 
+mod server;
+mod total;
+
+pub use server::ServerMeters;
+
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
@@ -11,6 +16,7 @@ use metrics_exporter_prometheus::{
 };
 use parapet_frontend_core::{ClassId, Fates, InstanceId, Stats};
 
+use self::total::Total;
 use crate::error::ErrorKind;
 use crate::model::Provenance;
 
@@ -43,6 +49,28 @@ pub const GROUPS_SPARED: &str = "parapet_coding_groups_spared_total";
 pub const GROUPS_OPEN: &str = "parapet_coding_groups_in_flight";
 /// The current hold-back, by model.
 pub const HOLD_BACK: &str = "parapet_hold_back_seconds";
+/// Connections that are open.
+pub const CONNECTIONS_OPEN: &str = "parapet_connections_open";
+/// Connections accepted.
+pub const CONNECTIONS: &str = "parapet_connections_total";
+/// Connections closed at once, since their peer had its share.
+pub const CONNECTIONS_REFUSED: &str = "parapet_connections_refused_total";
+/// Requests without a known key.
+pub const UNAUTHENTICATED: &str = "parapet_requests_unauthenticated_total";
+/// Requests of tenants, by tenant and whether they were `admitted` or `over_quota`.
+pub const TENANT_REQUESTS: &str = "parapet_tenant_requests_total";
+/// Reloads of the configuration, by whether it was taken.
+pub const RELOADS: &str = "parapet_config_reloads_total";
+/// Bytes that the bodies of requests hold.
+pub const BODY_BYTES: &str = "parapet_request_bodies_bytes";
+/// Queries that wait for a slot of the deployed model, by model.
+pub const QUEUED: &str = "parapet_queries_queued";
+/// Queries that may wait for a slot of the deployed model, by model; found out while serving.
+pub const QUEUE_LIMIT: &str = "parapet_queue_limit";
+/// Instances of the deployed model that get no requests since their answers were bad, by model.
+pub const EJECTED: &str = "parapet_instances_ejected";
+/// Times that an instance was ejected for its bad answers, by model.
+pub const EJECTIONS: &str = "parapet_instance_ejections_total";
 /// Violations of an invariant, by model and invariant.
 pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 
@@ -84,6 +112,22 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
+    /// The meters of the server itself.
+    pub fn server(&self) -> ServerMeters {
+        with_local_recorder(&self.recorder, ServerMeters::new)
+    }
+
+    /// Counts the requests of a tenant: those admitted, and those over its quota.
+    pub fn tenant(&self, name: &str) -> (Counter, Counter) {
+        let requests = |outcome: &'static str| counter!(TENANT_REQUESTS, "tenant" => name.to_owned(), "outcome" => outcome);
+        with_local_recorder(&self.recorder, || (requests("admitted"), requests("over_quota")))
+    }
+
+    /// Counts requests without a known key.
+    pub fn unauthenticated(&self) -> Counter {
+        with_local_recorder(&self.recorder, || counter!(UNAUTHENTICATED))
+    }
+
     /// The meters of one model.
     /// `pool_labels` names the pools, `pools` the instances in each.
     pub fn model(
@@ -119,6 +163,17 @@ fn describe() {
     describe_counter!(GROUPS_SPARED, "Coding groups all answered before their parity queries were due");
     describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
     describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
+    describe_gauge!(CONNECTIONS_OPEN, "Connections that are open");
+    describe_counter!(CONNECTIONS, "Connections accepted");
+    describe_counter!(CONNECTIONS_REFUSED, "Connections closed at once, since their peer had its share");
+    describe_counter!(UNAUTHENTICATED, "Requests without a known key");
+    describe_counter!(TENANT_REQUESTS, "Requests of tenants, admitted and over their quota");
+    describe_counter!(RELOADS, "Reloads of the configuration, taken and refused");
+    describe_gauge!(BODY_BYTES, Unit::Bytes, "Bytes that the bodies of requests hold");
+    describe_gauge!(QUEUED, "Queries that wait for a slot of the deployed model");
+    describe_gauge!(QUEUE_LIMIT, "Queries that may wait for a slot of the deployed model");
+    describe_gauge!(EJECTED, "Instances of the deployed model that are ejected for their bad answers");
+    describe_counter!(EJECTIONS, "Times that an instance was ejected for its bad answers");
     describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
 }
 
@@ -147,7 +202,7 @@ pub struct ClassLabels {
 struct ClassMeters {
     /// Late truth agrees, disagrees; audit agrees, disagrees.
     agreement: [Counter; 4],
-    redundant: [Counter; 5],
+    redundant: [Total; 5],
 }
 
 /// One model's meters, registered once.
@@ -157,14 +212,18 @@ pub struct ModelMeters {
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
     classes: Vec<ClassMeters>,
-    groups: [Counter; 2],
-    groups_spared: Counter,
-    retries: Counter,
-    unrecoverable: Counter,
+    groups: [Total; 2],
+    groups_spared: Total,
+    retries: Total,
+    unrecoverable: Total,
     in_flight: Gauge,
     groups_open: Gauge,
     hold_back: Gauge,
-    cg1: Counter,
+    queued: Gauge,
+    queue_limit: Gauge,
+    ejected: Gauge,
+    ejections: Total,
+    cg1: Total,
 }
 
 #[derive(Debug)]
@@ -186,7 +245,7 @@ impl ClassMeters {
                 agreement("audit", "true"),
                 agreement("audit", "false"),
             ],
-            redundant: ["issued", "won", "wasted", "shed", "failed"].map(redundant),
+            redundant: ["issued", "won", "wasted", "shed", "failed"].map(|fate| Total::new(redundant(fate))),
         }
     }
 }
@@ -218,14 +277,18 @@ impl ModelMeters {
             pools: pool_labels.iter().zip(pools).map(pool).collect(),
             classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
             groups: ["false", "true"]
-                .map(|fillers| counter!(GROUPS, "model" => model.clone(), "fillers" => fillers)),
-            retries: counter!(RETRIES, "model" => model.clone()),
-            unrecoverable: counter!(UNRECOVERABLE, "model" => model.clone()),
+                .map(|fillers| Total::new(counter!(GROUPS, "model" => model.clone(), "fillers" => fillers))),
+            retries: Total::new(counter!(RETRIES, "model" => model.clone())),
+            unrecoverable: Total::new(counter!(UNRECOVERABLE, "model" => model.clone())),
             in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
-            groups_spared: counter!(GROUPS_SPARED, "model" => model.clone()),
+            groups_spared: Total::new(counter!(GROUPS_SPARED, "model" => model.clone())),
             groups_open: gauge!(GROUPS_OPEN, "model" => model.clone()),
             hold_back: gauge!(HOLD_BACK, "model" => model.clone()),
-            cg1: counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1"),
+            queued: gauge!(QUEUED, "model" => model.clone()),
+            queue_limit: gauge!(QUEUE_LIMIT, "model" => model.clone()),
+            ejected: gauge!(EJECTED, "model" => model.clone()),
+            ejections: Total::new(counter!(EJECTIONS, "model" => model.clone())),
+            cg1: Total::new(counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1")),
         }
     }
 
@@ -284,16 +347,20 @@ impl ModelMeters {
         for (class, fates) in self.classes.iter().zip(fates) {
             let totals = [fates.issued, fates.won, fates.wasted, fates.shed, fates.failed];
             for (counter, total) in class.redundant.iter().zip(totals) {
-                counter.absolute(total);
+                counter.publish(total);
             }
         }
         let [plain, with_fillers] = &self.groups;
-        with_fillers.absolute(stats.groups_completed_with_fillers);
-        plain.absolute(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
-        self.groups_spared.absolute(stats.groups_spared);
-        self.retries.absolute(stats.retries);
-        self.unrecoverable.absolute(stats.late_unrecoverable);
-        self.cg1.absolute(stats.cg1_violations);
+        with_fillers.publish(stats.groups_completed_with_fillers);
+        plain.publish(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
+        self.groups_spared.publish(stats.groups_spared);
+        self.retries.publish(stats.retries);
+        self.unrecoverable.publish(stats.late_unrecoverable);
+        self.ejections.publish(stats.ejections);
+        self.queued.set(stats.queued as f64);
+        self.queue_limit.set(stats.queue_limit as f64);
+        self.ejected.set(stats.ejected as f64);
+        self.cg1.publish(stats.cg1_violations);
         self.in_flight.set(stats.queries_tracked as f64);
         self.groups_open.set(stats.groups_tracked as f64);
         self.hold_back.set(stats.hold_back_us as f64 / 1e6);

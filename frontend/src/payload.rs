@@ -3,6 +3,7 @@
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Encoded, Encoding, InferRequest, Parameters, ProtocolError, Tensor, encode_request,
 };
+use tokio::time::Instant;
 
 use crate::traces::Members;
 
@@ -15,6 +16,8 @@ pub struct Input {
     pub rows: usize,
     /// The upstream request's body, in binary form.
     pub wire: Encoded,
+    /// When nobody waits for its answer any more; instances that know of it need not begin with it then.
+    pub deadline: Option<Instant>,
     /// The traced requests that it is for.
     pub traces: Members,
 }
@@ -29,7 +32,14 @@ impl Input {
         parameters.insert(BINARY_DATA_OUTPUT.to_owned(), true.into());
         let request = InferRequest { id: None, parameters, inputs: tensors, outputs: Vec::new() };
         let wire = encode_request(&request, Encoding::Binary)?;
-        Ok(Self { tensors: request.inputs, rows, wire, traces: Members::default() })
+        Ok(Self { tensors: request.inputs, rows, wire, deadline: None, traces: Members::default() })
+    }
+
+    /// Nobody waits for its answer after `deadline`.
+    #[must_use]
+    pub fn by(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// Bytes of its tensors.

@@ -279,3 +279,72 @@ async fn a_request_names_its_class() {
     assert_eq!(error.classify().0.as_u16(), 400);
     assert!(error.to_string().contains("default, urgent"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_answers_badly_is_ejected_and_let_back_in() {
+    let fixture = plain(4).await;
+    let bad = id(0, 1);
+    fixture.memory.set(bad, State::Broken);
+    let asks_it = async |queries: usize| {
+        fixture.memory.log.lock().clear();
+        for sample in 0..queries {
+            fixture.ask(sample as f32).await.unwrap().0.unwrap();
+        }
+        fixture.memory.log.lock().contains(&bad)
+    };
+    // Its health checks succeed: without its answers nobody would know.
+    asks_it(40).await;
+    assert!((fixture.metric("parapet_instances_ejected") - 1.0).abs() < 1e-9);
+    assert!(!asks_it(40).await, "it is out");
+    sleep(Duration::from_secs(6)).await;
+    assert!(asks_it(8).await, "its time is over");
+    assert!(!asks_it(40).await, "one more failure was enough");
+    fixture.memory.set(bad, State::Well(SERVICE));
+    sleep(Duration::from_secs(11)).await;
+    assert!(asks_it(8).await && asks_it(8).await, "it is well, and stays");
+    assert!((fixture.metric("parapet_instance_ejections_total") - 2.0).abs() < 1e-9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_half_of_the_instances_are_ejected() {
+    let fixture = plain(4).await;
+    for index in 0..4 {
+        fixture.memory.set(id(0, index), State::Broken);
+    }
+    for sample in 0..100 {
+        assert!(fixture.ask(sample as f32).await.unwrap().0.is_err());
+    }
+    assert!((fixture.metric("parapet_instances_ejected") - 2.0).abs() < 1e-9);
+}
+
+/// Five times what two instances can do, for two seconds, in bursts: they stay busy, and who is let in waits for no longer
+/// than a few service times.
+#[tokio::test(start_paused = true)]
+async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
+    let fixture = plain(2).await;
+    let (mut asked, mut accepted, mut longest) = (Vec::new(), 0, Duration::ZERO);
+    for round in 0..400 {
+        for _ in 0..10 {
+            asked.push((round, fixture.ask(1.0)));
+        }
+        sleep(SERVICE).await;
+    }
+    for (round, asked) in asked {
+        let (answered, took) = asked.await.unwrap();
+        match answered {
+            Ok(_) => {
+                accepted += 1;
+                // Until the service time is known and an interval has passed, the queue is as long as it may be.
+                if round > 100 {
+                    longest = longest.max(took);
+                }
+            }
+            Err(refused) => {
+                assert_eq!(refused.classify().0.as_u16(), 503, "{refused}");
+                assert!(took < MS, "{took:?}");
+            }
+        }
+    }
+    assert!(accepted > 700, "{accepted} of 800 that they can do");
+    assert!(longest < 5 * SERVICE, "{longest:?}");
+}

@@ -34,6 +34,8 @@ enum Step {
     BenchLoadgen(bench::loadgen::Args),
     /// Compare the simulator with a real run
     BenchFidelity(bench::fidelity::Args),
+    /// Offer three times the capacity for a minute, and see what becomes of it
+    BenchOverload(bench::overload::Args),
     /// Measure push and pull of the parameter server, beside mxnet's kvstore
     BenchParameterServer(bench::parameter_server::Args),
     /// Measure what staleness buys in training while a worker is slow
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Step::BenchServing(args) => bench::serving::run(&args),
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
+        Step::BenchOverload(args) => bench::overload::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
-    PoolId, QueryId, Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, GroupView, InstanceId,
+    JobId, PoolId, QueryId, Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -73,6 +73,13 @@ struct Locked {
     armed: Option<Time>,
 }
 
+impl<T> Driver<T> {
+    /// Ends the timer and the health checks.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
 impl<T: Transport> Driver<T> {
     /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance counts as down until
     /// its first check.
@@ -114,11 +121,6 @@ impl<T: Transport> Driver<T> {
         driver
     }
 
-    /// Ends the timer and the health checks.
-    pub fn stop(&self) {
-        self.stop.cancel();
-    }
-
     /// The model's meters.
     pub fn meters(&self) -> &ModelMeters {
         &self.meters
@@ -148,6 +150,11 @@ impl<T: Transport> Driver<T> {
         self.locked.lock().engine.stats()
     }
 
+    /// At most `limit` of the coding groups in memory.
+    pub fn groups(&self, limit: usize) -> Vec<GroupView> {
+        self.locked.lock().engine.groups(limit)
+    }
+
     /// Brings the model's meters up to date with the engine's totals.
     pub fn publish(&self) {
         let (stats, fates) = {
@@ -163,6 +170,12 @@ impl<T: Transport> Driver<T> {
     pub fn is_ready(&self) -> bool {
         let locked = self.locked.lock();
         locked.engine.core().pool(PoolId::DEPLOYED).is_some_and(|pool| pool.is_any_up())
+    }
+
+    /// Whether a query that came now would be taken.
+    pub fn has_room(&self) -> bool {
+        let mut locked = self.locked.lock();
+        locked.engine.has_room(self.now())
     }
 
     /// Has a query answered within `timeout`. Dropping the future abandons it (CG-8).

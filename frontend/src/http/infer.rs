@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use parapet_http_serve::read_body;
+use parapet_frontend_core::Rejected;
+use parapet_http_serve::read_body_within;
 use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
 use tokio::time::Instant;
 
@@ -15,6 +17,7 @@ use super::response::{error, with_type};
 use super::routes::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::tenants::MixingDomain;
 use crate::traces::TracedRequest;
 
 /// Names a request in logs; taken from the client, or made here, and echoed.
@@ -31,22 +34,36 @@ const CLASS_HEADER: &str = "parapet-class";
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
+    domain: Option<Extension<MixingDomain>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(&app, &name, None, &headers, body).await
+    answer(&app, &name, None, domain_of(domain), &headers, body).await
 }
 
 pub(super) async fn infer_version(
     State(app): State<Arc<App>>,
     Path((name, version)): Path<(String, String)>,
+    domain: Option<Extension<MixingDomain>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(&app, &name, Some(&version), &headers, body).await
+    answer(&app, &name, Some(&version), domain_of(domain), &headers, body).await
 }
 
-async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMap, body: Body) -> Response {
+/// Whom the request may share a coding group with, as its key says.
+fn domain_of(given: Option<Extension<MixingDomain>>) -> MixingDomain {
+    given.map_or(MixingDomain::SHARED, |Extension(domain)| domain)
+}
+
+async fn answer(
+    app: &App,
+    name: &str,
+    version: Option<&str>,
+    domain: MixingDomain,
+    headers: &HeaderMap,
+    body: Body,
+) -> Response {
     let started = Instant::now();
     app.busy_poll().touch();
     let request_id = request_id(headers);
@@ -54,8 +71,8 @@ async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMa
     let traced = app.traces().and_then(|traces| traces.begin(headers, name));
     let trace_id = traced.as_ref().map(TracedRequest::id);
     let result = match (&model, &traced) {
-        (Ok(model), Some(traced)) => traced.scope(infer_on(app, model, headers, body)).await,
-        (Ok(model), None) => infer_on(app, model, headers, body).await,
+        (Ok(model), Some(traced)) => traced.scope(infer_on(app, model, domain, headers, body)).await,
+        (Ok(model), None) => infer_on(app, model, domain, headers, body).await,
         (Err(_), _) => Err(ServeError::UnknownModel { model: name.chars().take(100).collect() }),
     };
     let took = started.elapsed();
@@ -105,26 +122,32 @@ async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMa
 async fn infer_on(
     app: &App,
     model: &ServedModel,
+    domain: MixingDomain,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Response, Provenance), ServeError> {
-    if app.is_draining() {
-        return Err(ServeError::Draining);
-    }
     if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
         let encoding = String::from_utf8_lossy(encoding.as_bytes()).chars().take(40).collect();
         return Err(ServeError::ContentEncoding { encoding });
     }
     let header_length = header_length(headers)?;
-    let body = read_body(body, app.settings().max_body_bytes, app.settings().body_read_timeout).await?;
-    let mut request = decode_request(body, header_length)?;
+    // Whom we cannot take we turn away before we take his body.
+    if !model.driver().has_room() {
+        return Err(Rejected::Overloaded.into());
+    }
+    let serving = app.serving();
+    let settings = serving.server();
+    let (body, _reserved) =
+        read_body_within(body, settings.max_body_bytes, settings.body_read_timeout, app.body_memory())
+            .await?;
+    let mut request = decode(body, header_length).await?;
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
         request.parameters.entry(CLASS.to_owned()).or_insert_with(|| class.into());
     }
     let binary = BinaryOutputs::of(&request);
-    let (response, provenance) = model.infer(request).await?;
+    let (response, provenance) = model.infer_within(domain, request).await?;
     let encoded = encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
     let mut response = with_type(StatusCode::OK, encoded.content_type(), encoded.body);
     let headers = response.headers_mut();
@@ -139,6 +162,17 @@ async fn infer_on(
         headers.insert(CODE, code);
     }
     Ok((response, provenance))
+}
+
+/// JSON from this length on (some milliseconds of work) is read away from the thread that serves.
+const LONG_JSON: usize = 256 * 1024;
+
+async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ServeError> {
+    if header_length.unwrap_or(body.len()) < LONG_JSON {
+        return Ok(decode_request(body, header_length)?);
+    }
+    let decoded = tokio::task::spawn_blocking(move || decode_request(body, header_length)).await;
+    Ok(decoded.map_err(|_| ServeError::Input("the body could not be read".to_owned()))??)
 }
 
 /// Which outputs go in binary form; kept while the request itself moves on.

@@ -1,43 +1,54 @@
 //! Paths of the protocol, and what the server says about itself.
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, StatusCode, Uri};
+use parapet_http_serve::{BodyMemory, Connections};
 use parapet_open_inference::ServerMetadata;
+use parapet_tls::ServerTls;
 use serde_json::json;
 
+use super::guard::guard;
 use super::infer;
 use super::response::{error, json, text};
 use crate::busy_poll::BusyPoll;
-use crate::config::ServerSettings;
+use crate::config::{FrontendConfig, ServerSettings};
 use crate::error::ServeError;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ServerMeters};
 use crate::model::ServedModel;
+use crate::serving::Serving;
 use crate::traces::Traces;
 
 /// Everything that requests need.
 #[derive(Debug)]
 pub struct App {
-    models: BTreeMap<String, ServedModel>,
+    serving: ArcSwap<Serving>,
+    config_path: PathBuf,
+    /// Of the listeners; a reload reads their files again.
+    tls: Vec<Arc<ServerTls>>,
+    reloading: tokio::sync::Mutex<()>,
     metrics: Metrics,
-    settings: ServerSettings,
     draining: AtomicBool,
     busy_poll: BusyPoll,
+    connections: Arc<Connections>,
+    body_memory: Arc<BodyMemory>,
+    meters: ServerMeters,
     traces: Option<Traces>,
 }
 
 impl App {
-    /// An application that serves these models.
+    /// An application that serves these models to everybody; a reload finds no configuration.
     pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
-        let models = models.into_iter().map(|model| (model.name().to_owned(), model)).collect();
-        let busy_poll = BusyPoll::new(settings.busy_poll);
-        Self { models, metrics, settings, draining: AtomicBool::new(false), busy_poll, traces: None }
+        let serving = Serving::of_models(models, settings, &metrics);
+        Self::of(serving, metrics, PathBuf::new(), Vec::new())
     }
 
     /// Traces requests from now on.
@@ -51,18 +62,68 @@ impl App {
         self.traces.as_ref()
     }
 
-    /// From now on: not ready, and no new inference.
+    /// An application that serves as configured.
+    pub fn start(config: FrontendConfig, metrics: Metrics) -> Self {
+        let path = config.path.clone();
+        let admin_tls = config.admin.as_ref().and_then(|admin| admin.tls.clone());
+        let tls = config.server_tls.iter().cloned().chain(admin_tls).collect();
+        let serving = Serving::start(config, None, &metrics);
+        Self::of(serving, metrics, path, tls)
+    }
+
+    fn of(serving: Serving, metrics: Metrics, config_path: PathBuf, tls: Vec<Arc<ServerTls>>) -> Self {
+        let busy_poll = BusyPoll::new(serving.server().busy_poll);
+        let body_memory = Arc::new(BodyMemory::new(serving.server().max_bodies_bytes));
+        let meters = metrics.server();
+        Self {
+            serving: ArcSwap::from_pointee(serving),
+            config_path,
+            tls,
+            reloading: tokio::sync::Mutex::new(()),
+            metrics,
+            draining: AtomicBool::new(false),
+            busy_poll,
+            connections: Arc::default(),
+            body_memory,
+            meters,
+            traces: None,
+        }
+    }
+
+    /// From now on: not ready, and every answer asks its client to go elsewhere.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// The models, by name.
-    pub fn models(&self) -> impl Iterator<Item = &ServedModel> {
-        self.models.values()
+    /// What is served now. A request keeps to what it was given, whatever a reload does meanwhile.
+    pub fn serving(&self) -> Arc<Serving> {
+        self.serving.load_full()
+    }
+
+    /// Serves this from now on.
+    pub(crate) fn serve(&self, serving: Serving) {
+        self.serving.store(Arc::new(serving));
+    }
+
+    pub(crate) fn config_path(&self) -> &std::path::Path {
+        &self.config_path
+    }
+
+    /// TLS of the listeners.
+    pub(crate) fn tls(&self) -> &[Arc<ServerTls>] {
+        &self.tls
+    }
+
+    pub(crate) fn reloading(&self) -> &tokio::sync::Mutex<()> {
+        &self.reloading
+    }
+
+    pub(crate) fn count_reload(&self, done: bool) {
+        self.meters.reloaded(done);
     }
 
     /// The registry.
@@ -75,14 +136,20 @@ impl App {
         &self.busy_poll
     }
 
-    pub(super) fn settings(&self) -> &ServerSettings {
-        &self.settings
+    /// The connections of its listener.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 
-    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<&ServedModel, ServeError> {
-        let model = self
-            .models
-            .get(name)
+    /// What the bodies of all requests share.
+    pub(super) fn body_memory(&self) -> &Arc<BodyMemory> {
+        &self.body_memory
+    }
+
+    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<ServedModel>, ServeError> {
+        let serving = self.serving.load();
+        let model = serving
+            .model(name)
             .ok_or_else(|| ServeError::UnknownModel { model: name.chars().take(100).collect() })?;
         match version {
             Some(version) if version != model.version().to_string() => Err(ServeError::UnknownVersion {
@@ -90,8 +157,16 @@ impl App {
                 version: version.chars().take(40).collect(),
                 served: model.version(),
             }),
-            _ => Ok(model),
+            _ => Ok(Arc::clone(model)),
         }
+    }
+
+    /// Brings all meters up to date.
+    fn publish(&self) {
+        for model in self.serving.load().models() {
+            model.driver().publish();
+        }
+        self.meters.publish(&self.connections, &self.body_memory);
     }
 }
 
@@ -108,9 +183,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v2/models/{model}/versions/{version}", get(version_metadata))
         .route("/v2/models/{model}/versions/{version}/ready", get(version_ready))
         .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer_version))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(data_metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&app), guard))
         .with_state(app)
 }
 
@@ -122,8 +198,8 @@ async fn server_metadata() -> Response {
     })
 }
 
-async fn server_ready(State(app): State<Arc<App>>) -> StatusCode {
-    let ready = !app.is_draining() && app.models().all(|model| model.driver().is_ready());
+pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> StatusCode {
+    let ready = !app.is_draining() && app.serving.load().models().all(|model| model.driver().is_ready());
     if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
@@ -169,11 +245,19 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
-    for model in app.models() {
-        model.driver().publish();
-    }
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    app.publish();
     text(app.metrics.render())
+}
+
+/// What tenants do is nothing for each other: where there are any, metrics are the admin listener's.
+async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    let serving = app.serving();
+    if serving.server().metrics.unwrap_or_else(|| serving.tenants().is_open()) {
+        metrics(State(app)).await
+    } else {
+        unknown_path(uri).await
+    }
 }
 
 async fn unknown_path(uri: Uri) -> Response {

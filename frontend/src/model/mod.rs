@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, PoolConfig, Strategy, StrategyConfig,
+    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, InstanceId, OutlierConfig, PoolConfig, PoolId,
+    QueueLimitConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
 use parapet_repository::TensorSpec;
+use tokio::time::Instant;
 
 use self::coding::Coder;
 use crate::config::{ClassConfig, ModelConfig, PoolSettings};
@@ -22,6 +24,7 @@ use crate::driver::{Driver, Parts};
 use crate::error::ServeError;
 use crate::metrics::{ClassLabels, Metrics};
 use crate::payload::{Input, Output};
+use crate::tenants::MixingDomain;
 use crate::upstream::{HttpTransport, Transport};
 
 /// How an answer came about; in the response's parameters and headers.
@@ -69,6 +72,24 @@ impl<T: Transport> ServedModel<T> {
         Self { config, driver }
     }
 
+    /// Whether it serves just what `config` says.
+    pub(crate) fn serves(&self, config: &ModelConfig) -> bool {
+        // What it is made of comes from several crates and has no other equality. The networks of a learned code may have
+        // changed in their files, which their text does not show.
+        let learned = |config: &ModelConfig| config.classes.iter().any(|class| class.learned.is_some());
+        !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
+    }
+
+    /// Says in the metrics that instances are down which `successor`, if there is one, does not have.
+    pub(crate) fn forget_instances_but(&self, successor: Option<&Self>) {
+        let kept = successor.map(|model| instance_names(&model.config)).unwrap_or_default();
+        for (instance, name) in instance_names(&self.config) {
+            if !kept.contains(&(instance, name)) {
+                self.driver.meters().instance_up(instance, false);
+            }
+        }
+    }
+
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.config.entry.name
@@ -94,6 +115,18 @@ impl<T: Transport> ServedModel<T> {
     /// # Errors
     /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
     pub async fn infer(&self, request: InferRequest) -> Result<(InferResponse, Provenance), ServeError> {
+        self.infer_within(MixingDomain::SHARED, request).await
+    }
+
+    /// As [`infer`](Self::infer), in coding groups with queries of this domain only (CG-6).
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn infer_within(
+        &self,
+        domain: MixingDomain,
+        request: InferRequest,
+    ) -> Result<(InferResponse, Provenance), ServeError> {
         let options = Options::parse(&request.parameters, self.config.timeout, self.config.max_timeout)?;
         let class = request::class(&request.parameters, &self.config.classes)?;
         for requested in &request.outputs {
@@ -105,10 +138,9 @@ impl<T: Transport> ServedModel<T> {
             self.config.entry.outputs.iter().map(|output| request.wants_output(&output.name)).collect();
         let (tensors, rows) =
             request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
-        let input = Input::new(tensors, rows)?;
-        // Shape and dtype are fixed by the model but for the number of samples (CG-6).
-        let key = GroupKey(rows as u64);
+        let key = group_key(domain, rows)?;
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
+        let input = Input::new(tensors, rows)?.by(Instant::now() + timeout);
         let answer = self.driver.infer(input, key, class, timeout, options.allow_approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
         let mut wanted = wanted.into_iter();
@@ -148,6 +180,13 @@ impl<T: Transport> ServedModel<T> {
     }
 }
 
+/// Its requests in flight hold on to it: when it is dropped there are none.
+impl<T> Drop for ServedModel<T> {
+    fn drop(&mut self) {
+        self.driver.stop();
+    }
+}
+
 impl Provenance {
     /// The kinds: the deployed model's own prediction; the same from a redundant copy of the query; a backup model's; one
     /// decoded from a coding group.
@@ -168,6 +207,25 @@ impl Provenance {
         }
         parameters
     }
+}
+
+/// Shape and dtype are fixed by the model but for the number of samples; that and the domain must agree (CG-6).
+fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> {
+    let rows = u32::try_from(rows).map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
+    Ok(GroupKey(u64::from(domain.number()) << 32 | u64::from(rows)))
+}
+
+/// Times the first ejection that the longest lasts.
+const LONGEST_EJECTION: u32 = 12;
+
+/// Every instance by its place, with its name.
+fn instance_names(config: &ModelConfig) -> Vec<(InstanceId, String)> {
+    let pools = pool_settings(config).zip((0u8..).map(PoolId));
+    let named = |(settings, pool): (&PoolSettings, PoolId)| {
+        let names: Vec<String> = settings.instances.iter().map(|(name, _)| name.clone()).collect();
+        names.into_iter().zip(0u32..).map(move |(name, index)| (InstanceId { pool, index }, name))
+    };
+    pools.flat_map(named).collect()
 }
 
 /// Time kept back of a deadline, so that the answer still travels in time.
@@ -192,6 +250,15 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
         retry_share: config.retry_share,
         retry_burst: 10.0,
         suspect_after: config.health.suspect_after,
+        queue_limit: (config.queue_wait_share > 0.0)
+            .then(|| QueueLimitConfig { wait_share: config.queue_wait_share, ..QueueLimitConfig::default() }),
+        outliers: Some(OutlierConfig {
+            consecutive: config.health.eject_after_failures,
+            ejected_for: config.health.eject,
+            ejected_for_at_most: config.health.eject.saturating_mul(LONGEST_EJECTION),
+            max_share: config.health.max_ejected_share,
+            ..OutlierConfig::default()
+        }),
     }
 }
 

@@ -7,15 +7,18 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome};
-use parapet_http_connection::{Connections, Limits, Response, SendError};
+use parapet_http_connection::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::{ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response};
 use parapet_repository::{ModelEntry, TensorSpec};
+use tokio::time::Instant;
 
 use super::Transport;
 use crate::config::{HealthSettings, ModelConfig, PoolSettings};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
+/// Microseconds for which somebody waits for the answer. A header, since the body is written once for all attempts.
+const TIMEOUT: &str = "parapet-timeout-us";
 /// Room for the JSON part of a response beside its tensors.
 const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
 
@@ -60,7 +63,8 @@ impl HttpTransport {
                             max_response_bytes: max_bytes,
                             max_idle: pool.slots as usize + 1,
                         },
-                    ),
+                    )
+                    .with_tls(tls(config, pool, name)),
                     infer_path: format!("/v2/models/{}/versions/{version}/infer", entry.name),
                     ready_path: format!("/v2/models/{}/versions/{version}/ready", entry.name),
                     outputs: Arc::clone(&outputs),
@@ -80,6 +84,13 @@ impl HttpTransport {
     }
 }
 
+/// How to speak TLS with an instance, if its pool is reached by it.
+fn tls(config: &ModelConfig, pool: &PoolSettings, name: &str) -> Option<Tls> {
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    let tls = config.tls.as_ref().filter(|_| pool.secure)?;
+    Some(Tls { connector: tls.connector(), name: parapet_tls::server_name(host)? })
+}
+
 impl Transport for HttpTransport {
     async fn infer(&self, id: InstanceId, input: Arc<Input>) -> Outcome<Output> {
         let instance = self.instance(id)?;
@@ -88,6 +99,10 @@ impl Transport for HttpTransport {
         headers.insert(CONTENT_TYPE, input.wire.content_type().parse().map_err(|_| instance.unsendable())?);
         if let Some(length) = input.wire.header_length {
             headers.insert(HEADER_CONTENT_LENGTH, length.into());
+        }
+        if let Some(deadline) = input.deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            headers.insert(TIMEOUT, u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into());
         }
         if let Some(parent) = input.traces.traceparent() {
             headers.insert(TRACEPARENT, parent);

@@ -161,9 +161,12 @@ impl Config {
             request_timeout: duration(settings.request_timeout_ms, seconds(30)),
             limits: Limits {
                 max_connections: settings.max_connections.map_or(defaults.max_connections, NonZeroUsize::get),
+                // The frontends are its only peers, and each sends no more than an instance has slots.
+                max_connections_per_peer: usize::MAX,
                 header_read_timeout: duration(settings.header_read_timeout_ms, defaults.header_read_timeout),
                 write_timeout: duration(settings.write_timeout_ms, defaults.write_timeout),
                 max_header_bytes: settings.max_header_bytes.unwrap_or(defaults.max_header_bytes),
+                ..defaults
             },
             drain_grace: duration(settings.drain_grace_ms, seconds(10)),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),

@@ -1,6 +1,7 @@
 //! `POST .../infer`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -17,6 +18,8 @@ use super::app::{App, ModelPath, ServedModel};
 use super::error::ApiError;
 use crate::metrics::Outcome;
 
+/// Microseconds for which the client waits for its answer.
+const TIMEOUT: &str = "parapet-timeout-us";
 /// JSON from this length on (some milliseconds of work) is read away from the threads that serve connections.
 const LONG_JSON: usize = 256 * 1024;
 
@@ -54,7 +57,8 @@ async fn predict(
     let mut request = decode(body, header_length).await?;
     let Admitted { inputs, rows } = admit(&model.entry, &mut request, app.config.batch.max_rows)?;
     let _in_flight = model.metrics.in_flight();
-    let limit = app.config.request_timeout;
+    let limit =
+        timeout(headers).map_or(app.config.request_timeout, |asked| asked.min(app.config.request_timeout));
     let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows))
         .await
         .map_err(|_| ApiError::Late { limit })??;
@@ -68,6 +72,11 @@ async fn predict(
         outputs,
     };
     encode_response(&response, |output| request.wants_binary(output)).map_err(ApiError::Answer)
+}
+
+/// How long the client will wait, if it says so; what cannot be read says nothing.
+fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(TIMEOUT)?.to_str().ok()?.parse().ok().map(Duration::from_micros)
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod fidelity;
 pub(crate) mod loadgen;
+pub(crate) mod overload;
 pub(crate) mod parameter_server;
 mod section;
 pub(crate) mod serving;
