@@ -3,6 +3,7 @@
 //! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]). Times are in milliseconds.
 
 mod error;
+mod instances;
 mod resolve;
 mod settings;
 mod strategy;

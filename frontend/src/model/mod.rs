@@ -9,9 +9,10 @@ pub use request::{CLASS, MAX_REQUEST_ID, Options};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_discovery::Discovery;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, PoolConfig, Strategy, StrategyConfig,
+    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, PoolConfig, PoolId, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
 use parapet_repository::TensorSpec;
@@ -50,9 +51,15 @@ impl ServedModel {
     /// Starts serving `config` over HTTP.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let transport = HttpTransport::new(&config);
-        let pools: Vec<Vec<String>> =
-            (0..pool_settings(&config).count()).map(|pool| transport.names(pool)).collect();
-        Self::start_with(config, metrics, transport, pools)
+        let names = |pool: &PoolSettings| pool.instances.iter().map(|(name, _)| name.clone()).collect();
+        let pools: Vec<Vec<String>> = pool_settings(&config).map(names).collect();
+        let model = Self::start_with(config, metrics, transport, pools);
+        for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(&model.config)) {
+            if let Some(discovery) = &settings.discovery {
+                model.follow(pool, discovery.build());
+            }
+        }
+        model
     }
 }
 
@@ -61,12 +68,19 @@ impl<T: Transport> ServedModel<T> {
     pub fn start_with(config: ModelConfig, metrics: &Metrics, transport: T, pools: Vec<Vec<String>>) -> Self {
         let (strategy, coders) = strategy(&config);
         let labels = class_labels(&config, &coders);
-        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config), &pools);
+        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config));
         let sample_len = config.entry.outputs.first().map_or(1, TensorSpec::sample_len);
         let engine = Engine::new(&core_config(&config), strategy);
         let health = config.health.clone();
         let driver = Driver::start(Parts { engine, transport, coders, sample_len, meters, pools, health });
         Self { config, driver }
+    }
+
+    /// Has the instances of `pool` join and leave as `discovery` finds them.
+    pub fn follow(&self, pool: PoolId, discovery: impl Discovery) {
+        let label = pool_labels(&self.config).into_iter().nth(usize::from(pool.0)).unwrap_or_default();
+        let view = parapet_discovery::follow(discovery, format!("{}/{label}", self.name()));
+        tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
 
     /// The model's name.
@@ -175,7 +189,8 @@ fn answer_margin(timeout: Duration) -> Duration {
     (timeout / 10).min(Duration::from_millis(3))
 }
 
-fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
+/// The deployed model's pool, then the others.
+pub(crate) fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
     std::iter::once(&config.pool).chain(config.redundant.iter().map(|other| &other.pool))
 }
 

@@ -37,6 +37,14 @@ pub async fn coded_with(deployed: u32, parity: u32, extra: &str) -> Fixture {
     fixture(repository, &text, Memory::new(deployed, parity)).await
 }
 
+/// No instance is there before it is discovered.
+pub async fn discovered() -> Fixture {
+    let repository = repository();
+    let text = plain_toml(repository.path(), &[], "slots_per_instance = 1")
+        .replace("instances = []", "instances = { dns = \"replicas.test\", port = 9001 }");
+    fixture(repository, &text, Memory::new(0, 0)).await
+}
+
 pub async fn plain(deployed: u32) -> Fixture {
     let repository = repository();
     let text = plain_toml(repository.path(), &addresses(deployed, 7000), "slots_per_instance = 1");
