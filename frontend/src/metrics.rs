@@ -3,19 +3,22 @@
 //! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
 //! live accuracy of reconstructions, with no labels of data needed.
 
+mod presence;
 mod server;
 mod total;
 
 pub use server::ServerMeters;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use parapet_frontend_core::{ClassId, Fates, InstanceId, Stats};
+use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats};
 
+use self::presence::Presence;
 use self::total::Total;
 use crate::error::ErrorKind;
 use crate::model::Provenance;
@@ -31,8 +34,10 @@ pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
 /// Reconstructions and backup models' predictions compared with the truth, by model, code (or `backup`), source and
 /// whether they agree on the top class.
 pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
-/// Whether an instance is up, by model, pool and instance.
+/// Whether an instance is up, by model, pool and address. (A label `instance` would clash with the one that Prometheus gives.)
 pub const INSTANCE_UP: &str = "parapet_instance_up";
+/// Whether the backend that a pool's instances are looked for in answers, by model and pool; only where they are not listed.
+pub const DISCOVERY_UP: &str = "parapet_discovery_up";
 /// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and what became of them.
 pub const REDUNDANT: &str = "parapet_redundant_requests_total";
 /// Coding groups encoded, by model and whether they were completed with fillers.
@@ -85,6 +90,7 @@ const SECONDS: [f64; 18] = [
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    presence: Arc<Presence>,
 }
 
 impl Metrics {
@@ -99,12 +105,12 @@ impl Metrics {
             .build_recorder();
         let handle = recorder.handle();
         with_local_recorder(&recorder, describe);
-        Ok(Self { recorder, handle })
+        Ok(Self { recorder, handle, presence: Arc::default() })
     }
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
-        self.handle.render()
+        self.handle.render() + &self.presence.render()
     }
 
     /// Moves recorded samples into their buckets; without it they pile up between scrapes.
@@ -129,16 +135,16 @@ impl Metrics {
     }
 
     /// The meters of one model.
-    /// `pool_labels` names the pools, `pools` the instances in each.
-    pub fn model(
-        &self,
-        model: &str,
-        classes: &[ClassLabels],
-        pool_labels: &[String],
-        pools: &[Vec<String>],
-    ) -> ModelMeters {
-        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, pools))
+    pub fn model(&self, model: &str, classes: &[ClassLabels], pool_labels: &[String]) -> ModelMeters {
+        let presence = Arc::clone(&self.presence);
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, presence))
     }
+}
+
+fn describe_presence() {
+    use metrics::describe_gauge;
+    describe_gauge!(INSTANCE_UP, "1 when the instance is up");
+    describe_gauge!(DISCOVERY_UP, "1 when the backend that says where the instances are answers");
 }
 
 fn describe() {
@@ -151,7 +157,6 @@ fn describe() {
     describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
     describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
     describe_counter!(AGREEMENT, "Approximate answers compared with the deployed model's prediction");
-    describe_gauge!(INSTANCE_UP, "1 when the instance is up");
     describe_counter!(REDUNDANT, "Redundant requests by strategy and what became of them");
     describe_counter!(GROUPS, "Coding groups encoded");
     describe_counter!(RETRIES, "Attempts after a failed one");
@@ -208,6 +213,8 @@ struct ClassMeters {
 /// One model's meters, registered once.
 #[derive(Debug)]
 pub struct ModelMeters {
+    model: String,
+    presence: Arc<Presence>,
     answers: [(&'static str, Counter, Histogram); 4],
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
@@ -230,7 +237,7 @@ pub struct ModelMeters {
 struct PoolMeters {
     seconds: Histogram,
     failures: Counter,
-    up: Vec<Gauge>,
+    label: String,
 }
 
 impl ClassMeters {
@@ -251,7 +258,7 @@ impl ClassMeters {
 }
 
 impl ModelMeters {
-    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], pools: &[Vec<String>]) -> Self {
+    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], presence: Arc<Presence>) -> Self {
         let model = model.to_owned();
         let answers = |provenance: &'static str| {
             (
@@ -260,13 +267,10 @@ impl ModelMeters {
                 histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => provenance),
             )
         };
-        let pool = |(pool, instances): (&String, &Vec<String>)| {
-            let up = |name: &String| gauge!(INSTANCE_UP, "model" => model.clone(), "pool" => pool.clone(), "instance" => name.clone());
-            PoolMeters {
-                seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
-                failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),
-                up: instances.iter().map(up).collect(),
-            }
+        let pool = |pool: &String| PoolMeters {
+            seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
+            failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),
+            label: pool.clone(),
         };
         Self {
             answers: Provenance::KINDS.map(answers),
@@ -274,7 +278,7 @@ impl ModelMeters {
                 .iter()
                 .map(|kind| (*kind, counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name())))
                 .collect(),
-            pools: pool_labels.iter().zip(pools).map(pool).collect(),
+            pools: pool_labels.iter().map(pool).collect(),
             classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
             groups: ["false", "true"]
                 .map(|fillers| Total::new(counter!(GROUPS, "model" => model.clone(), "fillers" => fillers))),
@@ -289,6 +293,8 @@ impl ModelMeters {
             ejected: gauge!(EJECTED, "model" => model.clone()),
             ejections: Total::new(counter!(EJECTIONS, "model" => model.clone())),
             cg1: Total::new(counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1")),
+            presence,
+            model,
         }
     }
 
@@ -323,11 +329,22 @@ impl ModelMeters {
     }
 
     /// A health check's result.
-    pub fn instance_up(&self, instance: InstanceId, up: bool) {
-        let pool = self.pools.get(usize::from(instance.pool.0));
-        if let Some(gauge) = pool.and_then(|pool| pool.up.get(instance.index as usize)) {
-            gauge.set(if up { 1.0 } else { 0.0 });
-        }
+    pub fn instance_up(&self, pool: PoolId, name: &str, up: bool) {
+        self.presence.instance(&self.model, self.pool_label(pool), name, up);
+    }
+
+    /// An instance left.
+    pub fn instance_left(&self, pool: PoolId, name: &str) {
+        self.presence.gone(&self.model, self.pool_label(pool), name);
+    }
+
+    /// Whether the backend that says where a pool's instances are answers.
+    pub fn discovery_up(&self, pool: PoolId, up: bool) {
+        self.presence.discovery(&self.model, self.pool_label(pool), up);
+    }
+
+    fn pool_label(&self, pool: PoolId) -> &str {
+        self.pools.get(usize::from(pool.0)).map_or("", |pool| &pool.label)
     }
 
     /// An approximate answer was compared with the truth.

@@ -81,7 +81,7 @@ impl App {
         for model in before.models() {
             let stays = after.models().any(|other| std::sync::Arc::ptr_eq(model, other));
             if !stays {
-                model.forget_instances_but(after.model(model.name()).map(|model| &**model));
+                model.retire(after.model(model.name()).map(|model| &**model));
             }
         }
         self.serve(after);

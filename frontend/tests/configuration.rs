@@ -320,3 +320,39 @@ fn the_configuration_of_the_demo_is_sound_but_for_its_models() {
     let text = text.replace("../../.parapet/demo/models", repository.path().to_str().unwrap());
     refused(&text, &["models[0].name", "no model \"fashion\""]);
 }
+
+#[test]
+fn instances_that_are_discovered() {
+    let repository = repository();
+    let listed = "instances = [\"127.0.0.1:9001\", \"127.0.0.1:9002\"]";
+    let text = coded(repository.path());
+    assert!(text.contains(listed));
+    let with = |instances: &str| text.replace(listed, &format!("instances = {instances}"));
+    let model = config(&with("{ dns = \"replicas.example\", port = 9001 }")).unwrap().models.remove(0);
+    assert!(model.pool.instances.is_empty() && model.pool.discovery.is_some());
+    refused(&with("{ dns = \"replicas.example\" }"), &["models[0].instances.port", "name no port", "give"]);
+    refused(
+        &with("{ etcd = { endpoints = [], prefix = \"/r/\" } }"),
+        &["models[0].instances.etcd.endpoints: none"],
+    );
+    refused(&with("{ consul = \"replicas\" }"), &["parapet.toml: line", "unknown field", "consul"]);
+    refused(
+        &with("\"127.0.0.1:9001\""),
+        &["parapet.toml: line", "a list of addresses, or a table with one of dns"],
+    );
+    refused(&with("[]"), &["models[0].instances", "none"]);
+
+    // How many there will be is not known when the strategy is checked.
+    let hedge = |instances: &str| {
+        strategy_toml(repository.path(), &[], "kind = \"hedge\"").replace("instances = []", instances)
+    };
+    refused(&hedge("instances = [\"127.0.0.1:9001\"]"), &["a second instance"]);
+    config(&hedge("instances = { srv = \"_oip._tcp.replicas.example\" }")).unwrap();
+    let equal = "kind = \"equal_resources\"\ninstances = [\"127.0.0.1:9009\"]";
+    let equal = strategy_toml(repository.path(), &[], equal).replacen(
+        "instances = []",
+        "instances = { srv = \"_oip._tcp.replicas.example\" }",
+        1,
+    );
+    refused(&equal, &["models[0].strategy.instances", "discovered", "kind = \"none\""]);
+}

@@ -4,6 +4,7 @@
 
 mod access;
 mod error;
+mod instances;
 mod resolve;
 mod settings;
 mod strategy;

@@ -8,6 +8,7 @@ use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
 use parapet_tls::ClientTls;
 
 use super::access::{resolve_admin, resolve_tenants};
+use super::instances::Instances;
 use super::settings::{File, HealthSettings, Model, ServerSettings, TraceSettings};
 use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
@@ -51,8 +52,10 @@ pub struct ModelConfig {
 /// Instances that serve one model.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// Their addresses, as written and resolved.
+    /// Their addresses, as written and resolved; none where they are discovered.
     pub instances: Vec<(String, SocketAddr)>,
+    /// Where they are looked for, if they are not listed.
+    pub discovery: Option<parapet_discovery::Settings>,
     /// Concurrent requests that each is given.
     pub slots: u32,
     /// Jobs that may wait for one of them.
@@ -253,13 +256,18 @@ fn check_model(at: &At<'_>, model: &Model) -> Result<(), ConfigError> {
 
 /// The deployed model's instances, with those that `equal_resources` adds.
 fn resolve_deployed_pool(at: &At<'_>, model: &Model) -> Result<PoolSettings, ConfigError> {
-    let pool = |instances: &[String], at: &At<'_>| {
+    let pool = |instances: &Instances, at: &At<'_>| {
         resolve_pool(at, instances, model.slots_per_instance, model.max_queue)
     };
     let mut deployed = pool(&model.instances, at)?;
     if let Strategy::EqualResources { instances } = &model.strategy {
         let at = at.inside("strategy");
-        for (index, (name, address)) in pool(instances, &at)?.instances.into_iter().enumerate() {
+        if deployed.discovery.is_some() {
+            let fix = "have all of them discovered, and use kind = \"none\"";
+            return Err(at.field("instances", "a list beside instances that are discovered", fix));
+        }
+        let further = Instances::Listed(instances.clone());
+        for (index, (name, address)) in pool(&further, &at)?.instances.into_iter().enumerate() {
             if deployed.instances.iter().any(|(_, other)| *other == address) {
                 let field = format!("instances[{index}]");
                 let problem = format!("{name:?} is an instance of the model already");
@@ -283,11 +291,21 @@ pub(super) fn resolve_version(
 
 pub(super) fn resolve_pool(
     at: &At<'_>,
-    instances: &[String],
+    instances: &Instances,
     slots: u32,
     queue: usize,
 ) -> Result<PoolSettings, ConfigError> {
     at.at_least_one("slots_per_instance", slots as usize)?;
+    let instances = match instances {
+        Instances::Listed(instances) => instances,
+        Instances::Discovered(settings) => {
+            settings.check().map_err(|mistake| {
+                at.field(&format!("instances.{}", mistake.field), mistake.problem, mistake.fix)
+            })?;
+            let discovery = Some(settings.clone());
+            return Ok(PoolSettings { instances: Vec::new(), discovery, slots, queue, secure: false });
+        }
+    };
     if instances.is_empty() {
         return Err(at.field("instances", "none", "list addresses like \"127.0.0.1:9001\""));
     }
@@ -311,5 +329,5 @@ pub(super) fn resolve_pool(
         }
         resolved.push((host.to_owned(), address));
     }
-    Ok(PoolSettings { instances: resolved, slots, queue, secure })
+    Ok(PoolSettings { instances: resolved, discovery: None, slots, queue, secure })
 }

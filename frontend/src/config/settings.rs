@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
+use super::instances::Instances;
 use super::strategy::settings::Strategy;
 
 #[derive(Debug, Deserialize)]
@@ -184,7 +185,7 @@ pub enum LogFormat {
 pub(super) struct Model {
     pub(super) name: String,
     pub(super) version: Option<u64>,
-    pub(super) instances: Vec<String>,
+    pub(super) instances: Instances,
     #[serde(default = "two")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_queue")]

@@ -4,6 +4,7 @@
 //! outside it. Time is tokio's, so that tests can pause it.
 
 mod health;
+mod members;
 mod work;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::members::Member;
 use crate::config::HealthSettings;
 use crate::metrics::ModelMeters;
 use crate::model::coding::Coder;
@@ -40,7 +42,7 @@ pub struct Parts<T> {
     pub sample_len: usize,
     /// The model's meters.
     pub meters: ModelMeters,
-    /// Names of the instances of each pool.
+    /// Names of the instances that each pool begins with.
     pub pools: Vec<Vec<String>>,
     /// How instances are checked.
     pub health: HealthSettings,
@@ -57,8 +59,8 @@ pub struct Driver<T> {
     started: Instant,
     /// An earlier timer than the one slept for was set.
     rearm: Notify,
-    /// Asks for a health check out of turn.
-    probes: FxHashMap<InstanceId, Arc<Notify>>,
+    members: Mutex<FxHashMap<InstanceId, Member>>,
+    health: HealthSettings,
     stop: CancellationToken,
 }
 
@@ -110,13 +112,13 @@ impl<T: Transport> Driver<T> {
             meters,
             started: Instant::now(),
             rearm: Notify::new(),
-            probes: instances.iter().map(|(instance, _)| (*instance, Arc::new(Notify::new()))).collect(),
+            members: Mutex::default(),
+            health,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&driver).run_timers());
         for (instance, name) in instances {
-            let asked = driver.probes.get(&instance).map(Arc::clone).unwrap_or_default();
-            tokio::spawn(health::watch(Arc::clone(&driver), instance, name, asked, health.clone()));
+            driver.watch(instance, name);
         }
         driver
     }

@@ -6,12 +6,14 @@ mod request;
 
 pub use request::{CLASS, MAX_REQUEST_ID, Options};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_discovery::Discovery;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, InstanceId, OutlierConfig, PoolConfig, PoolId,
+    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, OutlierConfig, PoolConfig, PoolId,
     QueueLimitConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
@@ -53,9 +55,15 @@ impl ServedModel {
     /// Starts serving `config` over HTTP.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let transport = HttpTransport::new(&config);
-        let pools: Vec<Vec<String>> =
-            (0..pool_settings(&config).count()).map(|pool| transport.names(pool)).collect();
-        Self::start_with(config, metrics, transport, pools)
+        let names = |pool: &PoolSettings| pool.instances.iter().map(|(name, _)| name.clone()).collect();
+        let pools: Vec<Vec<String>> = pool_settings(&config).map(names).collect();
+        let model = Self::start_with(config, metrics, transport, pools);
+        for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(&model.config)) {
+            if let Some(discovery) = &settings.discovery {
+                model.follow(pool, discovery.build());
+            }
+        }
+        model
     }
 }
 
@@ -64,7 +72,7 @@ impl<T: Transport> ServedModel<T> {
     pub fn start_with(config: ModelConfig, metrics: &Metrics, transport: T, pools: Vec<Vec<String>>) -> Self {
         let (strategy, coders) = strategy(&config);
         let labels = class_labels(&config, &coders);
-        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config), &pools);
+        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config));
         let sample_len = config.entry.outputs.first().map_or(1, TensorSpec::sample_len);
         let engine = Engine::new(&core_config(&config), strategy);
         let health = config.health.clone();
@@ -80,14 +88,26 @@ impl<T: Transport> ServedModel<T> {
         !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
     }
 
-    /// Says in the metrics that instances are down which `successor`, if there is one, does not have.
-    pub(crate) fn forget_instances_but(&self, successor: Option<&Self>) {
-        let kept = successor.map(|model| instance_names(&model.config)).unwrap_or_default();
-        for (instance, name) in instance_names(&self.config) {
-            if !kept.contains(&(instance, name)) {
-                self.driver.meters().instance_up(instance, false);
-            }
-        }
+    /// Checks its instances no more, and takes those out of the metrics that `successor`, if there is one, does not have.
+    pub(crate) fn retire(&self, successor: Option<&Self>) {
+        let kept = successor.map(Self::instances).unwrap_or_default();
+        let labels = pool_labels(&self.config);
+        let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
+        self.driver.retire(|pool, name| kept.contains(&(label(pool), name.to_owned())));
+    }
+
+    /// The label of its pool and the name of each instance.
+    fn instances(&self) -> BTreeSet<(String, String)> {
+        let labels = pool_labels(&self.config);
+        let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
+        self.driver.instances().into_iter().map(|(pool, name)| (label(pool), name)).collect()
+    }
+
+    /// Has the instances of `pool` join and leave as `discovery` finds them.
+    pub fn follow(&self, pool: PoolId, discovery: impl Discovery) {
+        let label = pool_labels(&self.config).into_iter().nth(usize::from(pool.0)).unwrap_or_default();
+        let view = parapet_discovery::follow(discovery, format!("{}/{label}", self.name()));
+        tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
 
     /// The model's name.
@@ -218,22 +238,13 @@ fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> 
 /// Times the first ejection that the longest lasts.
 const LONGEST_EJECTION: u32 = 12;
 
-/// Every instance by its place, with its name.
-fn instance_names(config: &ModelConfig) -> Vec<(InstanceId, String)> {
-    let pools = pool_settings(config).zip((0u8..).map(PoolId));
-    let named = |(settings, pool): (&PoolSettings, PoolId)| {
-        let names: Vec<String> = settings.instances.iter().map(|(name, _)| name.clone()).collect();
-        names.into_iter().zip(0u32..).map(move |(name, index)| (InstanceId { pool, index }, name))
-    };
-    pools.flat_map(named).collect()
-}
-
 /// Time kept back of a deadline, so that the answer still travels in time.
 fn answer_margin(timeout: Duration) -> Duration {
     (timeout / 10).min(Duration::from_millis(3))
 }
 
-fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
+/// The deployed model's pool, then the others.
+pub(crate) fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
     std::iter::once(&config.pool).chain(config.redundant.iter().map(|other| &other.pool))
 }
 

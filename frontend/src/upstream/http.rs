@@ -1,19 +1,24 @@
 //! Instances over the Open Inference Protocol: any server that speaks it, with the binary tensor extension.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome};
+use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
 use parapet_http_connection::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::{ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response};
 use parapet_repository::{ModelEntry, TensorSpec};
+use parapet_tls::ClientTls;
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use super::Transport;
 use crate::config::{HealthSettings, ModelConfig, PoolSettings};
+use crate::model::pool_settings;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
@@ -25,7 +30,20 @@ const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
 /// All instances of one served model.
 #[derive(Debug)]
 pub struct HttpTransport {
-    pools: Vec<Vec<Instance>>,
+    /// How the instances of each pool are reached.
+    pools: Vec<Pool>,
+    instances: RwLock<FxHashMap<InstanceId, Arc<Instance>>>,
+}
+
+/// What the instances of a pool have in common.
+#[derive(Debug, Clone)]
+struct Pool {
+    limits: Limits,
+    infer_path: Arc<str>,
+    ready_path: Arc<str>,
+    outputs: Arc<[TensorSpec]>,
+    /// Where its instances are spoken to by TLS.
+    tls: Option<ClientTls>,
 }
 
 #[derive(Debug)]
@@ -34,13 +52,11 @@ struct Instance {
     name: String,
     /// How many are open at once is the dispatcher's business, which gives an instance no more requests than it has slots.
     connections: Connections,
-    infer_path: String,
-    ready_path: String,
-    outputs: Arc<[TensorSpec]>,
+    pool: Pool,
 }
 
 impl HttpTransport {
-    /// Instances as configured: the deployed model's pool, then those of parity and backup models.
+    /// Instances as listed: those of the deployed model's pool, then those of parity and backup models. Others join.
     pub fn new(config: &ModelConfig) -> Self {
         let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| {
             let outputs: Arc<[TensorSpec]> = entry.outputs.clone().into();
@@ -52,49 +68,54 @@ impl HttpTransport {
             // JSON spells a number in up to some 25 bytes.
             let max_bytes =
                 sample_bytes.saturating_mul(config.max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
-            pool.instances
-                .iter()
-                .map(|(name, address)| Instance {
-                    name: name.clone(),
-                    connections: Connections::new(
-                        *address,
-                        Limits {
-                            connect_timeout: Some(config.health.connect_timeout),
-                            max_response_bytes: max_bytes,
-                            max_idle: pool.slots as usize + 1,
-                        },
-                    )
-                    .with_tls(tls(config, pool, name)),
-                    infer_path: format!("/v2/models/{}/versions/{version}/infer", entry.name),
-                    ready_path: format!("/v2/models/{}/versions/{version}/ready", entry.name),
-                    outputs: Arc::clone(&outputs),
-                })
-                .collect::<Vec<_>>()
+            Pool {
+                limits: Limits {
+                    connect_timeout: Some(config.health.connect_timeout),
+                    max_response_bytes: max_bytes,
+                    max_idle: pool.slots as usize + 1,
+                },
+                infer_path: format!("/v2/models/{}/versions/{version}/infer", entry.name).into(),
+                ready_path: format!("/v2/models/{}/versions/{version}/ready", entry.name).into(),
+                outputs,
+                tls: config.tls.clone().filter(|_| pool.secure),
+            }
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
         pools.extend(config.redundant.iter().map(|other| pool(&other.entry, other.version, &other.pool)));
-        Self { pools }
+        let transport = Self { pools, instances: RwLock::default() };
+        for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(config)) {
+            for (index, (name, address)) in (0u32..).zip(&settings.instances) {
+                transport.add(InstanceId { pool, index }, name.clone(), *address);
+            }
+        }
+        transport
     }
 
-    fn instance(&self, id: InstanceId) -> Result<&Instance, Failure> {
-        self.pools
-            .get(usize::from(id.pool.0))
-            .and_then(|pool| pool.get(id.index as usize))
-            .ok_or_else(|| Failure::new(FailureKind::Unreachable, format!("{id:?} is not configured")))
+    fn add(&self, id: InstanceId, name: String, address: SocketAddr) {
+        if let Some(pool) = self.pools.get(usize::from(id.pool.0)).cloned() {
+            let tls = pool.tls.as_ref().and_then(|tls| named(tls, &name));
+            let connections = Connections::new(address, pool.limits).with_tls(tls);
+            self.instances.write().insert(id, Arc::new(Instance { name, connections, pool }));
+        }
+    }
+
+    fn instance(&self, id: InstanceId) -> Result<Arc<Instance>, Failure> {
+        let instance = self.instances.read().get(&id).map(Arc::clone);
+        instance.ok_or_else(|| Failure::new(FailureKind::Unreachable, format!("{id:?} is not there")))
     }
 }
 
-/// How to speak TLS with an instance, if its pool is reached by it.
-fn tls(config: &ModelConfig, pool: &PoolSettings, name: &str) -> Option<Tls> {
+/// How to speak TLS with an instance of this name, `HOST:PORT`.
+fn named(tls: &ClientTls, name: &str) -> Option<Tls> {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    let tls = config.tls.as_ref().filter(|_| pool.secure)?;
     Some(Tls { connector: tls.connector(), name: parapet_tls::server_name(host)? })
 }
 
 impl Transport for HttpTransport {
     async fn infer(&self, id: InstanceId, input: Arc<Input>) -> Outcome<Output> {
         let instance = self.instance(id)?;
-        let mut request = instance.request(Method::POST, &instance.infer_path, input.wire.body.clone())?;
+        let mut request =
+            instance.request(Method::POST, &instance.pool.infer_path, input.wire.body.clone())?;
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, input.wire.content_type().parse().map_err(|_| instance.unsendable())?);
         if let Some(length) = input.wire.header_length {
@@ -114,10 +135,18 @@ impl Transport for HttpTransport {
 
     async fn ready(&self, id: InstanceId) -> bool {
         let Ok(instance) = self.instance(id) else { return false };
-        let Ok(request) = instance.request(Method::GET, &instance.ready_path, Bytes::new()) else {
+        let Ok(request) = instance.request(Method::GET, &instance.pool.ready_path, Bytes::new()) else {
             return false;
         };
         matches!(instance.connections.send(request).await, Ok(response) if response.status == StatusCode::OK)
+    }
+
+    fn join(&self, id: InstanceId, address: SocketAddr) {
+        self.add(id, address.to_string(), address);
+    }
+
+    fn left(&self, id: InstanceId) {
+        self.instances.write().remove(&id);
     }
 }
 
@@ -154,6 +183,7 @@ impl Instance {
             decode_response(response.body, header_length).map_err(|error| invalid(error.to_string()))?;
         let mut outputs = response.outputs;
         let tensors = self
+            .pool
             .outputs
             .iter()
             .map(|spec| take_output(&mut outputs, spec, rows))
@@ -207,14 +237,6 @@ fn take_output(outputs: &mut Vec<Tensor>, spec: &TensorSpec, rows: usize) -> Res
         return Err(format!("output {:?} holds a NaN or an infinity", tensor.name));
     }
     Ok(tensor)
-}
-
-impl HttpTransport {
-    /// The names of a pool's instances, for metrics and logs.
-    pub fn names(&self, pool: usize) -> Vec<String> {
-        let instances = self.pools.get(pool).map(Vec::as_slice).unwrap_or_default();
-        instances.iter().map(|instance| instance.name.to_owned()).collect()
-    }
 }
 
 /// Bounds a readiness check.

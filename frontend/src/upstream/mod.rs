@@ -5,6 +5,7 @@ mod http;
 pub use http::HttpTransport;
 pub(crate) use http::ready_within;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parapet_frontend_core::{InstanceId, Outcome};
@@ -18,4 +19,10 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
 
     /// Whether an instance is ready to infer.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = bool> + Send;
+
+    /// An instance joined, at this address; it will be asked whether it is ready, then to infer.
+    fn join(&self, instance: InstanceId, address: SocketAddr);
+
+    /// An instance left, and has nothing in flight.
+    fn left(&self, instance: InstanceId);
 }
