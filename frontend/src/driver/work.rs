@@ -68,6 +68,8 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
             }
             Action::Compare(comparison) => work.push(Work::Compare(comparison)),
             Action::Probe { instance } => work.push(Work::Probe(instance)),
+            // Instances are those of the configuration, and stay.
+            Action::Left { .. } => {}
         }
     }
     work
