@@ -45,7 +45,7 @@ impl Server {
         let (arrivals, source) = mpsc::channel(16);
         let (shutdown, asked) = oneshot::channel::<()>();
         let asked = async move { asked.await.unwrap_or(()) };
-        let ended = tokio::spawn(Server::new(app, limits).run_from(source, asked, GRACE));
+        let ended = tokio::spawn(super::Server::new(app, limits).run_from(source, asked, GRACE));
         Self { arrivals, shutdown, answer_slow, ended }
     }
 
