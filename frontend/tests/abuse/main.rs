@@ -3,7 +3,7 @@
 //!
 //! `SECURITY.md` has the same list in words.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, reason = "tests")]
 
 #[path = "../support/mod.rs"]
 mod support;
