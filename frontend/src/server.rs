@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_http_serve::{DrainReport, Limits, listen, serve};
+use parapet_open_inference_grpc::Drained;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::FrontendConfig;
+use crate::grpc;
 use crate::http::{App, router};
 use crate::metrics::Metrics;
 use crate::model::ServedModel;
@@ -20,6 +23,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Frontend {
     listener: TcpListener,
+    grpc: Option<TcpListener>,
     app: Arc<App>,
     limits: Limits,
     grace: Duration,
@@ -32,11 +36,8 @@ impl Frontend {
     /// When the address cannot be listened on, or the metrics registry cannot be made.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
         let FrontendConfig { server, models } = config;
-        let listener = listen(server.listen).map_err(|error| {
-            let reason =
-                format!("cannot listen on {}: {error}; set server.listen to a free address", server.listen);
-            io::Error::new(error.kind(), reason)
-        })?;
+        let listener = bind("listen", server.listen)?;
+        let grpc = server.grpc_listen.map(|address| bind("grpc_listen", address)).transpose()?;
         let metrics = Metrics::new().map_err(io::Error::other)?;
         let models = models.into_iter().map(|model| ServedModel::start(model, &metrics)).collect();
         let limits = Limits {
@@ -46,7 +47,7 @@ impl Frontend {
             max_header_bytes: server.max_header_bytes,
         };
         let grace = server.drain_grace;
-        Ok(Self { listener, app: Arc::new(App::new(models, metrics, server)), limits, grace })
+        Ok(Self { listener, grpc, app: Arc::new(App::new(models, metrics, server)), limits, grace })
     }
 
     /// The address that it listens on.
@@ -57,6 +58,14 @@ impl Frontend {
         self.listener.local_addr()
     }
 
+    /// The address that it listens on for gRPC, if it does.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn grpc_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.grpc.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
     /// The application, to look at.
     pub fn app(&self) -> &Arc<App> {
         &self.app
@@ -65,20 +74,26 @@ impl Frontend {
     /// Serves until `shutdown` resolves, then drains: not ready, no new connections, requests in flight finish within
     /// the grace period.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
-        let Self { listener, app, limits, grace } = self;
+        let Self { listener, grpc, app, limits, grace } = self;
         let upkeep = tokio::spawn(upkeep(Arc::clone(&app)));
         let polling = app.busy_poll().is_enabled().then(|| {
             let app = Arc::clone(&app);
             tokio::spawn(async move { app.busy_poll().run().await })
         });
-        let draining = {
-            let app = Arc::clone(&app);
+        let draining = CancellationToken::new();
+        let drain = {
+            let (app, draining) = (Arc::clone(&app), draining.clone());
             async move {
                 shutdown.await;
                 app.drain();
+                draining.cancel();
             }
         };
-        let report = serve(listener, router(Arc::clone(&app)), limits, draining, grace).await;
+        let over_http = serve(listener, router(Arc::clone(&app)), limits, drain, grace);
+        let over_grpc = serve_grpc(grpc, Arc::clone(&app), draining.cancelled_owned(), grace);
+        let (mut report, over_grpc) = tokio::join!(over_http, over_grpc);
+        report.drained += over_grpc.drained;
+        report.aborted += over_grpc.aborted;
         for model in app.models() {
             model.driver().stop();
         }
@@ -88,6 +103,24 @@ impl Frontend {
         }
         report
     }
+}
+
+fn bind(field: &str, address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address).map_err(|error| {
+        let reason = format!("cannot listen on {address}: {error}; set server.{field} to a free address");
+        io::Error::new(error.kind(), reason)
+    })
+}
+
+async fn serve_grpc(
+    listener: Option<TcpListener>,
+    app: Arc<App>,
+    shutdown: impl Future<Output = ()>,
+    grace: Duration,
+) -> Drained {
+    let Some(listener) = listener else { return Drained::default() };
+    let limits = grpc::limits(&app);
+    parapet_open_inference_grpc::serve(listener, grpc::server(app), limits, shutdown, grace).await
 }
 
 async fn upkeep(app: Arc<App>) {

@@ -70,7 +70,8 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let frontend = Frontend::bind(config).await?;
     // The one line on standard output: scripts wait for it, and learn the port.
-    println!("parapet-frontend listening on http://{}", frontend.address()?);
+    let grpc = frontend.grpc_address()?.map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    println!("parapet-frontend listening on http://{}{grpc}", frontend.address()?);
     let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -10,6 +10,7 @@ use super::settings::{File, HealthSettings, Model};
 use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
 use super::{ConfigError, FrontendConfig, beside};
+use crate::upstream::Scheme;
 
 /// A served model.
 #[derive(Debug, Clone)]
@@ -110,6 +111,7 @@ impl<'a> At<'a> {
 pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigError> {
     let server = At { path, prefix: "server".to_owned() };
     server.at_least_one("max_connections", file.server.max_connections)?;
+    server.at_least_one("grpc_max_streams", file.server.grpc_max_streams as usize)?;
     server.at_least_one("max_body_bytes", file.server.max_body_bytes)?;
     server.at_least_one("max_header_bytes", file.server.max_header_bytes)?;
     server.positive("header_read_timeout_ms", file.server.header_read_timeout)?;
@@ -215,7 +217,7 @@ pub(super) fn resolve_pool(
     let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
     for (index, name) in instances.iter().enumerate() {
         let field = format!("instances[{index}]");
-        let host = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
+        let (scheme, host) = Scheme::split(name);
         let address = host
             .to_socket_addrs()
             .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
@@ -224,7 +226,7 @@ pub(super) fn resolve_pool(
         if resolved.iter().any(|(_, other)| *other == address) {
             return Err(at.field(&field, format!("{name:?} is there twice"), "list each instance once"));
         }
-        resolved.push((host.to_owned(), address));
+        resolved.push((scheme.name(host), address));
     }
     Ok(PoolSettings { instances: resolved, slots, queue })
 }

@@ -29,7 +29,11 @@ pub(super) struct Repository {
 pub struct ServerSettings {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Connections open at the same time.
+    /// Address to listen on for gRPC; `None` for no gRPC.
+    pub grpc_listen: Option<SocketAddr>,
+    /// Requests of one gRPC connection at the same time.
+    pub grpc_max_streams: u32,
+    /// Connections open at the same time, at each of the listeners.
     pub max_connections: usize,
     /// Time for a request's header to arrive; it runs between requests, too.
     #[serde(rename = "header_read_timeout_ms", deserialize_with = "millis")]
@@ -59,6 +63,8 @@ impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            grpc_listen: None,
+            grpc_max_streams: 256,
             max_connections: 1024,
             header_read_timeout: Duration::from_secs(30),
             body_read_timeout: Duration::from_secs(10),

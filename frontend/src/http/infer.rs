@@ -5,25 +5,17 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use parapet_content_coding::{Coding, decode, encode};
 use parapet_http_serve::read_body;
-use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
-use tokio::time::Instant;
+use parapet_open_inference::{Encoded, HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
 
 use super::response::{error, with_type};
 use super::routes::App;
+use crate::account::{Account, CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, fresh_request_id};
 use crate::error::ServeError;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
-
-/// Names a request in logs; taken from the client, or made here, and echoed.
-const REQUEST_ID: &str = "x-request-id";
-/// How the answer came about, for clients and proxies that don't read the body.
-const PROVENANCE: &str = "parapet-provenance";
-const CONFIDENCE: &str = "parapet-confidence";
-const CODE: &str = "parapet-code";
-/// The request's class, for clients and proxies that don't write the body.
-const CLASS_HEADER: &str = "parapet-class";
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
@@ -44,45 +36,20 @@ pub(super) async fn infer_version(
 }
 
 async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMap, body: Body) -> Response {
-    let started = Instant::now();
-    app.busy_poll().touch();
     let request_id = request_id(headers);
-    let model = app.model(name, version);
-    let result = match &model {
-        Ok(model) => infer_on(app, model, headers, body).await,
-        Err(_) => Err(ServeError::UnknownModel { model: name.chars().take(100).collect() }),
-    };
-    let took = started.elapsed();
-    let shown_id = request_id.to_str().unwrap_or_default();
-    let mut response = match (result, model) {
-        (Ok((response, provenance)), Ok(model)) => {
-            model.driver().meters().answered(&provenance, took);
-            tracing::debug!(
-                request_id = shown_id,
-                model = name,
-                provenance = provenance.kind,
-                ?took,
-                "answered"
-            );
-            response
+    let account = Account::begin(app, name, request_id.to_str().unwrap_or_default());
+    let mut response = match app.model(name, version) {
+        Ok(model) => {
+            let result = infer_on(app, model, headers, body).await;
+            account.end(model, &result);
+            result.map_or_else(|refused| error(&refused), |(response, _)| response)
         }
-        (Err(refused), Ok(model)) => {
-            let (status, kind) = refused.classify();
-            model.driver().meters().failed(kind);
-            if status.is_server_error() {
-                tracing::warn!(request_id = shown_id, model = name, %status, error = %refused, ?took, "failed");
-            } else {
-                tracing::debug!(request_id = shown_id, model = name, %status, error = %refused, ?took, "refused");
-            }
-            error(&refused)
-        }
-        (_, Err(unknown)) => {
-            tracing::debug!(request_id = shown_id, model = name, error = %unknown, "refused");
+        Err(unknown) => {
+            account.unknown(&unknown);
             error(&unknown)
         }
     };
     response.headers_mut().insert(REQUEST_ID, request_id);
-    app.busy_poll().touch();
     response
 }
 
@@ -95,12 +62,13 @@ async fn infer_on(
     if app.is_draining() {
         return Err(ServeError::Draining);
     }
-    if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-        let encoding = String::from_utf8_lossy(encoding.as_bytes()).chars().take(40).collect();
-        return Err(ServeError::ContentEncoding { encoding });
-    }
+    let coding = Coding::of_request(headers)?;
     let header_length = header_length(headers)?;
-    let body = read_body(body, app.settings().max_body_bytes, app.settings().body_read_timeout).await?;
+    let max_bytes = app.settings().max_body_bytes;
+    let mut body = read_body(body, max_bytes, app.settings().body_read_timeout).await?;
+    if let Some(coding) = coding {
+        body = decode(coding, body, max_bytes).await?;
+    }
     let mut request = decode_request(body, header_length)?;
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
@@ -110,11 +78,9 @@ async fn infer_on(
     let binary = BinaryOutputs::of(&request);
     let (response, provenance) = model.infer(request).await?;
     let encoded = encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
-    let mut response = with_type(StatusCode::OK, encoded.content_type(), encoded.body);
+    let accepted = Coding::for_response(headers);
+    let mut response = respond(encoded, accepted).await;
     let headers = response.headers_mut();
-    if let Some(length) = encoded.header_length {
-        headers.insert(HEADER_CONTENT_LENGTH, length.into());
-    }
     headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
     if let Ok(confidence) = HeaderValue::from_str(&format!("{:.4}", provenance.confidence)) {
         headers.insert(CONFIDENCE, confidence);
@@ -123,6 +89,30 @@ async fn infer_on(
         headers.insert(CODE, code);
     }
     Ok((response, provenance))
+}
+
+/// The answer, compressed if the client likes that best and it is worth it.
+async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
+    let content_type = encoded.content_type();
+    let Encoded { mut body, header_length } = encoded;
+    let mut coded = None;
+    if let Some(coding) = accepted
+        && let Some(compressed) = encode(coding, &body).await
+    {
+        body = compressed;
+        coded = Some(HeaderValue::from_static(coding.name()));
+    }
+    let mut response = with_type(StatusCode::OK, content_type, body);
+    let headers = response.headers_mut();
+    if let Some(length) = header_length {
+        // Of the body as it was, like the sizes in it.
+        headers.insert(HEADER_CONTENT_LENGTH, length.into());
+    }
+    if let Some(coding) = coded {
+        headers.insert(CONTENT_ENCODING, coding);
+    }
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    response
 }
 
 /// Which outputs go in binary form; kept while the request itself moves on.
@@ -157,7 +147,6 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.as_bytes().iter().all(u8::is_ascii_graphic)
     });
     given.cloned().unwrap_or_else(|| {
-        HeaderValue::from_str(&format!("{:016x}", rand::random::<u64>()))
-            .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        HeaderValue::from_str(&fresh_request_id()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }

@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, StatusCode, Uri};
-use parapet_open_inference::ServerMetadata;
+use parapet_open_inference::{BINARY_EXTENSION, OPENAPI_PATH, ServerMetadata, openapi};
 use serde_json::json;
 
 use super::infer;
@@ -43,8 +43,22 @@ impl App {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Whether every model has an instance that answers.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_draining() && self.models().all(|model| model.driver().is_ready())
+    }
+
+    /// What the protocol says of the server.
+    pub(crate) fn metadata() -> ServerMetadata {
+        ServerMetadata {
+            name: "parapet".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: vec![BINARY_EXTENSION.to_owned()],
+        }
     }
 
     /// The models, by name.
@@ -62,11 +76,11 @@ impl App {
         &self.busy_poll
     }
 
-    pub(super) fn settings(&self) -> &ServerSettings {
+    pub(crate) fn settings(&self) -> &ServerSettings {
         &self.settings
     }
 
-    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<&ServedModel, ServeError> {
+    pub(crate) fn model(&self, name: &str, version: Option<&str>) -> Result<&ServedModel, ServeError> {
         let model = self
             .models
             .get(name)
@@ -87,7 +101,8 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
-        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route(OPENAPI_PATH, get(document))
+        .route("/v2/health/live", get(server_live))
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
@@ -102,16 +117,26 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 async fn server_metadata() -> Response {
-    json(&ServerMetadata {
-        name: "parapet".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        extensions: vec!["binary_tensor_data".to_owned()],
-    })
+    json(&App::metadata())
 }
 
-async fn server_ready(State(app): State<Arc<App>>) -> StatusCode {
-    let ready = !app.is_draining() && app.models().all(|model| model.driver().is_ready());
-    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn document(State(app): State<Arc<App>>) -> Response {
+    let ServerMetadata { name, version, .. } = App::metadata();
+    json(&openapi(&name, &version, app.models().map(ServedModel::name)))
+}
+
+async fn server_live() -> Response {
+    json(&json!({ "live": true }))
+}
+
+async fn server_ready(State(app): State<Arc<App>>) -> Response {
+    // The specification calls the field "live" here, too; servers call it "ready".
+    let ready = app.is_ready();
+    let mut response = json(&json!({ "live": true, "ready": ready }));
+    if !ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
 }
 
 async fn model_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {

@@ -22,7 +22,7 @@ use crate::driver::{Driver, Parts};
 use crate::error::ServeError;
 use crate::metrics::{ClassLabels, Metrics};
 use crate::payload::{Input, Output};
-use crate::upstream::{HttpTransport, Transport};
+use crate::upstream::{Instances, Transport};
 
 /// How an answer came about; in the response's parameters and headers.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,15 +41,15 @@ pub struct Provenance {
 
 /// One served model.
 #[derive(Debug)]
-pub struct ServedModel<T = HttpTransport> {
+pub struct ServedModel<T = Instances> {
     config: ModelConfig,
     driver: Arc<Driver<T>>,
 }
 
 impl ServedModel {
-    /// Starts serving `config` over HTTP.
+    /// Starts serving `config` with the instances that it names.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
-        let transport = HttpTransport::new(&config);
+        let transport = Instances::new(&config);
         let pools: Vec<Vec<String>> =
             (0..pool_settings(&config).count()).map(|pool| transport.names(pool)).collect();
         Self::start_with(config, metrics, transport, pools)
@@ -79,6 +79,11 @@ impl<T: Transport> ServedModel<T> {
         self.config.version
     }
 
+    /// The longest deadline that a request may ask for.
+    pub fn max_timeout(&self) -> Duration {
+        self.config.max_timeout
+    }
+
     /// What the protocol says of it.
     pub fn metadata(&self) -> ModelMetadata {
         ModelMetadata { versions: vec![self.config.version.to_string()], ..self.config.entry.metadata() }
@@ -105,7 +110,7 @@ impl<T: Transport> ServedModel<T> {
             self.config.entry.outputs.iter().map(|output| request.wants_output(&output.name)).collect();
         let (tensors, rows) =
             request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
-        let input = Input::new(tensors, rows)?;
+        let input = Input::new(tensors, rows);
         // Shape and dtype are fixed by the model but for the number of samples (CG-6).
         let key = GroupKey(rows as u64);
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
