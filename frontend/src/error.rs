@@ -1,9 +1,11 @@
 //! Everything that can go wrong with a request, mapped to an HTTP status in this one place.
 
 use http::StatusCode;
+use parapet_content_coding::CodingError;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
 use parapet_http_serve::BodyError;
 use parapet_open_inference::ProtocolError;
+use parapet_open_inference_grpc::MessageError;
 use thiserror::Error;
 
 /// Why a request got no prediction.
@@ -45,12 +47,12 @@ pub enum ServeError {
     /// The body did not come whole.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// A body in an encoding that is not understood.
-    #[error("content encoding {encoding:?} is not understood; send the body as it is")]
-    ContentEncoding {
-        /// The encoding.
-        encoding: String,
-    },
+    /// The body's content coding is not understood, or cannot be undone.
+    #[error(transparent)]
+    Coding(#[from] CodingError),
+    /// The gRPC message is not the protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
     /// A header, parameter or tensor that the model cannot take.
     #[error("{0}")]
     Input(String),
@@ -129,10 +131,16 @@ impl ServeError {
                 (StatusCode::NOT_FOUND, Kind::InvalidRequest)
             }
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
-            Self::Protocol(_) | Self::Input(_) => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
+            // Only the client can ask for another form of the answer.
+            Self::Protocol(_)
+            | Self::Message(_)
+            | Self::Input(_)
+            | Self::Response(ProtocolError::NoJsonForm { .. }) => {
+                (StatusCode::BAD_REQUEST, Kind::InvalidRequest)
+            }
             Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Kind::Overloaded),
             Self::Body(error) => (error.status(), Kind::InvalidRequest),
-            Self::ContentEncoding { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest),
+            Self::Coding(error) => (error.status(), Kind::InvalidRequest),
             Self::Unauthenticated => (StatusCode::UNAUTHORIZED, Kind::InvalidRequest),
             Self::OtherSite => (StatusCode::FORBIDDEN, Kind::InvalidRequest),
             Self::OverQuota { .. } => (StatusCode::TOO_MANY_REQUESTS, Kind::Overloaded),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_http_serve::{DrainReport, Limits, Server, listen};
+use parapet_open_inference_grpc::Drained;
 use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin;
 use crate::config::{FrontendConfig, ServerSettings};
+use crate::grpc;
 use crate::http::{App, router};
 use crate::metrics::Metrics;
 use crate::traces::Traces;
@@ -32,6 +34,7 @@ const ADMIN_GRACE: Duration = Duration::from_millis(200);
 pub struct Frontend {
     listener: TcpListener,
     admin: Option<TcpListener>,
+    grpc: Option<TcpListener>,
     app: Arc<App>,
     settings: ServerSettings,
     /// Of the data listener, and of the admin listener.
@@ -45,6 +48,8 @@ impl Frontend {
     /// When an address cannot be listened on, or the metrics registry cannot be made.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
         let listener = listen_on(config.server.listen, "server.listen")?;
+        let grpc = config.server.grpc_listen;
+        let grpc = grpc.map(|address| listen_on(address, "server.grpc_listen")).transpose()?;
         let admin = config.admin.as_ref().map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
         let settings = config.server.clone();
         let tls = [config.server_tls.clone(), config.admin.as_ref().and_then(|admin| admin.tls.clone())];
@@ -52,7 +57,7 @@ impl Frontend {
             io::Error::other(format!("traces: the exporter cannot be made: {error}; check traces.endpoint"))
         })?;
         let app = App::start(config, Metrics::new().map_err(io::Error::other)?).with_traces(traces);
-        Ok(Self { listener, admin, app: Arc::new(app), settings, tls })
+        Ok(Self { listener, admin, grpc, app: Arc::new(app), settings, tls })
     }
 
     /// The address that it listens on.
@@ -73,6 +78,14 @@ impl Frontend {
         self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
     }
 
+    /// The address that it listens on for gRPC, if it does.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn grpc_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.grpc.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
     /// The application, to look at and to reload.
     pub fn app(&self) -> &Arc<App> {
         &self.app
@@ -82,7 +95,7 @@ impl Frontend {
     /// asking clients to go elsewhere; accepts no more; lets requests in flight finish within the grace period, and with
     /// them their coding groups; and drops what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
-        let Self { listener, admin, app, settings, tls: [data_tls, admin_tls] } = self;
+        let Self { listener, admin, grpc, app, settings, tls: [data_tls, admin_tls] } = self;
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
         if !app.tls().is_empty() {
@@ -99,18 +112,25 @@ impl Frontend {
             let stopped = stopped.clone();
             tokio::spawn(async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await })
         });
-        let draining = {
-            let (app, delay) = (Arc::clone(&app), settings.drain_delay);
+        let draining = CancellationToken::new();
+        let drain = {
+            let (app, delay, draining) = (Arc::clone(&app), settings.drain_delay, draining.clone());
             async move {
                 shutdown.await;
                 app.drain();
                 tokio::time::sleep(delay).await;
+                draining.cancel();
             }
         };
         let server = Server::new(router(Arc::clone(&app)), limits(&settings))
             .counting(Arc::clone(app.connections()))
             .with_tls(data_tls);
-        let report = server.run(listener, draining, settings.drain_grace).await;
+        let grace = settings.drain_grace;
+        let over_http = server.run(listener, drain, grace);
+        let over_grpc = serve_grpc(grpc, Arc::clone(&app), draining.cancelled_owned(), grace);
+        let (mut report, over_grpc) = tokio::join!(over_http, over_grpc);
+        report.drained += over_grpc.drained;
+        report.aborted += over_grpc.aborted;
         stopped.cancel();
         if let Some(admin) = admin {
             let _ = admin.await;
@@ -156,6 +176,17 @@ async fn watch_certificates(app: Arc<App>) {
         tokio::time::sleep(CERTIFICATES).await;
         app.reload_certificates();
     }
+}
+
+async fn serve_grpc(
+    listener: Option<TcpListener>,
+    app: Arc<App>,
+    shutdown: impl Future<Output = ()>,
+    grace: Duration,
+) -> Drained {
+    let Some(listener) = listener else { return Drained::default() };
+    let limits = grpc::limits(&app);
+    parapet_open_inference_grpc::serve(listener, grpc::server(app), limits, shutdown, grace).await
 }
 
 async fn upkeep(app: Arc<App>) {

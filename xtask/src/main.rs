@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod chaos;
 mod demo;
+mod interop;
 mod models;
 mod native;
 mod netns;
@@ -46,6 +47,8 @@ enum Step {
     BenchTraining(bench::training::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
+    Interop(interop::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::Interop(args) => interop::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),

@@ -108,7 +108,8 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
     let frontend = Frontend::bind(config).await?;
     // The one line on standard output: scripts wait for it, and learn the port.
     let scheme = if frontend.is_secure() { "https" } else { "http" };
-    println!("parapet-frontend listening on {scheme}://{}", frontend.address()?);
+    let grpc = frontend.grpc_address()?.map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    println!("parapet-frontend listening on {scheme}://{}{grpc}", frontend.address()?);
     if let Some(admin) = frontend.admin_address() {
         tracing::info!(%admin, "admin listener");
     }

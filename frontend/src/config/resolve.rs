@@ -14,6 +14,7 @@ use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
 use super::tls::{resolve_instances, resolve_listener};
 use super::{ConfigError, FrontendConfig, beside};
+use crate::upstream::Scheme;
 
 /// A served model.
 #[derive(Debug, Clone)]
@@ -166,6 +167,7 @@ fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError>
     let at = At { path, prefix: "server".to_owned() };
     at.at_least_one("max_connections", server.max_connections)?;
     at.at_least_one("max_connections_per_peer", server.max_connections_per_peer.unwrap_or(1))?;
+    at.at_least_one("grpc_max_streams", server.grpc_max_streams as usize)?;
     at.at_least_one("max_body_bytes", server.max_body_bytes)?;
     at.at_least_one("max_header_bytes", server.max_header_bytes)?;
     at.at_least_one("max_headers", server.max_headers)?;
@@ -174,6 +176,14 @@ fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError>
     at.positive("header_read_timeout_ms", server.header_read_timeout)?;
     at.positive("body_read_timeout_ms", server.body_read_timeout)?;
     at.positive("write_timeout_ms", server.write_timeout)?;
+    if server.grpc_listen.is_some() && server.tls.is_some() {
+        let problem = "the gRPC listener does not speak TLS, and [server.tls] is there";
+        return Err(at.field(
+            "grpc_listen",
+            problem,
+            "leave one of them out, or put a proxy before the gRPC listener",
+        ));
+    }
     if server.max_bodies_bytes < server.max_body_bytes {
         return Err(at.field(
             "max_bodies_bytes",
@@ -317,8 +327,7 @@ pub(super) fn resolve_pool(
             let problem = format!("{name:?} is reached by TLS and others are not");
             return Err(at.field(&field, problem, "write https:// before all of them or none"));
         }
-        let host = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
-        let host = host.trim_end_matches('/');
+        let (scheme, host) = Scheme::split(name.strip_prefix("https://").unwrap_or(name));
         let address = host
             .to_socket_addrs()
             .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
@@ -327,7 +336,7 @@ pub(super) fn resolve_pool(
         if resolved.iter().any(|(_, other)| *other == address) {
             return Err(at.field(&field, format!("{name:?} is there twice"), "list each instance once"));
         }
-        resolved.push((host.to_owned(), address));
+        resolved.push((scheme.name(host), address));
     }
     Ok(PoolSettings { instances: resolved, discovery: None, slots, queue, secure })
 }

@@ -79,7 +79,11 @@ pub(super) struct Repository {
 pub struct ServerSettings {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Connections open at the same time.
+    /// Address to listen on for gRPC; `None` for no gRPC.
+    pub grpc_listen: Option<SocketAddr>,
+    /// Requests of one gRPC connection at the same time.
+    pub grpc_max_streams: u32,
+    /// Connections open at the same time, at each of the listeners.
     pub max_connections: usize,
     /// Of these, from one peer: an IPv4 address or an IPv6 network of 64 bits. Three quarters of all if not given.
     pub max_connections_per_peer: Option<usize>,
@@ -128,6 +132,8 @@ impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            grpc_listen: None,
+            grpc_max_streams: 256,
             max_connections: 1024,
             max_connections_per_peer: None,
             max_connection_age: Duration::from_secs(3600),

@@ -170,7 +170,7 @@ impl<T: Transport> Driver<T> {
                     tracing::warn!(%group, %error, "a group could not be encoded");
                     spans.failed(error);
                 })
-                .map(|parity| Input { traces, ..parity })
+                .map(|parity| parity.traced(traces))
                 .ok()
         });
         drop(spans);

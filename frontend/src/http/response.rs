@@ -3,8 +3,9 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
+use parapet_content_coding::UNDERSTOOD;
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject};
 use serde::Serialize;
 
@@ -33,6 +34,9 @@ pub(crate) fn error(error: &ServeError) -> Response {
     let (status, _) = error.classify();
     let mut response = json(&ErrorObject { error: error.to_string() });
     *response.status_mut() = status;
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
+    }
     if let Some(seconds) = error.retry_after() {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }

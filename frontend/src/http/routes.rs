@@ -12,7 +12,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, StatusCode, Uri};
 use parapet_http_serve::{BodyMemory, Connections};
-use parapet_open_inference::ServerMetadata;
+use parapet_open_inference::{BINARY_EXTENSION, OPENAPI_PATH, ServerMetadata, openapi};
 use parapet_tls::ServerTls;
 use serde_json::json;
 
@@ -126,6 +126,20 @@ impl App {
         self.meters.reloaded(done);
     }
 
+    /// Whether every model has an instance that answers.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_draining() && self.serving.load().models().all(|model| model.driver().is_ready())
+    }
+
+    /// What the protocol says of the server.
+    pub(crate) fn metadata() -> ServerMetadata {
+        ServerMetadata {
+            name: "parapet".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: vec![BINARY_EXTENSION.to_owned()],
+        }
+    }
+
     /// The registry.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -146,7 +160,7 @@ impl App {
         &self.body_memory
     }
 
-    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<ServedModel>, ServeError> {
+    pub(crate) fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<ServedModel>, ServeError> {
         let serving = self.serving.load();
         let model = serving
             .model(name)
@@ -175,7 +189,8 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
-        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route(OPENAPI_PATH, get(document))
+        .route("/v2/health/live", get(server_live))
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
@@ -191,16 +206,27 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 async fn server_metadata() -> Response {
-    json(&ServerMetadata {
-        name: "parapet".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        extensions: vec!["binary_tensor_data".to_owned()],
-    })
+    json(&App::metadata())
 }
 
-pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> StatusCode {
-    let ready = !app.is_draining() && app.serving.load().models().all(|model| model.driver().is_ready());
-    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn document(State(app): State<Arc<App>>) -> Response {
+    let ServerMetadata { name, version, .. } = App::metadata();
+    let serving = app.serving();
+    json(&openapi(&name, &version, serving.models().map(|model| model.name())))
+}
+
+async fn server_live() -> Response {
+    json(&json!({ "live": true }))
+}
+
+pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> Response {
+    // The specification calls the field "live" here, too; servers call it "ready".
+    let ready = app.is_ready();
+    let mut response = json(&json!({ "live": true, "ready": ready }));
+    if !ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
 }
 
 async fn model_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {

@@ -27,7 +27,7 @@ use crate::error::ServeError;
 use crate::metrics::{ClassLabels, Metrics};
 use crate::payload::{Input, Output};
 use crate::tenants::MixingDomain;
-use crate::upstream::{HttpTransport, Transport};
+use crate::upstream::{Instances, Transport};
 
 /// How an answer came about; in the response's parameters and headers.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,15 +46,15 @@ pub struct Provenance {
 
 /// One served model.
 #[derive(Debug)]
-pub struct ServedModel<T = HttpTransport> {
+pub struct ServedModel<T = Instances> {
     config: ModelConfig,
     driver: Arc<Driver<T>>,
 }
 
 impl ServedModel {
-    /// Starts serving `config` over HTTP.
+    /// Starts serving `config` with the instances that it names.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
-        let transport = HttpTransport::new(&config);
+        let transport = Instances::new(&config);
         let names = |pool: &PoolSettings| pool.instances.iter().map(|(name, _)| name.clone()).collect();
         let pools: Vec<Vec<String>> = pool_settings(&config).map(names).collect();
         let model = Self::start_with(config, metrics, transport, pools);
@@ -120,6 +120,11 @@ impl<T: Transport> ServedModel<T> {
         self.config.version
     }
 
+    /// The longest deadline that a request may ask for.
+    pub fn max_timeout(&self) -> Duration {
+        self.config.max_timeout
+    }
+
     /// What the protocol says of it.
     pub fn metadata(&self) -> ModelMetadata {
         ModelMetadata { versions: vec![self.config.version.to_string()], ..self.config.entry.metadata() }
@@ -160,7 +165,7 @@ impl<T: Transport> ServedModel<T> {
             request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
         let key = group_key(domain, rows)?;
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
-        let input = Input::new(tensors, rows)?.by(Instant::now() + timeout);
+        let input = Input::new(tensors, rows).by(Instant::now() + timeout);
         let answer = self.driver.infer(input, key, class, timeout, options.allow_approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
         let mut wanted = wanted.into_iter();

@@ -4,6 +4,7 @@
 //! machines have. The beginning of each body is not counted: whoever fills the memory with large bodies does not keep small
 //! ones out, and for these the number of connections is bound enough.
 
+use crate::body::BodyError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,6 +51,14 @@ pub struct Reserved {
 }
 
 impl Reserved {
+    /// Holds `bytes` bytes from now on, if that is more: what a body came to be.
+    ///
+    /// # Errors
+    /// [`BodyError::NoMemory`].
+    pub fn hold(&mut self, bytes: usize) -> Result<(), BodyError> {
+        if self.grow_to(bytes) { Ok(()) } else { Err(BodyError::NoMemory { limit: self.memory.limit() }) }
+    }
+
     /// Whether a body of `bytes` bytes is held from now on.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.memory.uncounted).saturating_sub(self.bytes);

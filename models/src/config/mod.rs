@@ -75,6 +75,8 @@ pub struct Config {
     pub models: Vec<ModelChoice>,
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Address to listen on for gRPC, if any.
+    pub grpc_listen: Option<SocketAddr>,
     /// Threads of each model's operators.
     pub threads: NonZeroUsize,
     /// Bounds of batches.
@@ -150,6 +152,7 @@ impl Config {
             repository: settings.repository.ok_or(ConfigError::Missing("repository"))?,
             models,
             listen: settings.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
+            grpc_listen: settings.grpc_listen,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
             batch: BatchPolicy {
                 max_rows: settings.max_batch_size.map_or(8, NonZeroUsize::get),
