@@ -1,6 +1,5 @@
 //! Who may ask for what.
 
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use http::{Method, StatusCode};
