@@ -5,10 +5,16 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod dashboards;
 mod demo;
+mod deploy;
+mod dist;
+mod docs;
+mod http;
 mod models;
 mod native;
 mod netns;
+mod sample;
 mod test;
 mod workspace;
 
@@ -42,10 +48,18 @@ enum Step {
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
     BenchTraining(bench::training::Args),
+    /// Run the dashboard's and the rules' queries against a real Prometheus that scrapes a real cluster
+    CheckDashboards(dashboards::Args),
+    /// Check what is in deploy/: units, compose file, chart, configurations
+    CheckDeploy(deploy::Args),
+    /// Run the commands of the documentation against a small cluster
+    CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
+    /// Pack the serving side as a tarball and as a Debian package
+    Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -61,9 +75,13 @@ fn main() -> ExitCode {
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
+        Step::CheckDashboards(args) => dashboards::run(&args),
+        Step::CheckDeploy(args) => deploy::run(&args),
+        Step::CheckDocs(args) => docs::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
+        Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),
     };
