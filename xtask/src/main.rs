@@ -5,11 +5,17 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod dashboards;
 mod demo;
+mod deploy;
+mod dist;
+mod docs;
+mod http;
 mod interop;
 mod models;
 mod native;
 mod netns;
+mod sample;
 mod test;
 mod workspace;
 
@@ -45,12 +51,20 @@ enum Step {
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
     BenchTraining(bench::training::Args),
+    /// Run the dashboard's and the rules' queries against a real Prometheus that scrapes a real cluster
+    CheckDashboards(dashboards::Args),
+    /// Check what is in deploy/: units, compose file, chart, configurations
+    CheckDeploy(deploy::Args),
+    /// Run the commands of the documentation against a small cluster
+    CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
+    /// Pack the serving side as a tarball and as a Debian package
+    Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -67,10 +81,14 @@ fn main() -> ExitCode {
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
+        Step::CheckDashboards(args) => dashboards::run(&args),
+        Step::CheckDeploy(args) => deploy::run(&args),
+        Step::CheckDocs(args) => docs::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
         Step::Interop(args) => interop::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
+        Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),
     };

@@ -300,3 +300,30 @@ impl<I, O> Core<I, O> {
 
 /// How long before a deadline a reconstruction is tried, late or not, so that decoding still makes it.
 pub(crate) const DECODE_MARGIN: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Avoid;
+
+    #[test]
+    fn as_many_as_slots_follows_the_instances_that_are_there() {
+        let config = CoreConfig {
+            pools: vec![PoolConfig { instances: 1, slots: 2, queue: 16 }],
+            max_queries: 64,
+            max_attempts: 1,
+            retry_share: 0.0,
+            retry_burst: 0.0,
+            suspect_after: Duration::ZERO,
+        };
+        let mut core: Core<(), ()> = Core::new(&config);
+        for job in 0..5 {
+            core.pools[0].submit(JobId(job), Avoid::new());
+        }
+        assert_eq!(core.pools[0].queued(), 3);
+        assert!(core.is_congested(AS_MANY_AS_SLOTS), "three wait for two slots");
+        assert!(core.is_congested(2) && !core.is_congested(3));
+        core.join(PoolId::DEPLOYED);
+        assert!(!core.is_congested(AS_MANY_AS_SLOTS), "three wait for four");
+    }
+}
