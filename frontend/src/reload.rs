@@ -78,13 +78,16 @@ impl App {
         let after = Serving::start(config, Some(&*before), self.metrics());
         wait_until_ready(&after).await;
         let done = difference(&before, &after);
+        self.serve(after);
+        let after = self.serving();
         for model in before.models() {
             let stays = after.models().any(|other| std::sync::Arc::ptr_eq(model, other));
             if !stays {
+                // They would say that instances are up which nobody asks any more.
+                model.driver().stop_checks();
                 model.forget_instances_but(after.model(model.name()).map(|model| &**model));
             }
         }
-        self.serve(after);
         Ok(done)
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn watch<T: Transport>(
     let mut known_up = false;
     loop {
         let ready = tokio::select! {
-            () = driver.stop.cancelled() => return,
+            () = driver.stop_checks.cancelled() => return,
             ready = ready_within(&driver.transport, instance, &settings) => ready,
         };
         failures = if ready { 0 } else { failures.saturating_add(1) };
@@ -38,7 +38,7 @@ pub(super) async fn watch<T: Transport>(
         }
         let interval = if ready { settings.interval } else { settings.recovery_interval };
         tokio::select! {
-            () = driver.stop.cancelled() => return,
+            () = driver.stop_checks.cancelled() => return,
             () = asked.notified() => {}
             () = tokio::time::sleep(jittered(interval)) => {}
         }

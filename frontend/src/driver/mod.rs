@@ -60,6 +60,8 @@ pub struct Driver<T> {
     /// Asks for a health check out of turn.
     probes: FxHashMap<InstanceId, Arc<Notify>>,
     stop: CancellationToken,
+    /// Ends with `stop`, or before.
+    stop_checks: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,11 @@ impl<T> Driver<T> {
     /// Ends the timer and the health checks.
     pub fn stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Ends the health checks: for one whose last queries are in flight.
+    pub fn stop_checks(&self) {
+        self.stop_checks.cancel();
     }
 }
 
@@ -96,6 +103,7 @@ impl<T: Transport> Driver<T> {
         for (instance, _) in &instances {
             engine.instance_up(Time::ZERO, *instance, false, &mut actions);
         }
+        let stop = CancellationToken::new();
         let driver = Arc::new(Self {
             locked: Mutex::new(Locked {
                 engine,
@@ -111,7 +119,8 @@ impl<T: Transport> Driver<T> {
             started: Instant::now(),
             rearm: Notify::new(),
             probes: instances.iter().map(|(instance, _)| (*instance, Arc::new(Notify::new()))).collect(),
-            stop: CancellationToken::new(),
+            stop_checks: stop.child_token(),
+            stop,
         });
         tokio::spawn(Arc::clone(&driver).run_timers());
         for (instance, name) in instances {
