@@ -78,13 +78,14 @@ impl App {
         let after = Serving::start(config, Some(&*before), self.metrics());
         wait_until_ready(&after).await;
         let done = difference(&before, &after);
+        self.serve(after);
+        let after = self.serving();
         for model in before.models() {
             let stays = after.models().any(|other| std::sync::Arc::ptr_eq(model, other));
             if !stays {
                 model.retire(after.model(model.name()).map(|model| &**model));
             }
         }
-        self.serve(after);
         Ok(done)
     }
 }
@@ -118,6 +119,8 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
     let (old, new) = (before.server(), &after.server);
     let fixed = [
         ("server.listen", old.listen == new.listen),
+        ("server.grpc_listen", old.grpc_listen == new.grpc_listen),
+        ("server.grpc_max_streams", old.grpc_max_streams == new.grpc_max_streams),
         ("server.max_connections", old.max_connections == new.max_connections),
         ("server.max_connections_per_peer", old.max_connections_per_peer == new.max_connections_per_peer),
         ("server.max_connection_age_ms", old.max_connection_age == new.max_connection_age),

@@ -38,11 +38,17 @@ pub async fn wide_json(site: &Site) {
         input(&format!("[{}]", many("1").trim_end_matches(',')), "FP32", r#""data":[]"#),
         input("[1,4]", "FP32", &format!(r#""data":[{}]"#, many("1").trim_end_matches(','))),
     ];
-    for _ in 0..20 {
+    let mut most = Vec::new();
+    for round in 0..20 {
         for body in &bodies {
             assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
         }
+        if round >= 9 {
+            most.push(site.memory_kb("VmHWM:"));
+        }
     }
+    // What the allocator keeps is a matter of sizes, not of how often they are asked for.
+    assert!(most[most.len() - 1] - most[0] < 8 * 1024, "it grows on and on: {most:?} KB");
 }
 
 pub async fn claimed_sizes(site: &Site) {
@@ -106,7 +112,12 @@ pub async fn deadlines(site: &Site) {
         hang(r#""deadline_unix_ms":18446744073709551615"#),
         hang(r#""timeout":18446744073709551615,"deadline_unix_ms":9223372036854775807"#),
     );
-    assert_eq!(statuses, (504, 504, 504));
+    // The first that is given up speaks against the instance: it may count as down by the time of the others.
+    let statuses = [statuses.0, statuses.1, statuses.2];
+    assert!(
+        statuses.contains(&504) && statuses.iter().all(|status| [503, 504].contains(status)),
+        "{statuses:?}"
+    );
     for (parameters, status) in [
         (r#""timeout":0"#, 504),
         (r#""timeout":-1"#, 400),

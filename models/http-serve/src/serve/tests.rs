@@ -155,7 +155,9 @@ async fn a_client_that_reads_a_little_now_and_then_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_old_is_closed_after_an_answer() {
-    let server = Server::start(Limits { max_connection_age: Duration::from_secs(60), ..Limits::default() });
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+    let server =
+        Server::start(Limits { max_connection_age: minute, header_read_timeout: hour, ..Limits::default() });
     let mut client = server.connect().await;
     tokio::time::sleep(Duration::from_secs(59)).await;
     assert!(client.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok(), "closed too soon");
