@@ -9,8 +9,8 @@ use parapet_open_inference::{
 };
 
 use crate::message::{
-    InferParameter, InferRequestedOutput, InferTensor, ModelInferRequest, ModelInferResponse,
-    ModelMetadataResponse, ServerMetadataResponse, TensorMetadata,
+    InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
+    ModelInferResponse, ModelMetadataResponse, ServerMetadataResponse, TensorMetadata,
 };
 use crate::{contents, parameters};
 
@@ -181,13 +181,12 @@ fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Messa
     let Ok(axes) = shape.iter().map(|&axis| usize::try_from(axis)).collect::<Result<Vec<usize>, _>>() else {
         return Err(MessageError::Shape { tensor: name, shape });
     };
-    let data = match (raw, contents) {
+    let contents = contents.unwrap_or_default();
+    let data = match raw {
         // MLServer sets both, with nothing in one of them.
-        (Some(raw), contents) if contents.as_ref().is_none_or(|contents| *contents == Default::default()) => {
-            raw
-        }
-        (Some(_), Some(_)) => return Err(MessageError::Ambiguous { tensor: name }),
-        (None, contents) => contents::to_bytes(&name, datatype, contents.unwrap_or_default())?,
+        Some(raw) if contents == InferTensorContents::default() => raw,
+        Some(_) => return Err(MessageError::Ambiguous { tensor: name }),
+        None => contents::to_bytes(&name, datatype, contents)?,
     };
     Ok(Tensor::new(name, datatype, axes, data)?)
 }
