@@ -6,9 +6,11 @@ mod bench;
 mod cargo;
 mod chaos;
 mod demo;
+mod elastic;
 mod models;
 mod native;
 mod netns;
+mod processes;
 mod test;
 mod workspace;
 
@@ -36,6 +38,8 @@ enum Step {
     BenchFidelity(bench::fidelity::Args),
     /// Measure push and pull of the parameter server, beside mxnet's kvstore
     BenchParameterServer(bench::parameter_server::Args),
+    /// Train on a cluster of processes and in one process, in turns
+    BenchClusterTraining(bench::cluster_training::Args),
     /// Measure what staleness buys in training while a worker is slow
     BenchStaleness(bench::staleness::Args),
     /// Compare redundancy strategies on emulated instances
@@ -44,6 +48,8 @@ enum Step {
     BenchTraining(bench::training::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Train while workers and servers join and leave
+    ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -57,11 +63,13 @@ fn main() -> ExitCode {
         Step::BenchServing(args) => bench::serving::run(&args),
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
+        Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Setup(args) => native::run(&args),
