@@ -10,11 +10,13 @@ mod demo;
 mod deploy;
 mod dist;
 mod docs;
+mod elastic;
 mod http;
 mod interop;
 mod models;
 mod native;
 mod netns;
+mod processes;
 mod sample;
 mod test;
 mod workspace;
@@ -45,6 +47,8 @@ enum Step {
     BenchOverload(bench::overload::Args),
     /// Measure push and pull of the parameter server, beside mxnet's kvstore
     BenchParameterServer(bench::parameter_server::Args),
+    /// Train on a cluster of processes and in one process, in turns
+    BenchClusterTraining(bench::cluster_training::Args),
     /// Measure what staleness buys in training while a worker is slow
     BenchStaleness(bench::staleness::Args),
     /// Compare redundancy strategies on emulated instances
@@ -61,6 +65,8 @@ enum Step {
     ChaosParameterServer(chaos::Args),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
+    /// Train while workers and servers join and leave
+    ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
     /// Pack the serving side as a tarball and as a Debian package
@@ -77,6 +83,7 @@ fn main() -> ExitCode {
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
         Step::BenchOverload(args) => bench::overload::run(&args),
+        Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
@@ -86,6 +93,7 @@ fn main() -> ExitCode {
         Step::CheckDocs(args) => docs::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
         Step::Interop(args) => interop::run(&args),
+        Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Dist(args) => dist::run(&args),

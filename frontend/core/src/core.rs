@@ -315,6 +315,8 @@ mod tests {
             retry_share: 0.0,
             retry_burst: 0.0,
             suspect_after: Duration::ZERO,
+            queue_limit: None,
+            outliers: None,
         };
         let mut core: Core<(), ()> = Core::new(&config);
         for job in 0..5 {
