@@ -84,7 +84,8 @@ impl<T: Transport> ServedModel<T> {
     pub(crate) fn forget_instances_but(&self, successor: Option<&Self>) {
         let kept = successor.map(|model| instance_names(&model.config)).unwrap_or_default();
         for (instance, name) in instance_names(&self.config) {
-            if !kept.contains(&(instance, name)) {
+            // Its place may be another one there; metrics name it by its name.
+            if !kept.iter().any(|(other, kept)| (other.pool, kept) == (instance.pool, &name)) {
                 self.driver.meters().instance_up(instance, false);
             }
         }
