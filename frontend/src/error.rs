@@ -1,9 +1,11 @@
 //! Everything that can go wrong with a request, mapped to an HTTP status in this one place.
 
 use http::StatusCode;
+use parapet_content_coding::CodingError;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
 use parapet_http_serve::BodyError;
 use parapet_open_inference::ProtocolError;
+use parapet_open_inference_grpc::MessageError;
 use thiserror::Error;
 
 /// Why a request got no prediction.
@@ -45,18 +47,29 @@ pub enum ServeError {
     /// The body did not come whole.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// A body in an encoding that is not understood.
-    #[error("content encoding {encoding:?} is not understood; send the body as it is")]
-    ContentEncoding {
-        /// The encoding.
-        encoding: String,
-    },
+    /// The body's content coding is not understood, or cannot be undone.
+    #[error(transparent)]
+    Coding(#[from] CodingError),
+    /// The gRPC message is not the protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
     /// A header, parameter or tensor that the model cannot take.
     #[error("{0}")]
     Input(String),
-    /// The server is shutting down.
-    #[error("the server is shutting down; try another")]
-    Draining,
+    /// No key, or one that nobody has.
+    #[error("no known key; send the header `Authorization: Bearer KEY`")]
+    Unauthenticated,
+    /// A browser asks for the page of another site.
+    #[error("a page of another site may not ask this")]
+    OtherSite,
+    /// The tenant has asked as often as it may.
+    #[error("tenant {tenant:?} is over its quota of requests per second")]
+    OverQuota {
+        /// The tenant.
+        tenant: String,
+        /// Seconds until it may ask again.
+        retry_after: u32,
+    },
     /// The core refused the query.
     #[error("{0}")]
     Rejected(#[from] Rejected),
@@ -73,7 +86,7 @@ pub enum ServeError {
 pub enum ErrorKind {
     /// The client's mistake.
     InvalidRequest,
-    /// A bound was reached, or the server drains.
+    /// A bound or a quota was reached.
     Overloaded,
     /// The deadline came first.
     DeadlineExceeded,
@@ -118,12 +131,20 @@ impl ServeError {
                 (StatusCode::NOT_FOUND, Kind::InvalidRequest)
             }
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
-            Self::Protocol(_) | Self::Input(_) => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
-            Self::Body(error) => (error.status(), Kind::InvalidRequest),
-            Self::ContentEncoding { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest),
-            Self::Draining | Self::Rejected(Rejected::Overloaded) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
+            // Only the client can ask for another form of the answer.
+            Self::Protocol(_)
+            | Self::Message(_)
+            | Self::Input(_)
+            | Self::Response(ProtocolError::NoJsonForm { .. }) => {
+                (StatusCode::BAD_REQUEST, Kind::InvalidRequest)
             }
+            Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Kind::Overloaded),
+            Self::Body(error) => (error.status(), Kind::InvalidRequest),
+            Self::Coding(error) => (error.status(), Kind::InvalidRequest),
+            Self::Unauthenticated => (StatusCode::UNAUTHORIZED, Kind::InvalidRequest),
+            Self::OtherSite => (StatusCode::FORBIDDEN, Kind::InvalidRequest),
+            Self::OverQuota { .. } => (StatusCode::TOO_MANY_REQUESTS, Kind::Overloaded),
+            Self::Rejected(Rejected::Overloaded) => (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded),
             Self::Rejected(Rejected::DeadlinePassed) => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
             Self::Failed(failure) => match failure.kind {
                 FailureKind::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
@@ -141,6 +162,9 @@ impl ServeError {
 
     /// Seconds after which the same request may do better, for `Retry-After`.
     pub fn retry_after(&self) -> Option<u32> {
+        if let Self::OverQuota { retry_after, .. } = self {
+            return Some((*retry_after).max(1));
+        }
         (self.classify().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(1)
     }
 }

@@ -2,18 +2,25 @@
 //! ones from their coding group.
 //!
 //! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO around them:
-//! [`config`] reads and validates, [`http`] speaks the protocol with clients, [`upstream`] with instances, and
-//! [`driver`] feeds one engine for each model; [`traces`] shows where the time went.
+//! [`config`] reads and validates, [`http`] (and, over gRPC, `grpc`) speaks the protocol with clients, [`upstream`] with instances, and
+//! [`driver`] feeds one engine for each model; [`traces`] shows where the time went. [`serving`] is what a [`reload`] replaces,
+//! [`tenants`] who may ask, [`admin`] what operators ask.
 
+mod account;
+pub mod admin;
 mod busy_poll;
 pub mod config;
 pub mod driver;
 pub mod error;
+mod grpc;
 pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod payload;
+pub mod reload;
 mod server;
+pub mod serving;
+pub mod tenants;
 pub mod traces;
 pub mod upstream;
 

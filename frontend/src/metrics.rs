@@ -3,14 +3,23 @@
 //! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
 //! live accuracy of reconstructions, with no labels of data needed.
 
+mod presence;
+mod server;
+mod total;
+
+pub use server::ServerMeters;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use parapet_frontend_core::{ClassId, Fates, InstanceId, Stats};
+use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats};
 
+use self::presence::Presence;
+use self::total::Total;
 use crate::error::ErrorKind;
 use crate::model::Provenance;
 
@@ -25,8 +34,10 @@ pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
 /// Reconstructions and backup models' predictions compared with the truth, by model, code (or `backup`), source and
 /// whether they agree on the top class.
 pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
-/// Whether an instance is up, by model, pool and instance.
+/// Whether an instance is up, by model, pool and address. (A label `instance` would clash with the one that Prometheus gives.)
 pub const INSTANCE_UP: &str = "parapet_instance_up";
+/// Whether the backend that a pool's instances are looked for in answers, by model and pool; only where they are not listed.
+pub const DISCOVERY_UP: &str = "parapet_discovery_up";
 /// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and what became of them.
 pub const REDUNDANT: &str = "parapet_redundant_requests_total";
 /// Coding groups encoded, by model and whether they were completed with fillers.
@@ -43,6 +54,28 @@ pub const GROUPS_SPARED: &str = "parapet_coding_groups_spared_total";
 pub const GROUPS_OPEN: &str = "parapet_coding_groups_in_flight";
 /// The current hold-back, by model.
 pub const HOLD_BACK: &str = "parapet_hold_back_seconds";
+/// Connections that are open.
+pub const CONNECTIONS_OPEN: &str = "parapet_connections_open";
+/// Connections accepted.
+pub const CONNECTIONS: &str = "parapet_connections_total";
+/// Connections closed at once, since their peer had its share.
+pub const CONNECTIONS_REFUSED: &str = "parapet_connections_refused_total";
+/// Requests without a known key.
+pub const UNAUTHENTICATED: &str = "parapet_requests_unauthenticated_total";
+/// Requests of tenants, by tenant and whether they were `admitted` or `over_quota`.
+pub const TENANT_REQUESTS: &str = "parapet_tenant_requests_total";
+/// Reloads of the configuration, by whether it was taken.
+pub const RELOADS: &str = "parapet_config_reloads_total";
+/// Bytes that the bodies of requests hold.
+pub const BODY_BYTES: &str = "parapet_request_bodies_bytes";
+/// Queries that wait for a slot of the deployed model, by model.
+pub const QUEUED: &str = "parapet_queries_queued";
+/// Queries that may wait for a slot of the deployed model, by model; found out while serving.
+pub const QUEUE_LIMIT: &str = "parapet_queue_limit";
+/// Instances of the deployed model that get no requests since their answers were bad, by model.
+pub const EJECTED: &str = "parapet_instances_ejected";
+/// Times that an instance was ejected for its bad answers, by model.
+pub const EJECTIONS: &str = "parapet_instance_ejections_total";
 /// Violations of an invariant, by model and invariant.
 pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 
@@ -57,6 +90,7 @@ const SECONDS: [f64; 18] = [
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    presence: Arc<Presence>,
 }
 
 impl Metrics {
@@ -71,12 +105,12 @@ impl Metrics {
             .build_recorder();
         let handle = recorder.handle();
         with_local_recorder(&recorder, describe);
-        Ok(Self { recorder, handle })
+        Ok(Self { recorder, handle, presence: Arc::default() })
     }
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
-        self.handle.render()
+        self.handle.render() + &self.presence.render()
     }
 
     /// Moves recorded samples into their buckets; without it they pile up between scrapes.
@@ -84,17 +118,33 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
-    /// The meters of one model.
-    /// `pool_labels` names the pools, `pools` the instances in each.
-    pub fn model(
-        &self,
-        model: &str,
-        classes: &[ClassLabels],
-        pool_labels: &[String],
-        pools: &[Vec<String>],
-    ) -> ModelMeters {
-        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, pools))
+    /// The meters of the server itself.
+    pub fn server(&self) -> ServerMeters {
+        with_local_recorder(&self.recorder, ServerMeters::new)
     }
+
+    /// Counts the requests of a tenant: those admitted, and those over its quota.
+    pub fn tenant(&self, name: &str) -> (Counter, Counter) {
+        let requests = |outcome: &'static str| counter!(TENANT_REQUESTS, "tenant" => name.to_owned(), "outcome" => outcome);
+        with_local_recorder(&self.recorder, || (requests("admitted"), requests("over_quota")))
+    }
+
+    /// Counts requests without a known key.
+    pub fn unauthenticated(&self) -> Counter {
+        with_local_recorder(&self.recorder, || counter!(UNAUTHENTICATED))
+    }
+
+    /// The meters of one model.
+    pub fn model(&self, model: &str, classes: &[ClassLabels], pool_labels: &[String]) -> ModelMeters {
+        let presence = Arc::clone(&self.presence);
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, presence))
+    }
+}
+
+fn describe_presence() {
+    use metrics::describe_gauge;
+    describe_gauge!(INSTANCE_UP, "1 when the instance is up");
+    describe_gauge!(DISCOVERY_UP, "1 when the backend that says where the instances are answers");
 }
 
 fn describe() {
@@ -107,7 +157,6 @@ fn describe() {
     describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
     describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
     describe_counter!(AGREEMENT, "Approximate answers compared with the deployed model's prediction");
-    describe_gauge!(INSTANCE_UP, "1 when the instance is up");
     describe_counter!(REDUNDANT, "Redundant requests by strategy and what became of them");
     describe_counter!(GROUPS, "Coding groups encoded");
     describe_counter!(RETRIES, "Attempts after a failed one");
@@ -119,6 +168,17 @@ fn describe() {
     describe_counter!(GROUPS_SPARED, "Coding groups all answered before their parity queries were due");
     describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
     describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
+    describe_gauge!(CONNECTIONS_OPEN, "Connections that are open");
+    describe_counter!(CONNECTIONS, "Connections accepted");
+    describe_counter!(CONNECTIONS_REFUSED, "Connections closed at once, since their peer had its share");
+    describe_counter!(UNAUTHENTICATED, "Requests without a known key");
+    describe_counter!(TENANT_REQUESTS, "Requests of tenants, admitted and over their quota");
+    describe_counter!(RELOADS, "Reloads of the configuration, taken and refused");
+    describe_gauge!(BODY_BYTES, Unit::Bytes, "Bytes that the bodies of requests hold");
+    describe_gauge!(QUEUED, "Queries that wait for a slot of the deployed model");
+    describe_gauge!(QUEUE_LIMIT, "Queries that may wait for a slot of the deployed model");
+    describe_gauge!(EJECTED, "Instances of the deployed model that are ejected for their bad answers");
+    describe_counter!(EJECTIONS, "Times that an instance was ejected for its bad answers");
     describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
 }
 
@@ -147,31 +207,37 @@ pub struct ClassLabels {
 struct ClassMeters {
     /// Late truth agrees, disagrees; audit agrees, disagrees.
     agreement: [Counter; 4],
-    redundant: [Counter; 5],
+    redundant: [Total; 5],
 }
 
 /// One model's meters, registered once.
 #[derive(Debug)]
 pub struct ModelMeters {
+    model: String,
+    presence: Arc<Presence>,
     answers: [(&'static str, Counter, Histogram); 4],
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
     classes: Vec<ClassMeters>,
-    groups: [Counter; 2],
-    groups_spared: Counter,
-    retries: Counter,
-    unrecoverable: Counter,
+    groups: [Total; 2],
+    groups_spared: Total,
+    retries: Total,
+    unrecoverable: Total,
     in_flight: Gauge,
     groups_open: Gauge,
     hold_back: Gauge,
-    cg1: Counter,
+    queued: Gauge,
+    queue_limit: Gauge,
+    ejected: Gauge,
+    ejections: Total,
+    cg1: Total,
 }
 
 #[derive(Debug)]
 struct PoolMeters {
     seconds: Histogram,
     failures: Counter,
-    up: Vec<Gauge>,
+    label: String,
 }
 
 impl ClassMeters {
@@ -186,13 +252,13 @@ impl ClassMeters {
                 agreement("audit", "true"),
                 agreement("audit", "false"),
             ],
-            redundant: ["issued", "won", "wasted", "shed", "failed"].map(redundant),
+            redundant: ["issued", "won", "wasted", "shed", "failed"].map(|fate| Total::new(redundant(fate))),
         }
     }
 }
 
 impl ModelMeters {
-    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], pools: &[Vec<String>]) -> Self {
+    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], presence: Arc<Presence>) -> Self {
         let model = model.to_owned();
         let answers = |provenance: &'static str| {
             (
@@ -201,13 +267,10 @@ impl ModelMeters {
                 histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => provenance),
             )
         };
-        let pool = |(pool, instances): (&String, &Vec<String>)| {
-            let up = |name: &String| gauge!(INSTANCE_UP, "model" => model.clone(), "pool" => pool.clone(), "instance" => name.clone());
-            PoolMeters {
-                seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
-                failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),
-                up: instances.iter().map(up).collect(),
-            }
+        let pool = |pool: &String| PoolMeters {
+            seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
+            failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),
+            label: pool.clone(),
         };
         Self {
             answers: Provenance::KINDS.map(answers),
@@ -215,17 +278,23 @@ impl ModelMeters {
                 .iter()
                 .map(|kind| (*kind, counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name())))
                 .collect(),
-            pools: pool_labels.iter().zip(pools).map(pool).collect(),
+            pools: pool_labels.iter().map(pool).collect(),
             classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
             groups: ["false", "true"]
-                .map(|fillers| counter!(GROUPS, "model" => model.clone(), "fillers" => fillers)),
-            retries: counter!(RETRIES, "model" => model.clone()),
-            unrecoverable: counter!(UNRECOVERABLE, "model" => model.clone()),
+                .map(|fillers| Total::new(counter!(GROUPS, "model" => model.clone(), "fillers" => fillers))),
+            retries: Total::new(counter!(RETRIES, "model" => model.clone())),
+            unrecoverable: Total::new(counter!(UNRECOVERABLE, "model" => model.clone())),
             in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
-            groups_spared: counter!(GROUPS_SPARED, "model" => model.clone()),
+            groups_spared: Total::new(counter!(GROUPS_SPARED, "model" => model.clone())),
             groups_open: gauge!(GROUPS_OPEN, "model" => model.clone()),
             hold_back: gauge!(HOLD_BACK, "model" => model.clone()),
-            cg1: counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1"),
+            queued: gauge!(QUEUED, "model" => model.clone()),
+            queue_limit: gauge!(QUEUE_LIMIT, "model" => model.clone()),
+            ejected: gauge!(EJECTED, "model" => model.clone()),
+            ejections: Total::new(counter!(EJECTIONS, "model" => model.clone())),
+            cg1: Total::new(counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1")),
+            presence,
+            model,
         }
     }
 
@@ -260,11 +329,22 @@ impl ModelMeters {
     }
 
     /// A health check's result.
-    pub fn instance_up(&self, instance: InstanceId, up: bool) {
-        let pool = self.pools.get(usize::from(instance.pool.0));
-        if let Some(gauge) = pool.and_then(|pool| pool.up.get(instance.index as usize)) {
-            gauge.set(if up { 1.0 } else { 0.0 });
-        }
+    pub fn instance_up(&self, pool: PoolId, name: &str, up: bool) {
+        self.presence.instance(&self.model, self.pool_label(pool), name, up);
+    }
+
+    /// An instance left.
+    pub fn instance_left(&self, pool: PoolId, name: &str) {
+        self.presence.gone(&self.model, self.pool_label(pool), name);
+    }
+
+    /// Whether the backend that says where a pool's instances are answers.
+    pub fn discovery_up(&self, pool: PoolId, up: bool) {
+        self.presence.discovery(&self.model, self.pool_label(pool), up);
+    }
+
+    fn pool_label(&self, pool: PoolId) -> &str {
+        self.pools.get(usize::from(pool.0)).map_or("", |pool| &pool.label)
     }
 
     /// An approximate answer was compared with the truth.
@@ -284,16 +364,20 @@ impl ModelMeters {
         for (class, fates) in self.classes.iter().zip(fates) {
             let totals = [fates.issued, fates.won, fates.wasted, fates.shed, fates.failed];
             for (counter, total) in class.redundant.iter().zip(totals) {
-                counter.absolute(total);
+                counter.publish(total);
             }
         }
         let [plain, with_fillers] = &self.groups;
-        with_fillers.absolute(stats.groups_completed_with_fillers);
-        plain.absolute(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
-        self.groups_spared.absolute(stats.groups_spared);
-        self.retries.absolute(stats.retries);
-        self.unrecoverable.absolute(stats.late_unrecoverable);
-        self.cg1.absolute(stats.cg1_violations);
+        with_fillers.publish(stats.groups_completed_with_fillers);
+        plain.publish(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
+        self.groups_spared.publish(stats.groups_spared);
+        self.retries.publish(stats.retries);
+        self.unrecoverable.publish(stats.late_unrecoverable);
+        self.ejections.publish(stats.ejections);
+        self.queued.set(stats.queued as f64);
+        self.queue_limit.set(stats.queue_limit as f64);
+        self.ejected.set(stats.ejected as f64);
+        self.cg1.publish(stats.cg1_violations);
         self.in_flight.set(stats.queries_tracked as f64);
         self.groups_open.set(stats.groups_tracked as f64);
         self.hold_back.set(stats.hold_back_us as f64 / 1e6);

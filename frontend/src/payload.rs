@@ -1,10 +1,18 @@
 //! What the core carries without looking at it: a query's input, and a prediction.
 
+use std::sync::{LazyLock, OnceLock};
+
 use parapet_open_inference::{
-    BINARY_DATA_OUTPUT, Encoded, Encoding, InferRequest, Parameters, ProtocolError, Tensor, encode_request,
+    BINARY_DATA_OUTPUT, Encoded, Encoding, Parameters, ProtocolError, Tensor, encode_inputs,
 };
+use tokio::time::Instant;
 
 use crate::traces::Members;
+
+/// Asks for the answer in binary form.
+static BINARY_ANSWER: LazyLock<Parameters> =
+    LazyLock::new(|| std::iter::once((BINARY_DATA_OUTPUT.to_owned(), true.into())).collect());
+static NO_PARAMETERS: LazyLock<Parameters> = LazyLock::new(Parameters::new);
 
 /// A query, ready to be sent to any instance as often as need be.
 #[derive(Debug)]
@@ -13,23 +21,56 @@ pub struct Input {
     pub tensors: Vec<Tensor>,
     /// Samples: the length of the batch axis.
     pub rows: usize,
-    /// The upstream request's body, in binary form.
-    pub wire: Encoded,
+    /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
+    binary: OnceLock<Encoded>,
+    json: OnceLock<Encoded>,
+    /// When nobody waits for its answer any more; instances that know of it need not begin with it then.
+    pub deadline: Option<Instant>,
     /// The traced requests that it is for.
     pub traces: Members,
 }
 
 impl Input {
     /// A query of `rows` samples.
+    pub fn new(tensors: Vec<Tensor>, rows: usize) -> Self {
+        Self {
+            tensors,
+            rows,
+            binary: OnceLock::new(),
+            json: OnceLock::new(),
+            deadline: None,
+            traces: Members::default(),
+        }
+    }
+
+    /// The upstream request's body, written once, however often it is sent.
     ///
     /// # Errors
-    /// [`ProtocolError`] when the tensors cannot be written in binary form.
-    pub fn new(tensors: Vec<Tensor>, rows: usize) -> Result<Self, ProtocolError> {
-        let mut parameters = Parameters::new();
-        parameters.insert(BINARY_DATA_OUTPUT.to_owned(), true.into());
-        let request = InferRequest { id: None, parameters, inputs: tensors, outputs: Vec::new() };
-        let wire = encode_request(&request, Encoding::Binary)?;
-        Ok(Self { tensors: request.inputs, rows, wire, traces: Members::default() })
+    /// [`ProtocolError`] when the tensors cannot be written in this form.
+    pub fn body(&self, encoding: Encoding) -> Result<&Encoded, ProtocolError> {
+        let (cell, parameters) = match encoding {
+            Encoding::Binary => (&self.binary, &*BINARY_ANSWER),
+            Encoding::Json => (&self.json, &*NO_PARAMETERS),
+        };
+        if let Some(encoded) = cell.get() {
+            return Ok(encoded);
+        }
+        let encoded = encode_inputs(&self.tensors, parameters, encoding)?;
+        Ok(cell.get_or_init(|| encoded))
+    }
+
+    /// It is for these traced requests.
+    #[must_use]
+    pub fn traced(mut self, traces: Members) -> Self {
+        self.traces = traces;
+        self
+    }
+
+    /// Nobody waits for its answer after `deadline`.
+    #[must_use]
+    pub fn by(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// Bytes of its tensors.

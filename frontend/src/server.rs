@@ -5,57 +5,59 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_http_serve::{DrainReport, Limits, listen, serve};
+use parapet_http_serve::{DrainReport, Limits, Server, listen};
+use parapet_open_inference_grpc::Drained;
+use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use crate::config::FrontendConfig;
+use crate::admin;
+use crate::config::{FrontendConfig, ServerSettings};
+use crate::grpc;
 use crate::http::{App, router};
 use crate::metrics::Metrics;
-use crate::model::ServedModel;
 use crate::traces::Traces;
 
 /// How often recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
 
+/// How often certificate files are looked at.
+const CERTIFICATES: Duration = Duration::from_secs(30);
+/// Connections of operators, scrapers and the page that is open in their browsers.
+const ADMIN_CONNECTIONS: usize = 64;
+/// How long the admin listener stays for its requests in flight once the data listener is gone.
+const ADMIN_GRACE: Duration = Duration::from_millis(200);
+
 /// A frontend that listens.
 #[derive(Debug)]
 pub struct Frontend {
     listener: TcpListener,
+    admin: Option<TcpListener>,
+    grpc: Option<TcpListener>,
     app: Arc<App>,
-    limits: Limits,
-    grace: Duration,
+    settings: ServerSettings,
+    /// Of the data listener, and of the admin listener.
+    tls: [Option<Arc<ServerTls>>; 2],
 }
 
 impl Frontend {
-    /// Binds the listener and starts the models' drivers. Async because it starts tasks.
+    /// Binds the listeners and starts the models' drivers. Async because it starts tasks.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or the metrics registry cannot be made.
+    /// When an address cannot be listened on, or the metrics registry cannot be made.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
-        let FrontendConfig { server, models, traces } = config;
-        let listener = listen(server.listen).map_err(|error| {
-            let reason =
-                format!("cannot listen on {}: {error}; set server.listen to a free address", server.listen);
-            io::Error::new(error.kind(), reason)
-        })?;
-        let metrics = Metrics::new().map_err(io::Error::other)?;
-        let models = models.into_iter().map(|model| ServedModel::start(model, &metrics)).collect();
-        let limits = Limits {
-            max_connections: server.max_connections,
-            header_read_timeout: server.header_read_timeout,
-            write_timeout: server.write_timeout,
-            max_header_bytes: server.max_header_bytes,
-        };
-        let traces = traces.as_ref().map(Traces::export).transpose().map_err(|error| {
+        let listener = listen_on(config.server.listen, "server.listen")?;
+        let grpc = config.server.grpc_listen;
+        let grpc = grpc.map(|address| listen_on(address, "server.grpc_listen")).transpose()?;
+        let admin = config.admin.as_ref().map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
+        let settings = config.server.clone();
+        let tls = [config.server_tls.clone(), config.admin.as_ref().and_then(|admin| admin.tls.clone())];
+        let traces = config.traces.as_ref().map(Traces::export).transpose().map_err(|error| {
             io::Error::other(format!("traces: the exporter cannot be made: {error}; check traces.endpoint"))
         })?;
-        let grace = server.drain_grace;
-        Ok(Self {
-            listener,
-            app: Arc::new(App::new(models, metrics, server).with_traces(traces)),
-            limits,
-            grace,
-        })
+        let app = App::start(config, Metrics::new().map_err(io::Error::other)?).with_traces(traces);
+        Ok(Self { listener, admin, grpc, app: Arc::new(app), settings, tls })
     }
 
     /// The address that it listens on.
@@ -66,42 +68,125 @@ impl Frontend {
         self.listener.local_addr()
     }
 
-    /// The application, to look at.
+    /// Whether the data listener speaks TLS.
+    pub fn is_secure(&self) -> bool {
+        self.tls.first().is_some_and(Option::is_some)
+    }
+
+    /// The address of the admin listener, if there is one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
+    }
+
+    /// The address that it listens on for gRPC, if it does.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn grpc_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.grpc.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
+    /// The application, to look at and to reload.
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }
 
-    /// Serves until `shutdown` resolves, then drains: not ready, no new connections, requests in flight finish within
-    /// the grace period.
+    /// Serves until `shutdown` resolves. Then, in order: it says that it is not ready and serves on for the drain's delay,
+    /// asking clients to go elsewhere; accepts no more; lets requests in flight finish within the grace period, and with
+    /// them their coding groups; and drops what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
-        let Self { listener, app, limits, grace } = self;
-        let upkeep = tokio::spawn(upkeep(Arc::clone(&app)));
-        let polling = app.busy_poll().is_enabled().then(|| {
+        let Self { listener, admin, grpc, app, settings, tls: [data_tls, admin_tls] } = self;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(upkeep(Arc::clone(&app)));
+        if !app.tls().is_empty() {
+            tasks.spawn(watch_certificates(Arc::clone(&app)));
+        }
+        if app.busy_poll().is_enabled() {
             let app = Arc::clone(&app);
-            tokio::spawn(async move { app.busy_poll().run().await })
+            tasks.spawn(async move { app.busy_poll().run().await });
+        }
+        let stopped = CancellationToken::new();
+        let admin = admin.map(|listener| {
+            let limits = Limits { max_connections: ADMIN_CONNECTIONS, ..Limits::default() };
+            let server = Server::new(admin::router(Arc::clone(&app)), limits).with_tls(admin_tls);
+            let stopped = stopped.clone();
+            tokio::spawn(async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await })
         });
-        let draining = {
-            let app = Arc::clone(&app);
+        let draining = CancellationToken::new();
+        let drain = {
+            let (app, delay, draining) = (Arc::clone(&app), settings.drain_delay, draining.clone());
             async move {
                 shutdown.await;
                 app.drain();
+                tokio::time::sleep(delay).await;
+                draining.cancel();
             }
         };
-        let report = serve(listener, router(Arc::clone(&app)), limits, draining, grace).await;
-        for model in app.models() {
+        let server = Server::new(router(Arc::clone(&app)), limits(&settings))
+            .counting(Arc::clone(app.connections()))
+            .with_tls(data_tls);
+        let grace = settings.drain_grace;
+        let over_http = server.run(listener, drain, grace);
+        let over_grpc = serve_grpc(grpc, Arc::clone(&app), draining.cancelled_owned(), grace);
+        let (mut report, over_grpc) = tokio::join!(over_http, over_grpc);
+        report.drained += over_grpc.drained;
+        report.aborted += over_grpc.aborted;
+        stopped.cancel();
+        if let Some(admin) = admin {
+            let _ = admin.await;
+        }
+        for model in app.serving().models() {
             model.driver().stop();
         }
-        upkeep.abort();
         if app.traces().is_some() {
             let app = Arc::clone(&app);
             // It waits for the collector, to whom this thread talks.
             let _ended = tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
         }
-        if let Some(polling) = polling {
-            polling.abort();
-        }
+        tasks.shutdown().await;
         report
     }
+}
+
+fn listen_on(address: SocketAddr, field: &str) -> io::Result<TcpListener> {
+    listen(address).map_err(|error| {
+        let reason = format!("cannot listen on {address}: {error}; set {field} to a free address");
+        io::Error::new(error.kind(), reason)
+    })
+}
+
+fn limits(server: &ServerSettings) -> Limits {
+    Limits {
+        max_connections: server.max_connections,
+        max_connections_per_peer: server
+            .max_connections_per_peer
+            .unwrap_or(Limits::share_of_one_peer(server.max_connections)),
+        max_connection_age: server.max_connection_age,
+        header_read_timeout: server.header_read_timeout,
+        write_timeout: server.write_timeout,
+        min_write_rate: server.min_write_rate,
+        max_header_bytes: server.max_header_bytes,
+        max_headers: server.max_headers,
+    }
+}
+
+/// Certificates are renewed by others, who need not know of this process.
+async fn watch_certificates(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(CERTIFICATES).await;
+        app.reload_certificates();
+    }
+}
+
+async fn serve_grpc(
+    listener: Option<TcpListener>,
+    app: Arc<App>,
+    shutdown: impl Future<Output = ()>,
+    grace: Duration,
+) -> Drained {
+    let Some(listener) = listener else { return Drained::default() };
+    let limits = grpc::limits(&app);
+    parapet_open_inference_grpc::serve(listener, grpc::server(app), limits, shutdown, grace).await
 }
 
 async fn upkeep(app: Arc<App>) {

@@ -90,6 +90,12 @@ fn values_out_of_range_are_named() {
     let base = plain_toml(repository.path(), &addresses(&[9001]), "");
     for (from, to, field) in [
         ("max_body_bytes = 100000", "max_body_bytes = 0", "server.max_body_bytes"),
+        (
+            "max_body_bytes = 100000",
+            "max_body_bytes = 100000\nmax_bodies_bytes = 99999",
+            "server.max_bodies_bytes",
+        ),
+        ("max_body_bytes = 100000", "max_connections_per_peer = 0", "server.max_connections_per_peer"),
         ("instances = [\"127.0.0.1:9001\"]", "instances = []", "models[0].instances"),
         ("instances = [\"127.0.0.1:9001\"]", "instances = [\"nowhere\"]", "models[0].instances[0]"),
         (
@@ -227,7 +233,9 @@ fn every_field_is_in_the_documentation() {
     let model = toml.replacen("[[models]]", "[[models]]\nno_such_field = 1", 1);
     let health = toml.replacen("[models.health]", "[models.health]\nno_such_field = 1", 1);
     let server = format!("[server]\nno_such_field = 1\n{}", toml.replacen("[server]", "", 1));
-    for (wrong, fields) in [(server, 10), (model, 14), (health, 6)] {
+    let admin = format!("[admin]\nno_such_field = 1\n{toml}");
+    let tenants = format!("[[tenants]]\nno_such_field = 1\n{toml}");
+    for (wrong, fields) in [(server, 20), (model, 16), (health, 9), (admin, 3), (tenants, 5)] {
         let error = config(&wrong).unwrap_err().to_string();
         let expected = error.split("expected one of").nth(1).unwrap_or_else(|| panic!("{error}"));
         let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
@@ -238,6 +246,71 @@ fn every_field_is_in_the_documentation() {
     }
 }
 
+/// SHA-256 of "abc".
+const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+#[test]
+fn tenants_and_the_admin_listener_are_configured() {
+    let repository = repository();
+    let access = format!(
+        "[admin]\nlisten = \"0.0.0.0:8081\"\nkey_sha256 = [\"{HASH}\"]\n\
+         [[tenants]]\nname = \"a\"\nkey_sha256 = [\"{HASH}\"]\nrequests_per_second = 5\n\
+         [[tenants]]\nname = \"b\"\nkey_sha256 = [\"{}\"]\nmay_mix = true\n",
+        HASH.replace('b', "c")
+    );
+    let text = format!("{access}{}", coded(repository.path()));
+    let config = config(&text).unwrap();
+    let quotas: Vec<_> = config.tenants.iter().map(|tenant| (tenant.quota, tenant.may_mix)).collect();
+    assert_eq!(quotas, [(Some((5.0, 5.0)), false), (None, true)]);
+    assert_eq!(config.admin.unwrap().listen.port(), 8081);
+
+    let cases: [(&str, &str, &[&str]); 12] = [
+        ("key_sha256 = [\"ba", "key_sha256 = [] # ", &["admin.listen", "reached from other machines"]),
+        (
+            "0.0.0.0:8081",
+            "127.0.0.1:0\"\ntls = { certificate = \"a.crt\", key = \"a.key\" } #",
+            &["admin.tls", "a.crt"],
+        ),
+        ("key_sha256 = [\"ba", "key_sha256 = [\"secret", &["admin.key_sha256[0]", "hash-key"]),
+        ("name = \"b\"", "name = \"a\"", &["tenants[1].name", "there twice"]),
+        ("name = \"b\"", "name = \"b c\"", &["tenants[1].name", "letters"]),
+        ("name = \"b\"", "name = \"\"", &["tenants[1].name"]),
+        ("[\"ca", "[] # ", &["tenants[1].key_sha256", "no key"]),
+        ("[\"ca", "[\"xx", &["tenants[1].key_sha256[0]"]),
+        ("requests_per_second = 5", "requests_per_second = 0", &["tenants[0].requests_per_second"]),
+        ("requests_per_second = 5", "requests_per_second = 5\nburst = 0.5", &["tenants[0].burst"]),
+        ("requests_per_second = 5", "burst = 5", &["tenants[0].burst", "no requests_per_second"]),
+        ("may_mix = true", "may_mix = 1", &["line"]),
+    ];
+    for (from, to, parts) in cases {
+        let wrong = text.replacen(from, to, 1);
+        assert_ne!(wrong, text, "{from} is not in the text");
+        refused(&wrong, parts);
+        let error = support::config(&wrong).unwrap_err().to_string();
+        assert!(!error.contains("secret"), "what may be a key is not repeated: {error}");
+    }
+    let same = text.replace(&HASH.replace('b', "c"), HASH);
+    refused(&same, &["tenants[1].key_sha256", "another tenant"]);
+}
+
+#[test]
+fn instances_are_reached_by_tls_or_not() {
+    let repository = repository();
+    let base = plain_toml(repository.path(), &addresses(&[9001, 9002]), "");
+    let secure = base.replace("\"127", "\"https://127").replace("listen = \"https://", "listen = \"");
+    refused(&secure, &["models[0].tls", "name the authority"]);
+    refused(
+        &base.replace("\"127.0.0.1:9002", "\"https://127.0.0.1:9002"),
+        &["models[0].instances[1]", "all of them or none"],
+    );
+    let tls = |text: &str, tls: &str| {
+        text.replacen("name = \"linear\"", &format!("name = \"linear\"\ntls = {tls}"), 1)
+    };
+    refused(&tls(&base, "{ ca = \"ca.pem\" }"), &["models[0].tls", "no instance is an https:// one"]);
+    refused(&tls(&secure, "{ ca = \"nowhere.pem\" }"), &["models[0].tls", "nowhere.pem"]);
+    refused(&tls(&secure, "{ ca = \"ca.pem\", key = \"a.key\" }"), &["models[0].tls", "both or neither"]);
+}
+
 #[test]
 fn the_configuration_of_the_demo_is_sound_but_for_its_models() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/local/parapet.toml");
@@ -246,4 +319,40 @@ fn the_configuration_of_the_demo_is_sound_but_for_its_models() {
     // The demo trains its models; everything up to looking them up must hold.
     let text = text.replace("../../.parapet/demo/models", repository.path().to_str().unwrap());
     refused(&text, &["models[0].name", "no model \"fashion\""]);
+}
+
+#[test]
+fn instances_that_are_discovered() {
+    let repository = repository();
+    let listed = "instances = [\"127.0.0.1:9001\", \"127.0.0.1:9002\"]";
+    let text = coded(repository.path());
+    assert!(text.contains(listed));
+    let with = |instances: &str| text.replace(listed, &format!("instances = {instances}"));
+    let model = config(&with("{ dns = \"replicas.example\", port = 9001 }")).unwrap().models.remove(0);
+    assert!(model.pool.instances.is_empty() && model.pool.discovery.is_some());
+    refused(&with("{ dns = \"replicas.example\" }"), &["models[0].instances.port", "name no port", "give"]);
+    refused(
+        &with("{ etcd = { endpoints = [], prefix = \"/r/\" } }"),
+        &["models[0].instances.etcd.endpoints: none"],
+    );
+    refused(&with("{ consul = \"replicas\" }"), &["parapet.toml: line", "unknown field", "consul"]);
+    refused(
+        &with("\"127.0.0.1:9001\""),
+        &["parapet.toml: line", "a list of addresses, or a table with one of dns"],
+    );
+    refused(&with("[]"), &["models[0].instances", "none"]);
+
+    // How many there will be is not known when the strategy is checked.
+    let hedge = |instances: &str| {
+        strategy_toml(repository.path(), &[], "kind = \"hedge\"").replace("instances = []", instances)
+    };
+    refused(&hedge("instances = [\"127.0.0.1:9001\"]"), &["a second instance"]);
+    config(&hedge("instances = { srv = \"_oip._tcp.replicas.example\" }")).unwrap();
+    let equal = "kind = \"equal_resources\"\ninstances = [\"127.0.0.1:9009\"]";
+    let equal = strategy_toml(repository.path(), &[], equal).replacen(
+        "instances = []",
+        "instances = { srv = \"_oip._tcp.replicas.example\" }",
+        1,
+    );
+    refused(&equal, &["models[0].strategy.instances", "discovered", "kind = \"none\""]);
 }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::type_complexity, reason = "tests")]
 
+mod grpc;
 mod support;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,6 +26,7 @@ const INFER: &str = "/v2/models/linear/infer";
 
 struct Cluster {
     address: SocketAddr,
+    grpc_address: Option<SocketAddr>,
     _instances: Vec<Instance>,
     shutdown: Option<oneshot::Sender<()>>,
     stopped: tokio::task::JoinHandle<()>,
@@ -64,12 +67,14 @@ impl Cluster {
         let text = text(repository.path());
         let frontend = Frontend::bind(config(&text).unwrap()).await.unwrap();
         let address = frontend.address().unwrap();
+        let grpc_address = frontend.grpc_address().unwrap();
         let (shutdown, asked) = oneshot::channel();
         let stopped = tokio::spawn(async move {
             frontend.run(async move { drop(asked.await) }).await;
         });
         let cluster = Self {
             address,
+            grpc_address,
             _instances: instances,
             shutdown: Some(shutdown),
             stopped,
@@ -203,8 +208,15 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     };
     let long_header = [("inference-header-content-length", "100000")];
     let odd_header = [("inference-header-content-length", "ten")];
+    let brotli = [("content-encoding", "br")];
     let gzip = [("content-encoding", "gzip")];
+    let classes = good.replacen(
+        r#""inputs""#,
+        r#""outputs":[{"name":"output","parameters":{"classification":1}}],"inputs""#,
+        1,
+    );
     let oversized = vec![b' '; 100_001];
+    let unfolds = gzipped(&oversized);
     let past = support::body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
     let claims =
         r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1152921504606846976,64],"data":[1]}]}"#;
@@ -237,7 +249,10 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
         ("too few binary bytes", &nan_header, cut, 400),
         ("a binary header longer than the body", &long_header, good.as_bytes(), 400),
         ("a binary header that is no number", &odd_header, good.as_bytes(), 400),
-        ("a content encoding", &gzip, good.as_bytes(), 415),
+        ("an unknown content encoding", &brotli, good.as_bytes(), 415),
+        ("a body that is not gzip", &gzip, good.as_bytes(), 400),
+        ("a body that unfolds beyond the limit", &gzip, &unfolds, 413),
+        ("an extension that is not served", &[], classes.as_bytes(), 400),
         ("an oversized body", &[], &oversized, 413),
         ("a deadline in the past", &[], past.as_bytes(), 504),
     ];
@@ -257,6 +272,35 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
         assert_eq!(answer.status, StatusCode::NOT_FOUND);
         assert!(answer.json()["error"].is_string());
     }
+}
+
+fn gzipped(body: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
+    use std::io::Read as _;
+    let cluster = Cluster::start().await;
+    let rows: Vec<String> = (0..8).map(|row| format!("[{row},1.25,0.5,0.125]")).collect();
+    // An id as long as this makes the answer worth compressing.
+    let id = "q".repeat(2000);
+    let body = format!(
+        r#"{{"id":"{id}","inputs":[{{"name":"input","datatype":"FP32","shape":[8,4],"data":[{}]}}]}}"#,
+        rows.join(",")
+    );
+    let plain = cluster.post(INFER, &[], body.as_bytes()).await;
+    assert_eq!((plain.status, plain.header("content-encoding")), (StatusCode::OK, None));
+    let headers = [("content-encoding", "gzip"), ("accept-encoding", "gzip")];
+    let answer = cluster.post(INFER, &headers, &gzipped(body.as_bytes())).await;
+    assert_eq!(answer.header("content-encoding"), Some("gzip"), "{:?}", answer.body);
+    assert_eq!(answer.header("vary"), Some("accept-encoding"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&answer.body[..]).read_to_string(&mut text).unwrap();
+    assert_eq!(text.as_bytes(), plain.body);
 }
 
 #[tokio::test]

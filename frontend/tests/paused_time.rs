@@ -7,11 +7,14 @@ mod support;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parapet_discovery::{Addresses, Memory as Discovery};
 use parapet_frontend::error::ServeError;
-use parapet_frontend_core::FailureKind;
+use parapet_frontend_core::{FailureKind, PoolId};
 use parapet_open_inference::Parameters;
 use support::close;
-use support::fixture::{Fixture, MS, coded, coded_with, expected, plain, with_strategy};
+use support::fixture::{
+    Fixture, MS, addresses, coded, coded_with, discovered, expected, plain, with_strategy,
+};
 use support::memory::{SERVICE, State, id};
 use tokio::time::{sleep, timeout};
 
@@ -278,4 +281,118 @@ async fn a_request_names_its_class() {
     let error = fixture.ask_with(1.0, of_class("vip")).await.unwrap().0.unwrap_err();
     assert_eq!(error.classify().0.as_u16(), 400);
     assert!(error.to_string().contains("default, urgent"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_answers_badly_is_ejected_and_let_back_in() {
+    let fixture = plain(4).await;
+    let bad = id(0, 1);
+    fixture.memory.set(bad, State::Broken);
+    let asks_it = async |queries: usize| {
+        fixture.memory.log.lock().clear();
+        for sample in 0..queries {
+            fixture.ask(sample as f32).await.unwrap().0.unwrap();
+        }
+        fixture.memory.log.lock().contains(&bad)
+    };
+    // Its health checks succeed: without its answers nobody would know.
+    asks_it(40).await;
+    assert!((fixture.metric("parapet_instances_ejected") - 1.0).abs() < 1e-9);
+    assert!(!asks_it(40).await, "it is out");
+    sleep(Duration::from_secs(6)).await;
+    assert!(asks_it(8).await, "its time is over");
+    assert!(!asks_it(40).await, "one more failure was enough");
+    fixture.memory.set(bad, State::Well(SERVICE));
+    sleep(Duration::from_secs(11)).await;
+    assert!(asks_it(8).await && asks_it(8).await, "it is well, and stays");
+    assert!((fixture.metric("parapet_instance_ejections_total") - 2.0).abs() < 1e-9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_half_of_the_instances_are_ejected() {
+    let fixture = plain(4).await;
+    for index in 0..4 {
+        fixture.memory.set(id(0, index), State::Broken);
+    }
+    for sample in 0..100 {
+        assert!(fixture.ask(sample as f32).await.unwrap().0.is_err());
+    }
+    assert!((fixture.metric("parapet_instances_ejected") - 2.0).abs() < 1e-9);
+}
+
+/// Five times what two instances can do, for two seconds, in bursts: they stay busy, and who is let in waits for no longer
+/// than a few service times.
+#[tokio::test(start_paused = true)]
+async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
+    let fixture = plain(2).await;
+    let (mut asked, mut accepted, mut longest) = (Vec::new(), 0, Duration::ZERO);
+    for round in 0..400 {
+        for _ in 0..10 {
+            asked.push((round, fixture.ask(1.0)));
+        }
+        sleep(SERVICE).await;
+    }
+    for (round, asked) in asked {
+        let (answered, took) = asked.await.unwrap();
+        match answered {
+            Ok(_) => {
+                accepted += 1;
+                // Until the service time is known and an interval has passed, the queue is as long as it may be.
+                if round > 100 {
+                    longest = longest.max(took);
+                }
+            }
+            Err(refused) => {
+                assert_eq!(refused.classify().0.as_u16(), 503, "{refused}");
+                assert!(took < MS, "{took:?}");
+            }
+        }
+    }
+    assert!(accepted > 700, "{accepted} of 800 that they can do");
+    assert!(longest < 5 * SERVICE, "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_join_and_leave_while_requests_are_served() {
+    let fixture = discovered().await;
+    let of = |ports: &[u16]| ports.iter().flat_map(|&port| addresses(1, port)).collect::<Addresses>();
+    let (says, backend) = Discovery::new(of(&[7000]));
+    fixture.model.follow(PoolId::DEPLOYED, backend);
+    assert!(!fixture.model.driver().is_ready());
+    sleep(10 * MS).await;
+    assert!(fixture.model.driver().is_ready(), "found, and found well");
+    fixture.ask(1.0).await.unwrap().0.unwrap();
+
+    // The first one leaves with a request in hand, and the second one takes its place.
+    fixture.memory.set(id(0, 0), State::Well(100 * MS));
+    let slow = fixture.ask(2.0);
+    sleep(MS).await;
+    says.send(Ok(of(&[7001]))).unwrap();
+    sleep(10 * MS).await;
+    assert!(fixture.memory.gone.lock().is_empty(), "it has a request in hand");
+    let (answered, took) = fixture.ask(3.0).await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "exact");
+    assert!(took < SERVICE + 2 * MS, "{took:?}");
+    let (answered, took) = slow.await.unwrap();
+    assert_eq!(answered.unwrap().1.kind, "exact");
+    assert!(took >= 100 * MS, "it finished what it had: {took:?}");
+    sleep(MS).await;
+    assert_eq!(*fixture.memory.gone.lock(), [id(0, 0)]);
+    let text = fixture.metrics.render();
+    assert!(text.contains("address=\"127.0.0.1:7001\"} 1") && !text.contains("127.0.0.1:7000"), "{text}");
+
+    // Neither an outage of the backend nor its knowing nobody takes an instance away.
+    let up = r#"parapet_discovery_up{model="linear",pool="deployed"}"#;
+    for outage in [Err("gone".to_owned()), Ok(Addresses::new())] {
+        assert!((fixture.metric(up) - 1.0).abs() < 1e-9);
+        says.send(outage).unwrap();
+        sleep(Duration::from_secs(60)).await;
+        assert!(fixture.metric(up) < 0.5);
+        assert_eq!(fixture.ask(4.0).await.unwrap().0.unwrap().1.kind, "exact");
+        says.send(Ok(of(&[7001]))).unwrap();
+        sleep(Duration::from_secs(60)).await;
+    }
+    fixture.model.driver().stop();
+    sleep(Duration::from_secs(60)).await;
+    assert!(says.is_closed(), "nobody follows a backend of a model that is served no more");
 }

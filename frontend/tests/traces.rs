@@ -84,7 +84,11 @@ async fn a_straggler_s_trace_shows_encoding_the_parity_query_and_decoding() {
     assert_eq!((said["parapet.pool"].as_str(), said.get("parapet.slot")), ("0", None));
     let (encode, said) = one("encode", infer);
     let slot = said["parapet.slot"].clone();
-    assert_eq!((said["parapet.row"].as_str(), slot.as_str()), ("0", "0"), "the other client's task runs later");
+    assert_eq!(
+        (said["parapet.row"].as_str(), slot.as_str()),
+        ("0", "0"),
+        "the other client's task runs later"
+    );
     let (_, said) = one("predict", encode);
     assert_eq!((&said["parapet.slot"], said["parapet.pool"].as_str()), (&slot, "1"));
     assert!(said["parapet.group"].starts_with('g'));

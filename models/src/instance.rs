@@ -10,7 +10,9 @@ use bytes::Bytes;
 use parapet_faults::{FaultProfile, ProfileError};
 use parapet_http_serve::{DrainReport, listen, serve};
 use parapet_open_inference::Tensor;
+use parapet_open_inference_grpc::Drained;
 use parapet_repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -21,7 +23,7 @@ use crate::engine::{
 };
 use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
-use crate::server::{App, Models, ServedModel, router};
+use crate::server::{App, Models, ServedModel, grpc, router};
 
 /// An instance that cannot start; one line. Nothing is worth a retry before somebody has changed something.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +51,10 @@ pub enum StartError {
     #[error(transparent)]
     Faults(#[from] ProfileError),
     /// The address.
-    #[error("cannot listen on {address}: {source}; give a free one with --listen")]
+    #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
     Listen {
+        /// The flag that gave it.
+        flag: &'static str,
         /// The address asked for.
         address: SocketAddr,
         /// Why not.
@@ -70,26 +74,34 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// A running instance. Dropping it shuts it down in the background.
 pub struct Instance {
     address: SocketAddr,
+    grpc_address: Option<SocketAddr>,
     app: Arc<App>,
     shutdown: DropGuard,
     serving: JoinHandle<DrainReport>,
+    serving_grpc: Option<JoinHandle<Drained>>,
 }
 
 impl Instance {
     /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance is ready when this
     /// returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let address = config.listen;
-        let failed = |source| StartError::Listen { address, source };
-        let listener = listen(address).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let (listener, address) = bind("listen", config.listen)?;
+        let grpc = config.grpc_listen.map(|address| bind("grpc-listen", address)).transpose()?;
+        let grpc_address = grpc.as_ref().map(|(_, address)| *address);
         let (limits, grace) = (config.limits, config.drain_grace);
         let app = Arc::new(App::new(config, Metrics::new()?));
         let shutdown = CancellationToken::new();
         let asked = shutdown.clone().cancelled_owned();
         let serving = tokio::spawn(serve(listener, router(app.clone()), limits, asked, grace));
+        let asked = shutdown.clone().cancelled_owned();
+        let serving_grpc = grpc.map(|(listener, _)| {
+            let limits = grpc::limits(&app);
+            let serve = parapet_open_inference_grpc::serve;
+            tokio::spawn(serve(listener, grpc::server(app.clone()), limits, asked, grace))
+        });
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
-        let instance = Self { address, app, shutdown: shutdown.drop_guard(), serving };
+        let shutdown = shutdown.drop_guard();
+        let instance = Self { address, grpc_address, app, shutdown, serving, serving_grpc };
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
         instance.app.set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
@@ -101,12 +113,30 @@ impl Instance {
         self.address
     }
 
+    /// The address it listens on for gRPC, if it does, with the real port.
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        self.grpc_address
+    }
+
     /// Becomes unready, stops accepting, answers what is in flight within the configured grace period.
     pub async fn shut_down(self) -> DrainReport {
         self.app.drain();
         drop(self.shutdown);
-        self.serving.await.unwrap_or(DrainReport { drained: 0, aborted: 0 })
+        let mut report = self.serving.await.unwrap_or(DrainReport { drained: 0, aborted: 0 });
+        if let Some(serving) = self.serving_grpc {
+            let Drained { drained, aborted } = serving.await.unwrap_or_default();
+            report.drained += drained;
+            report.aborted += aborted;
+        }
+        report
     }
+}
+
+fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { flag, address, source };
+    let listener = listen(address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
 async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
@@ -168,7 +198,8 @@ fn warm_up(engine: &dyn InferenceEngine, entry: &ModelEntry, max_rows: usize) ->
     for rows in [1, max_rows] {
         let zeros = entry.inputs.iter().map(|spec| {
             let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
-            let size = spec.datatype.size().unwrap_or_default();
+            // Of BYTES, the length of an empty element.
+            let size = spec.datatype.size().unwrap_or(size_of::<u32>());
             let data = Bytes::from(vec![0; rows * spec.sample_len() * size]);
             Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
         });

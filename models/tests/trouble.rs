@@ -49,6 +49,21 @@ async fn a_late_prediction_is_a_timeout_and_the_instance_goes_on() {
 }
 
 #[tokio::test]
+async fn nobody_is_computed_for_longer_than_he_waits() {
+    let repository = repository();
+    let instance = start_faulty(repository.path(), SLOW, &[]).await;
+    let client = Client::new(&instance);
+    let ask = async |timeout_us: &str| {
+        let headers = [("parapet-timeout-us", timeout_us)];
+        client.post("/v2/models/linear/infer", &headers, request(&[[0.0; 3]]).into()).await.status
+    };
+    assert_eq!(ask("50000").await, StatusCode::GATEWAY_TIMEOUT);
+    for patient in ["30000000", "soon"] {
+        assert_eq!(ask(patient).await, StatusCode::OK, "{patient}");
+    }
+}
+
+#[tokio::test]
 async fn injected_errors_are_the_servers_fault() {
     let repository = repository();
     let instance = start_faulty(repository.path(), "seed = 1\nerror_probability = 1.0", &[]).await;

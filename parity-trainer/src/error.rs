@@ -172,6 +172,16 @@ pub enum SetupError {
         /// The setting.
         name: &'static str,
     },
+    /// libtorch does not see the device.
+    #[error(
+        "--device {name}: libtorch sees {cards} such devices; give --device cpu, or set LIBTORCH to a PyTorch with CUDA and build anew"
+    )]
+    Device {
+        /// The device.
+        name: String,
+        /// How many there are.
+        cards: i64,
+    },
     /// A number out of its range.
     #[error("--{name} {value}: out of range; give a number {range}")]
     Range {

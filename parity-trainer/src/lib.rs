@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod data;
 pub mod deployed;
+pub mod device;
 mod entry;
 mod error;
 pub mod evaluation;

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use parity_trainer::device::DeviceName;
 use parity_trainer::{SetupError, TrainError};
 
 use command::{INTERRUPTED, eval, eval_berrut, reproduce, train_deployed, train_parity, worker};
@@ -23,6 +24,9 @@ struct Cli {
     /// Threads of libtorch and ONNX Runtime [default: all processors]
     #[arg(long, global = true)]
     threads: Option<u16>,
+    /// Where networks are trained: cpu, cuda or cuda:N
+    #[arg(long, global = true, default_value_t = DeviceName::Cpu)]
+    device: DeviceName,
     #[command(subcommand)]
     command: Command,
 }
@@ -87,7 +91,7 @@ fn main() -> ExitCode {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
     let threads = cli.threads.map_or(processors, |threads| usize::from(threads.max(1)));
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
-    let outcome = match cli.command {
+    let outcome = cli.device.choose().map_err(TrainError::from).and_then(|()| match cli.command {
         Command::TrainDeployed(args) => train_deployed::run(&args),
         Command::Train(args) => train_parity::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
@@ -95,7 +99,7 @@ fn main() -> ExitCode {
         Command::Worker(args) => worker::run(&args, threads),
         Command::Cluster(command) => command.run(&programs(cli.threads)).map_err(TrainError::Cluster),
         Command::Reproduce(args) => reproduce::run(&args, threads),
-    };
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -145,3 +145,48 @@ fn concatenation_wants_images() {
     let message = complaint(folder.path(), line);
     assert!(message.contains("use encoder = \"sum\""), "{message}");
 }
+
+#[test]
+fn a_device_that_is_not_there_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let line =
+        |device: &str| format!("train-deployed --data . --out models --name quarters --device {device}");
+    let message = complaint(folder.path(), &line("cuda:99"));
+    assert!(
+        message.contains("--device cuda:99: libtorch sees ") && message.contains("--device cpu"),
+        "{message}"
+    );
+    let output = trainer(folder.path(), &line("tpu"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("give cpu, cuda or cuda:N"));
+}
+
+/// The same training on the processor and on a card; only where there is one.
+#[test]
+fn a_card_learns_what_the_processor_learns() {
+    if !tch::Cuda::is_available() {
+        eprintln!("NOT TESTED: there is no CUDA here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 400, 100);
+    train_deployed(folder.path());
+    for network in ["mlp:256,64", "resnet8:4"] {
+        let loss = |device: &str| {
+            let name = format!("parity-{device}");
+            let line = format!(
+                "train --model models/quarters --data . --k 2 --encoder sum --network {network} --steps 40 --seed 5 --augment none \
+                 --transform raw --out {device} --name {name} --json {device}.json --device {device}"
+            );
+            let output = trainer(folder.path(), &line);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let weights = fs::read(folder.path().join(device).join(name).join("1/model.onnx")).unwrap();
+            let report = fs::read_to_string(folder.path().join(format!("{device}.json"))).unwrap();
+            let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+            (weights.len(), report["accuracy_reconstructed"].as_f64().unwrap())
+        };
+        let (processor, card) = (loss("cpu"), loss("cuda"));
+        assert_eq!(processor.0, card.0);
+        assert!((processor.1 - card.1).abs() < 0.02, "{network}: {} and {}", processor.1, card.1);
+    }
+}

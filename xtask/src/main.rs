@@ -5,10 +5,19 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod dashboards;
 mod demo;
+mod deploy;
+mod dist;
+mod docs;
+mod elastic;
+mod http;
+mod interop;
 mod models;
 mod native;
 mod netns;
+mod processes;
+mod sample;
 mod test;
 mod workspace;
 
@@ -34,18 +43,34 @@ enum Step {
     BenchLoadgen(bench::loadgen::Args),
     /// Compare the simulator with a real run
     BenchFidelity(bench::fidelity::Args),
+    /// Offer three times the capacity for a minute, and see what becomes of it
+    BenchOverload(bench::overload::Args),
     /// Measure push and pull of the parameter server, beside mxnet's kvstore
     BenchParameterServer(bench::parameter_server::Args),
+    /// Train on a cluster of processes and in one process, in turns
+    BenchClusterTraining(bench::cluster_training::Args),
     /// Measure what staleness buys in training while a worker is slow
     BenchStaleness(bench::staleness::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
     BenchTraining(bench::training::Args),
+    /// Run the dashboard's and the rules' queries against a real Prometheus that scrapes a real cluster
+    CheckDashboards(dashboards::Args),
+    /// Check what is in deploy/: units, compose file, chart, configurations
+    CheckDeploy(deploy::Args),
+    /// Run the commands of the documentation against a small cluster
+    CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
+    Interop(interop::Args),
+    /// Train while workers and servers join and leave
+    ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
+    /// Pack the serving side as a tarball and as a Debian package
+    Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(native::Args),
     /// Run set-up, then every test of the workspace
@@ -57,13 +82,21 @@ fn main() -> ExitCode {
         Step::BenchServing(args) => bench::serving::run(&args),
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
+        Step::BenchOverload(args) => bench::overload::run(&args),
+        Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
+        Step::CheckDashboards(args) => dashboards::run(&args),
+        Step::CheckDeploy(args) => deploy::run(&args),
+        Step::CheckDocs(args) => docs::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::Interop(args) => interop::run(&args),
+        Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
         Step::Demo(args) => demo::run(&args),
+        Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),
     };

@@ -9,20 +9,18 @@ mod hosts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::demo::step;
-use crate::{cargo, models, native, workspace};
+use crate::processes::{LIMIT, Place, Processes};
+use crate::{cargo, models, native};
 use hosts::{Host, Network};
 
 /// Where everything of a run lies.
 const FOLDER: &str = ".parapet/netns-train";
-
-/// Nothing here takes longer, but for the training.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Arguments of `cargo xtask netns-train`.
 #[derive(Debug, clap::Args)]
@@ -36,6 +34,9 @@ pub(crate) struct Args {
     /// Seed of the training
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Use this parity-trainer, and build none
+    #[arg(long)]
+    trainer: Option<PathBuf>,
     /// Only say why, and succeed, where namespaces are not allowed or etcd is missing
     #[arg(long)]
     if_possible: bool,
@@ -53,14 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Err(error);
     }
-    native::run(&native::Args::default())?;
-    cargo::run(&["build", "-p", "parity-trainer"])?;
-    let folder = workspace::root().join(FOLDER);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    let mut place = Place::new(FOLDER)?;
+    if let Some(trainer) = &args.trainer {
+        place.trainer = std::path::absolute(trainer)?;
+    } else {
+        native::run(&native::Args::default())?;
+        cargo::run(&["build", "-p", "parity-trainer"])?;
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let place = Place { trainer: workspace::target().join("debug/parity-trainer"), folder };
 
     step("a deployed model to learn from");
     let mut deployed = Command::new(&place.trainer);
@@ -81,8 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let [one, two, three] = &network.hosts;
     // To look at the cluster, not by way of the host that will be cut off.
     let seen = format!("etcd://{}:2379,{}:2379/netns", two.address, three.address);
-    place.wait("answer of etcd", || place.led_by(three, &seen))?;
-    let leader = || Ok(place.led_by(three, &seen)?.filter(|leader| leader != "nobody"));
+    place.wait("answer of etcd", || led_by(&place, three, &seen))?;
+    let leader = || Ok(led_by(&place, three, &seen)?.filter(|leader| leader != "nobody"));
     let serve = |host: &Host| {
         let mut command = host.run(&place.trainer);
         command.args(["server", "--registry", &registry, "--listen", &format!("{}:0", host.address)]);
@@ -121,16 +121,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         network.cut(one)?;
         let cut = Instant::now();
         let another = || Ok(leader()?.filter(|found| *found != first));
-        let successor = place.wait("other leader", another)?;
-        let led = cut.elapsed();
+        let (successor, stood_still) = std::thread::scope(|scope| {
+            let succession =
+                scope.spawn(|| place.wait("other leader", another).map(|found| (found, cut.elapsed())));
+            let stood_still = longest_pause(&place, &mut training, before + args.steps / 20);
+            (succession.join(), stood_still)
+        });
+        let stood_still = stood_still.context("the training waits for the host that is cut off")?;
+        let (successor, led) = successor.map_err(|_| anyhow!("a thread ended"))??;
         eprintln!(
-            "    {first} is cut off at step {before}; {successor} leads after {:.1} s",
-            led.as_secs_f64()
+            "    {first} is cut off at step {before}; {successor} leads after {:.1} s; the training stood still for {:.1} s",
+            led.as_secs_f64(),
+            stood_still.as_secs_f64()
         );
-        let moves = || Ok(place.steps("disturbed").filter(|&steps| steps > before + args.steps / 20));
-        let after = place.wait("steps without the host", || training.none_ended().and_then(|()| moves()));
-        let after = after.context("the training waits for the host that is cut off")?;
-        eprintln!("    step {after} {:.1} s after the cut", cut.elapsed().as_secs_f64());
         std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
         training.none_ended().context("it was over before the host came back; give more --steps")?;
         network.heal(one)?;
@@ -152,6 +155,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// The longest time without a step until this step is made.
+fn longest_pause(place: &Place, training: &mut Processes, until: u64) -> Result<Duration> {
+    let (mut longest, mut step, mut since) = (Duration::ZERO, 0, Instant::now());
+    while step <= until {
+        ensure!(since.elapsed() < LIMIT, "no step for {LIMIT:?}; see {}", place.folder.display());
+        std::thread::sleep(Duration::from_millis(20));
+        training.none_ended()?;
+        let now = place.steps("disturbed").unwrap_or_default();
+        if now > step {
+            longest = longest.max(since.elapsed());
+            (step, since) = (now, Instant::now());
+        }
+    }
+    Ok(longest)
+}
+
 fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
     let (client, peer) = (format!("http://{}:2379", host.address), format!("http://{}:2380", host.address));
     let members: Vec<_> =
@@ -164,90 +183,11 @@ fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
     command
 }
 
-/// The program and the folder of a run.
-struct Place {
-    trainer: PathBuf,
-    folder: PathBuf,
-}
-
-impl Place {
-    /// Runs `command` to its end; what it says goes to a file.
-    fn finish(&self, command: Command, name: &str) -> Result<()> {
-        let mut processes = Processes::default();
-        processes.start(self, command, name)?;
-        processes.wait()
-    }
-
-    /// Asks again and again.
-    fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-        let since = Instant::now();
-        loop {
-            if let Some(found) = ask()? {
-                return Ok(found);
-            }
-            ensure!(since.elapsed() < LIMIT, "no {what} after {LIMIT:?}; see {}", self.folder.display());
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    /// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry does not answer.
-    fn led_by(&self, host: &Host, registry: &str) -> Result<Option<String>> {
-        let mut command = host.run(&self.trainer);
-        let output = command.args(["top", "--once", "--registry", registry]).stderr(Stdio::null()).output();
-        let text = output.with_context(|| format!("cannot start {}", self.trainer.display()))?.stdout;
-        let text = String::from_utf8_lossy(&text);
-        Ok(text
-            .lines()
-            .next()
-            .and_then(|line| line.split_once("led by "))
-            .map(|(_, leader)| leader.to_owned()))
-    }
-
-    /// How far the training `name` says that it is.
-    fn steps(&self, name: &str) -> Option<u64> {
-        let log = fs::read_to_string(self.folder.join("models/.runs").join(name).join("log.jsonl")).ok()?;
-        let line: serde_json::Value = log.lines().rev().find_map(|line| serde_json::from_str(line).ok())?;
-        line["step"].as_u64()
-    }
-}
-
-/// Processes that end with this one, with files for what they say.
-#[derive(Default)]
-struct Processes(Vec<(PathBuf, Child)>);
-
-impl Processes {
-    fn start(&mut self, place: &Place, mut command: Command, name: &str) -> Result<()> {
-        let path = place.folder.join(format!("{name}.log"));
-        let log = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        let errors = log.try_clone().context("cannot share a file")?;
-        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
-        self.0.push((path, child.with_context(|| format!("cannot start {:?}", command.get_program()))?));
-        Ok(())
-    }
-
-    fn none_ended(&mut self) -> Result<()> {
-        for (log, child) in &mut self.0 {
-            if let Some(status) = child.try_wait()? {
-                bail!("ended too soon ({status}); see {}", log.display());
-            }
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        for (log, child) in &mut self.0 {
-            let status = child.wait()?;
-            ensure!(status.success(), "failed ({status}); see {}", log.display());
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for (_, child) in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry does not answer.
+fn led_by(place: &Place, host: &Host, registry: &str) -> Result<Option<String>> {
+    let mut command = host.run(&place.trainer);
+    let output = command.args(["top", "--once", "--registry", registry]).stderr(Stdio::null()).output();
+    let text = output.with_context(|| format!("cannot start {}", place.trainer.display()))?.stdout;
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.lines().next().and_then(|line| line.split_once("led by ")).map(|(_, leader)| leader.to_owned()))
 }

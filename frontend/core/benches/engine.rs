@@ -10,7 +10,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use parapet_frontend_core::{
     Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, Engine, GroupKey, HedgeConfig,
-    HoldBackPolicy, PoolConfig, PoolId, StrategyConfig, Time,
+    HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, StrategyConfig, Time,
 };
 
 const IN_FLIGHT: usize = 64;
@@ -64,6 +64,8 @@ fn engine(strategy: &StrategyConfig) -> Engine<u64, u64> {
         retry_share: 0.2,
         retry_burst: 10.0,
         suspect_after: Duration::from_millis(500),
+        queue_limit: Some(QueueLimitConfig::default()),
+        outliers: Some(OutlierConfig::default()),
     };
     Engine::new(&config, strategy.build())
 }

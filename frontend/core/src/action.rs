@@ -163,6 +163,12 @@ impl FailureKind {
         }
     }
 
+    /// Whether it counts against the instance when it is asked whether it answers badly. A busy one says no more than that it
+    /// has enough to do, and a refused query is its client's.
+    pub fn speaks_against_instance(self) -> bool {
+        matches!(self, Self::Unreachable | Self::ConnectionLost | Self::InstanceError | Self::InvalidOutput)
+    }
+
     /// Whether the instance should get no more queries until it has shown that it is well.
     pub fn suspects_instance(self) -> bool {
         matches!(self, Self::Unreachable | Self::ConnectionLost)

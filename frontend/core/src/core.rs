@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::outliers::Outliers;
 use crate::query::{Job, Phase, Query};
 use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, ClassId, Failure, FailureKind, Fates, JobId, Pool, PoolId, QueryId, Stats, Time,
-    TokenBucket,
+    Action, Answer, ClassId, Failure, FailureKind, Fates, JobId, OutlierConfig, Pool, PoolId, QueryId,
+    QueueLimit, QueueLimitConfig, Stats, Time, TokenBucket,
 };
 
 /// One pool's size.
@@ -46,6 +47,10 @@ pub struct CoreConfig {
     /// A request withdrawn after its deadline says something about its instance only if it was in flight this long: a
     /// client with a hasty deadline must not take instances out of service.
     pub suspect_after: Duration,
+    /// How many queries may wait for a slot of the deployed model; as many as its pool's queue holds without it.
+    pub queue_limit: Option<QueueLimitConfig>,
+    /// When an instance that answers badly is ejected; never without it.
+    pub outliers: Option<OutlierConfig>,
 }
 
 /// State shared by all strategies, and what they may do with it.
@@ -64,6 +69,8 @@ pub struct Core<I, O> {
     max_queries: usize,
     max_attempts: u32,
     suspect_after: Duration,
+    queue_limit: Option<QueueLimit>,
+    outliers: Option<Outliers>,
     next_id: u64,
 }
 
@@ -85,6 +92,10 @@ impl<I, O> Core<I, O> {
             max_queries: config.max_queries,
             max_attempts: config.max_attempts.max(1),
             suspect_after: config.suspect_after,
+            queue_limit: config
+                .queue_limit
+                .map(|limit| QueueLimit::new(limit, config.pools.first().map_or(0, |pool| pool.queue))),
+            outliers: config.outliers.map(Outliers::new),
             next_id: 0,
         }
     }
@@ -120,12 +131,14 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Whether so many queries wait for a slot that redundant work is to be shed (CG-7).
+    /// Whether so many queries wait for a slot, or queries are being refused, that redundant work is to be shed (CG-7).
     pub(crate) fn is_congested(&self, shed_above: usize) -> bool {
-        self.pool(PoolId::DEPLOYED).is_some_and(|pool| {
+        let queued = |pool: &Pool| {
             let bound = if shed_above == AS_MANY_AS_SLOTS { pool.slots() } else { shed_above };
             pool.queued() > bound
-        })
+        };
+        self.pool(PoolId::DEPLOYED).is_some_and(queued)
+            || self.queue_limit.as_ref().is_some_and(|limit| limit.is_overloaded(self.now))
     }
 
     pub(crate) fn fresh_id(&mut self) -> u64 {
@@ -150,7 +163,28 @@ impl<I, O> Core<I, O> {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.queries.len() < self.max_queries && self.pools.first().is_some_and(|pool| !pool.is_full())
+        let admits = |pool: &Pool| {
+            let within = |limit: &QueueLimit| pool.has_free_slot() || limit.admits(pool.queued());
+            !pool.is_full() && self.queue_limit.as_ref().is_none_or(within)
+        };
+        self.queries.len() < self.max_queries && self.pools.first().is_some_and(admits)
+    }
+
+    /// A query was turned away.
+    pub(crate) fn refuse(&mut self) {
+        self.stats.rejected += 1;
+        if let Some(limit) = &mut self.queue_limit {
+            limit.refused(self.now);
+        }
+    }
+
+    /// Sets the gauges that concern the deployed model's pool.
+    pub(crate) fn report_pool(&mut self) {
+        let Some(pool) = self.pools.first() else { return };
+        let limit = self.queue_limit.as_ref().map_or(pool.capacity(), QueueLimit::limit);
+        self.stats.ejected = pool.ejected() as u64;
+        self.stats.queued = pool.queued() as u64;
+        self.stats.queue_limit = limit as u64;
     }
 
     pub(crate) fn accept(&mut self, class: ClassId, query: Query<I>) -> QueryId {
@@ -266,3 +300,32 @@ impl<I, O> Core<I, O> {
 
 /// How long before a deadline a reconstruction is tried, late or not, so that decoding still makes it.
 pub(crate) const DECODE_MARGIN: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Avoid;
+
+    #[test]
+    fn as_many_as_slots_follows_the_instances_that_are_there() {
+        let config = CoreConfig {
+            pools: vec![PoolConfig { instances: 1, slots: 2, queue: 16 }],
+            max_queries: 64,
+            max_attempts: 1,
+            retry_share: 0.0,
+            retry_burst: 0.0,
+            suspect_after: Duration::ZERO,
+            queue_limit: None,
+            outliers: None,
+        };
+        let mut core: Core<(), ()> = Core::new(&config);
+        for job in 0..5 {
+            core.pools[0].submit(JobId(job), Avoid::new());
+        }
+        assert_eq!(core.pools[0].queued(), 3);
+        assert!(core.is_congested(AS_MANY_AS_SLOTS), "three wait for two slots");
+        assert!(core.is_congested(2) && !core.is_congested(3));
+        core.join(PoolId::DEPLOYED);
+        assert!(!core.is_congested(AS_MANY_AS_SLOTS), "three wait for four");
+    }
+}

@@ -10,8 +10,8 @@ use crate::query::{Phase, Purpose, Query};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId,
-    Outcome, PoolId, QueryId, Row, Stats, Strategy, Time, Verdict,
+    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, GroupView,
+    InstanceId, JobId, Outcome, PoolId, QueryId, Row, Stats, Strategy, Time, Verdict,
 };
 
 /// A query as the driver hands it in.
@@ -70,7 +70,7 @@ impl<I, O> Engine<I, O> {
             return Err(Rejected::DeadlinePassed);
         }
         if !self.core.has_room() {
-            self.core.stats.rejected += 1;
+            self.core.refuse();
             return Err(Rejected::Overloaded);
         }
         let avoid = self.strategy.avoid(&self.core, arrival.class, arrival.key);
@@ -220,6 +220,7 @@ impl<I, O> Engine<I, O> {
                     self.strategy.on_closed(&mut self.core, query);
                 }
                 Timer::Job(job) => self.job_expired(job),
+                Timer::Readmit(instance) => self.core.readmit(instance),
             }
         }
         self.flush_actions(actions);
@@ -233,9 +234,28 @@ impl<I, O> Engine<I, O> {
     /// Running totals and gauges.
     pub fn stats(&mut self) -> Stats {
         self.core.stats.queries_tracked = self.core.tracked() as u64;
+        self.core.report_pool();
         (self.core.stats.groups_tracked, self.core.stats.hold_back_us) = (0, 0);
         self.strategy.report(&mut self.core);
         self.core.stats
+    }
+
+    /// Whether a query that came now would be taken; so that one that is not can be turned away before its body is read.
+    /// That counts as refused.
+    pub fn has_room(&mut self, now: Time) -> bool {
+        self.core.now = now;
+        let room = self.core.has_room();
+        if !room {
+            self.core.refuse();
+        }
+        room
+    }
+
+    /// At most `limit` of the coding groups in memory.
+    pub fn groups(&self, limit: usize) -> Vec<GroupView> {
+        let mut groups = Vec::new();
+        self.strategy.view_groups(&mut groups, limit);
+        groups
     }
 
     /// The shared state, to look at.

@@ -36,10 +36,18 @@ const MOST_BARRED: usize = 31;
 struct Instance {
     in_flight: u32,
     up: bool,
+    /// Its answers were bad; no jobs for it for now, whatever health checks say.
+    ejected: bool,
     /// It gets no more jobs, and is forgotten once it has none in flight.
     leaving: bool,
     /// Grows with each release: among equally loaded instances the longest idle goes first.
     idle_since: u64,
+}
+
+impl Instance {
+    fn serves(&self) -> bool {
+        self.up && !self.ejected
+    }
 }
 
 #[derive(Debug)]
@@ -81,7 +89,7 @@ pub struct Pool {
     instances: FxHashMap<u32, Instance>,
     /// The index of the next one that joins.
     next_index: u32,
-    /// How many of them are up.
+    /// How many of them are up and not ejected.
     up: usize,
     /// Instances that are up and have a free slot: (in flight, idle since, index), best first.
     available: BTreeSet<(u32, u64, u32)>,
@@ -106,7 +114,8 @@ impl Pool {
             instances: all
                 .clone()
                 .map(|index| {
-                    (index, Instance { in_flight: 0, up: true, leaving: false, idle_since: u64::from(index) })
+                    let idle_since = u64::from(index);
+                    (index, Instance { in_flight: 0, up: true, ejected: false, leaving: false, idle_since })
                 })
                 .collect(),
             next_index,
@@ -126,12 +135,32 @@ impl Pool {
         self.queue.len() - self.withdrawn.len()
     }
 
+    /// Jobs that may wait.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether another job would be refused.
     pub fn is_full(&self) -> bool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
-    /// Instances that are up.
+    /// Instances.
+    pub fn len(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// Whether there are no instances.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
+    }
+
+    /// Instances that are ejected.
+    pub fn ejected(&self) -> usize {
+        self.instances.values().filter(|instance| instance.ejected).count()
+    }
+
+    /// Instances that are up and not ejected.
     pub fn up(&self) -> usize {
         self.up
     }
@@ -166,7 +195,8 @@ impl Pool {
         let index = self.next_index;
         self.next_index = self.next_index.saturating_add(1);
         self.releases += 1;
-        let state = Instance { in_flight: 0, up: false, leaving: false, idle_since: self.releases };
+        let idle_since = self.releases;
+        let state = Instance { in_flight: 0, up: false, ejected: false, leaving: false, idle_since };
         self.instances.insert(index, state);
         InstanceId { pool: self.id, index }
     }
@@ -222,7 +252,7 @@ impl Pool {
             return Submitted::Start(instance);
         }
         let others_up =
-            self.instances.iter().any(|(&index, state)| state.up && !taken.contains(&here(index)));
+            self.instances.iter().any(|(&index, state)| state.serves() && !taken.contains(&here(index)));
         let hopeless = if kind == Aside::Copy { !others_up } else { !self.is_any_up() };
         if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
@@ -269,20 +299,39 @@ impl Pool {
     /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end. One that
     /// leaves stays down. Returns whether that was a change. Call [`start_next`](Self::start_next) until it returns `None` afterwards.
     pub(crate) fn set_up(&mut self, instance: InstanceId, up: bool) -> bool {
-        let Some(state) = self.instances.get_mut(&instance.index) else {
+        self.change(instance, |state| &mut state.up, up)
+    }
+
+    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this as it is.
+    pub(crate) fn set_ejected(&mut self, instance: InstanceId, ejected: bool) -> bool {
+        self.change(instance, |state| &mut state.ejected, ejected)
+    }
+
+    /// Whether the instance is ejected.
+    pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
+        self.instances.get(&instance.index).is_some_and(|state| state.ejected)
+    }
+
+    /// Sets a flag of an instance's, unless it leaves. Returns whether that was a change.
+    fn change(&mut self, instance: InstanceId, flag: impl Fn(&mut Instance) -> &mut bool, to: bool) -> bool {
+        let Some(state) = self.instances.get_mut(&instance.index).filter(|state| !state.leaving) else {
             return false;
         };
-        if state.up == up || state.leaving {
+        let served = state.serves();
+        if std::mem::replace(flag(state), to) == to {
             return false;
         }
-        state.up = up;
-        if up {
-            self.up += 1;
-            self.offer(instance.index);
-        } else {
-            self.up -= 1;
-            let entry = (state.in_flight, state.idle_since, instance.index);
-            self.available.remove(&entry);
+        match (served, state.serves()) {
+            (false, true) => {
+                self.up += 1;
+                self.offer(instance.index);
+            }
+            (true, false) => {
+                self.up -= 1;
+                let entry = (state.in_flight, state.idle_since, instance.index);
+                self.available.remove(&entry);
+            }
+            _ => {}
         }
         true
     }
@@ -356,7 +405,7 @@ impl Pool {
         let Some(state) = self.instances.get(&index) else {
             return;
         };
-        if state.up && state.in_flight < self.slots {
+        if state.serves() && state.in_flight < self.slots {
             self.available.insert((state.in_flight, state.idle_since, index));
         }
     }

@@ -46,8 +46,16 @@ pub struct Stats {
     pub reconstructions_dropped: u64,
     /// Queries that were late with no way to reconstruct them when they came to be.
     pub late_unrecoverable: u64,
+    /// Times that an instance was ejected for its bad answers.
+    pub ejections: u64,
     /// A second answer for one query was about to be given. Always 0: CG-1.
     pub cg1_violations: u64,
+    /// Gauge: instances of the deployed model that are ejected.
+    pub ejected: u64,
+    /// Gauge: queries that may wait for a slot of the deployed model.
+    pub queue_limit: u64,
+    /// Gauge: queries that wait for a slot of the deployed model.
+    pub queued: u64,
     /// Gauge: queries in the table.
     pub queries_tracked: u64,
     /// Gauge: coding groups in memory.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{GroupId, JobId, QueryId, Time};
+use crate::{GroupId, InstanceId, JobId, QueryId, Time};
 
 /// What a timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     GiveUp(QueryId),
     /// A parity query took too long.
     Job(JobId),
+    /// An ejected instance is let back in.
+    Readmit(InstanceId),
 }
 
 #[derive(Debug, Default)]

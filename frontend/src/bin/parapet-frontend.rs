@@ -3,10 +3,12 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use parapet_frontend::Frontend;
 use parapet_frontend::config::{FrontendConfig, LogFormat};
+use parapet_frontend::tenants::{Key, KeyHash};
 use parapet_onnx_runtime::OnnxRuntime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -18,6 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The configuration; see deploy/local/parapet.toml for an example.
     #[arg(long, default_value = "parapet.toml")]
     config: PathBuf,
@@ -33,6 +37,16 @@ struct Arguments {
     onnxruntime: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print a new key and its hash; or the hash of the key on standard input
+    HashKey {
+        /// Hash the key on standard input instead
+        #[arg(long)]
+        stdin: bool,
+    },
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {
@@ -46,6 +60,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(Command::HashKey { stdin }) = arguments.command {
+        return hash_key(stdin);
+    }
     if arguments.onnxruntime.is_some() {
         // Once loaded it is there for whoever needs it.
         OnnxRuntime::load(arguments.onnxruntime.as_deref())?;
@@ -66,11 +83,43 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.enable_all().build()?.block_on(serve(config))
 }
 
+/// A key is shown once, to whoever asked for it; the configuration has its hash.
+fn hash_key(stdin: bool) -> anyhow::Result<()> {
+    if !stdin {
+        let key = Key::generate();
+        println!("key        {}", key.text());
+        println!("key_sha256 {}", key.hash());
+        return Ok(());
+    }
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    let key = line.trim();
+    anyhow::ensure!(
+        key.len() >= 32,
+        "a key of less than 32 characters can be guessed; take one that this prints"
+    );
+    println!("{}", KeyHash::of(key.as_bytes()));
+    Ok(())
+}
+
 async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hang_up = signal(SignalKind::hangup())?;
     let frontend = Frontend::bind(config).await?;
     // The one line on standard output: scripts wait for it, and learn the port.
-    println!("parapet-frontend listening on http://{}", frontend.address()?);
+    let scheme = if frontend.is_secure() { "https" } else { "http" };
+    let grpc = frontend.grpc_address()?.map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    println!("parapet-frontend listening on {scheme}://{}{grpc}", frontend.address()?);
+    if let Some(admin) = frontend.admin_address() {
+        tracing::info!(%admin, "admin listener");
+    }
+    let app = Arc::clone(frontend.app());
+    let reloading = tokio::spawn(async move {
+        while hang_up.recv().await.is_some() {
+            // It says itself in the log how it went.
+            let _reloaded = app.reload().await;
+        }
+    });
     let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -79,6 +128,7 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
         tracing::info!("draining");
     };
     let report = frontend.run(shutdown).await;
+    reloading.abort();
     tracing::info!(drained = report.drained, aborted = report.aborted, "stopped");
     Ok(())
 }

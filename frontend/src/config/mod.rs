@@ -2,23 +2,40 @@
 //!
 //! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]). Times are in milliseconds.
 
+mod access;
 mod error;
+mod instances;
 mod resolve;
 mod settings;
 mod strategy;
+mod tls;
 
+pub use access::AdminSettings;
 pub use error::ConfigError;
 pub use resolve::{ModelConfig, PoolSettings};
-pub use settings::{HealthSettings, LogFormat, ServerSettings, TraceSettings};
+pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings, TraceSettings};
 pub use strategy::{ClassConfig, DEFAULT_CLASS, LearnedConfig, RedundantPool};
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parapet_tls::ServerTls;
+
+use crate::tenants::TenantConfig;
 
 /// A validated configuration.
 #[derive(Debug, Clone)]
 pub struct FrontendConfig {
-    /// The HTTP server.
+    /// The file that it was read from.
+    pub path: PathBuf,
+    /// The data listener.
     pub server: ServerSettings,
+    /// TLS of the data listener; plain HTTP without it.
+    pub server_tls: Option<Arc<ServerTls>>,
+    /// The admin listener, if there is one.
+    pub admin: Option<AdminSettings>,
+    /// Who may ask; everybody, if there are none.
+    pub tenants: Vec<TenantConfig>,
     /// The models that are served, each with its metadata out of the model repository.
     pub models: Vec<ModelConfig>,
     /// Where traces go, if anywhere.
@@ -34,6 +51,16 @@ impl FrontendConfig {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(path, &text)
+    }
+
+    /// Whether the text is a configuration, as far as can be said without looking at files and names.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: the first mistake found.
+    pub fn check_text(path: &Path, text: &str) -> Result<(), ConfigError> {
+        let file: settings::File = parapet_toml_file::parse(text)
+            .map_err(|source| ConfigError::Toml { path: path.to_owned(), source })?;
+        resolve::check(path, file)
     }
 
     /// As [`load`](Self::load), from text; `path` is for messages and relative paths.

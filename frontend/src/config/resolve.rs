@@ -5,11 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
+use parapet_tls::ClientTls;
 
-use super::settings::{File, HealthSettings, Model, TraceSettings};
+use super::access::{resolve_admin, resolve_tenants};
+use super::instances::Instances;
+use super::settings::{File, HealthSettings, Model, ServerSettings, TraceSettings};
 use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
+use super::tls::{resolve_instances, resolve_listener};
 use super::{ConfigError, FrontendConfig, beside};
+use crate::upstream::Scheme;
 
 /// A served model.
 #[derive(Debug, Clone)]
@@ -20,6 +25,9 @@ pub struct ModelConfig {
     pub version: u64,
     /// Its instances.
     pub pool: PoolSettings,
+    /// The wait for a slot that is aimed at under overload, as a share of the time that instances take; 0 if the queue is to
+    /// be bounded by its length alone.
+    pub queue_wait_share: f64,
     /// Queries in flight, awaited late truths included.
     pub max_in_flight: usize,
     /// Deadline of a request that names none, after its arrival.
@@ -32,6 +40,8 @@ pub struct ModelConfig {
     pub retry_share: f64,
     /// Samples that one request may carry.
     pub max_rows: usize,
+    /// TLS for the pools that are reached by it.
+    pub tls: Option<ClientTls>,
     /// How instances are checked.
     pub health: HealthSettings,
     /// Pools beside the deployed model's, those of parity and backup models: pool 1 and following.
@@ -43,12 +53,16 @@ pub struct ModelConfig {
 /// Instances that serve one model.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// Their addresses, as written and resolved.
+    /// Their addresses, as written and resolved; none where they are discovered.
     pub instances: Vec<(String, SocketAddr)>,
+    /// Where they are looked for, if they are not listed.
+    pub discovery: Option<parapet_discovery::Settings>,
     /// Concurrent requests that each is given.
     pub slots: u32,
     /// Jobs that may wait for one of them.
     pub queue: usize,
+    /// Whether they are reached by TLS.
+    pub secure: bool,
 }
 
 /// Where in the file one is, for messages.
@@ -108,13 +122,12 @@ impl<'a> At<'a> {
 }
 
 pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigError> {
-    let server = At { path, prefix: "server".to_owned() };
-    server.at_least_one("max_connections", file.server.max_connections)?;
-    server.at_least_one("max_body_bytes", file.server.max_body_bytes)?;
-    server.at_least_one("max_header_bytes", file.server.max_header_bytes)?;
-    server.positive("header_read_timeout_ms", file.server.header_read_timeout)?;
-    server.positive("body_read_timeout_ms", file.server.body_read_timeout)?;
-    server.positive("write_timeout_ms", file.server.write_timeout)?;
+    check_server(path, &file.server)?;
+    let listen = file.server.listen;
+    let at_server = At { path, prefix: "server".to_owned() };
+    let server_tls = resolve_listener(&at_server, file.server.tls.as_ref())?;
+    let admin = file.admin.as_ref().map(|admin| resolve_admin(path, admin, listen)).transpose()?;
+    let tenants = resolve_tenants(path, file.tenants)?;
     let at = At { path, prefix: "repository".to_owned() };
     let repository = ModelRepository::open(beside(path, &file.repository.path))
         .map_err(|source| at.repository("path", source))?;
@@ -133,7 +146,52 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     if let Some(traces) = &file.traces {
         check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
     }
-    Ok(FrontendConfig { server: file.server, models, traces: file.traces })
+    let (path, server) = (path.to_owned(), file.server);
+    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, traces: file.traces })
+}
+
+/// What can be said of a file by itself.
+pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
+    check_server(path, &file.server)?;
+    resolve_tenants(path, file.tenants)?;
+    if let Some(traces) = &file.traces {
+        check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
+    }
+    for (index, model) in file.models.iter().enumerate() {
+        check_model(&At { path, prefix: format!("models[{index}]") }, model)?;
+    }
+    Ok(())
+}
+
+fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError> {
+    let at = At { path, prefix: "server".to_owned() };
+    at.at_least_one("max_connections", server.max_connections)?;
+    at.at_least_one("max_connections_per_peer", server.max_connections_per_peer.unwrap_or(1))?;
+    at.at_least_one("grpc_max_streams", server.grpc_max_streams as usize)?;
+    at.at_least_one("max_body_bytes", server.max_body_bytes)?;
+    at.at_least_one("max_header_bytes", server.max_header_bytes)?;
+    at.at_least_one("max_headers", server.max_headers)?;
+    at.at_least_one("min_write_bytes_per_s", server.min_write_rate as usize)?;
+    at.positive("max_connection_age_ms", server.max_connection_age)?;
+    at.positive("header_read_timeout_ms", server.header_read_timeout)?;
+    at.positive("body_read_timeout_ms", server.body_read_timeout)?;
+    at.positive("write_timeout_ms", server.write_timeout)?;
+    if server.grpc_listen.is_some() && server.tls.is_some() {
+        let problem = "the gRPC listener does not speak TLS, and [server.tls] is there";
+        return Err(at.field(
+            "grpc_listen",
+            problem,
+            "leave one of them out, or put a proxy before the gRPC listener",
+        ));
+    }
+    if server.max_bodies_bytes < server.max_body_bytes {
+        return Err(at.field(
+            "max_bodies_bytes",
+            "less than max_body_bytes",
+            "raise it to at least max_body_bytes",
+        ));
+    }
+    Ok(())
 }
 
 fn check_traces(at: &At<'_>, traces: &TraceSettings) -> Result<(), ConfigError> {
@@ -159,6 +217,31 @@ fn resolve_model(
 ) -> Result<ModelConfig, ConfigError> {
     let entry = repository.load(&model.name).map_err(|source| at.repository("name", source))?;
     let version = resolve_version(at, &entry, model.version)?;
+    check_model(at, &model)?;
+    let pool = resolve_deployed_pool(at, &model)?;
+    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
+    let (classes, redundant) = strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
+    let pools = std::iter::once(&pool).chain(redundant.iter().map(|other| &other.pool));
+    let tls = resolve_instances(at, model.tls.as_ref(), pools)?;
+    Ok(ModelConfig {
+        entry,
+        version,
+        pool,
+        queue_wait_share: model.queue_wait_share,
+        max_in_flight: model.max_in_flight,
+        timeout: model.timeout,
+        max_timeout: model.max_timeout,
+        max_attempts: model.max_attempts,
+        retry_share: model.retry_share,
+        max_rows: model.max_rows,
+        tls,
+        health: model.health,
+        redundant,
+        classes,
+    })
+}
+
+fn check_model(at: &At<'_>, model: &Model) -> Result<(), ConfigError> {
     at.at_least_one("max_in_flight", model.max_in_flight)?;
     at.at_least_one("max_queue", model.max_queue)?;
     at.at_least_one("max_rows", model.max_rows)?;
@@ -169,37 +252,32 @@ fn resolve_model(
     at.positive("health.timeout_ms", model.health.timeout)?;
     at.at_least_one("health.failures", model.health.failures as usize)?;
     at.share("retry_share", model.retry_share)?;
+    at.share("queue_wait_share", model.queue_wait_share)?;
+    at.positive("health.eject_ms", model.health.eject)?;
+    if !(0.0..=1.0).contains(&model.health.max_ejected_share) {
+        let given = model.health.max_ejected_share.to_string();
+        return Err(at.field("health.max_ejected_share", given, "give a share of the instances, 0 to 1"));
+    }
     if model.max_timeout < model.timeout {
         return Err(at.field("max_timeout_ms", "less than timeout_ms", "raise it to at least timeout_ms"));
     }
-    let pool = resolve_deployed_pool(at, &model)?;
-    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
-    let (classes, redundant) = strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
-    Ok(ModelConfig {
-        entry,
-        version,
-        pool,
-        max_in_flight: model.max_in_flight,
-        timeout: model.timeout,
-        max_timeout: model.max_timeout,
-        max_attempts: model.max_attempts,
-        retry_share: model.retry_share,
-        max_rows: model.max_rows,
-        health: model.health,
-        redundant,
-        classes,
-    })
+    Ok(())
 }
 
 /// The deployed model's instances, with those that `equal_resources` adds.
 fn resolve_deployed_pool(at: &At<'_>, model: &Model) -> Result<PoolSettings, ConfigError> {
-    let pool = |instances: &[String], at: &At<'_>| {
+    let pool = |instances: &Instances, at: &At<'_>| {
         resolve_pool(at, instances, model.slots_per_instance, model.max_queue)
     };
     let mut deployed = pool(&model.instances, at)?;
     if let Strategy::EqualResources { instances } = &model.strategy {
         let at = at.inside("strategy");
-        for (index, (name, address)) in pool(instances, &at)?.instances.into_iter().enumerate() {
+        if deployed.discovery.is_some() {
+            let fix = "have all of them discovered, and use kind = \"none\"";
+            return Err(at.field("instances", "a list beside instances that are discovered", fix));
+        }
+        let further = Instances::Listed(instances.clone());
+        for (index, (name, address)) in pool(&further, &at)?.instances.into_iter().enumerate() {
             if deployed.instances.iter().any(|(_, other)| *other == address) {
                 let field = format!("instances[{index}]");
                 let problem = format!("{name:?} is an instance of the model already");
@@ -223,18 +301,33 @@ pub(super) fn resolve_version(
 
 pub(super) fn resolve_pool(
     at: &At<'_>,
-    instances: &[String],
+    instances: &Instances,
     slots: u32,
     queue: usize,
 ) -> Result<PoolSettings, ConfigError> {
     at.at_least_one("slots_per_instance", slots as usize)?;
+    let instances = match instances {
+        Instances::Listed(instances) => instances,
+        Instances::Discovered(settings) => {
+            settings.check().map_err(|mistake| {
+                at.field(&format!("instances.{}", mistake.field), mistake.problem, mistake.fix)
+            })?;
+            let discovery = Some(settings.clone());
+            return Ok(PoolSettings { instances: Vec::new(), discovery, slots, queue, secure: false });
+        }
+    };
     if instances.is_empty() {
         return Err(at.field("instances", "none", "list addresses like \"127.0.0.1:9001\""));
     }
     let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
+    let secure = instances.iter().all(|name| name.starts_with("https://"));
     for (index, name) in instances.iter().enumerate() {
         let field = format!("instances[{index}]");
-        let host = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
+        if name.starts_with("https://") && !secure {
+            let problem = format!("{name:?} is reached by TLS and others are not");
+            return Err(at.field(&field, problem, "write https:// before all of them or none"));
+        }
+        let (scheme, host) = Scheme::split(name.strip_prefix("https://").unwrap_or(name));
         let address = host
             .to_socket_addrs()
             .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
@@ -243,7 +336,7 @@ pub(super) fn resolve_pool(
         if resolved.iter().any(|(_, other)| *other == address) {
             return Err(at.field(&field, format!("{name:?} is there twice"), "list each instance once"));
         }
-        resolved.push((host.to_owned(), address));
+        resolved.push((scheme.name(host), address));
     }
-    Ok(PoolSettings { instances: resolved, slots, queue })
+    Ok(PoolSettings { instances: resolved, discovery: None, slots, queue, secure })
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
+use super::instances::Instances;
 use super::strategy::settings::Strategy;
 
 #[derive(Debug, Deserialize)]
@@ -13,9 +14,57 @@ use super::strategy::settings::Strategy;
 pub(super) struct File {
     #[serde(default)]
     pub(super) server: ServerSettings,
+    pub(super) admin: Option<Admin>,
+    #[serde(default)]
+    pub(super) tenants: Vec<Tenant>,
     pub(super) repository: Repository,
     pub(super) traces: Option<TraceSettings>,
     pub(super) models: Vec<Model>,
+}
+
+/// `[admin]`: the listener of operators.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Admin {
+    pub(super) listen: SocketAddr,
+    #[serde(default)]
+    pub(super) key_sha256: Vec<String>,
+    pub(super) tls: Option<TlsSettings>,
+}
+
+/// `[server.tls]`, `[admin.tls]`: certificate files, PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSettings {
+    /// The chain of certificates, the server's first.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Who signs clients' certificates; they need none without it.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// `[models.tls]`: for `https://` instances, PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InstanceTls {
+    /// Who signs the instances' certificates.
+    pub(super) ca: PathBuf,
+    /// The frontend's certificate, for instances that want one, and its key.
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+}
+
+/// `[[tenants]]`: who may ask.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tenant {
+    pub(super) name: String,
+    pub(super) key_sha256: Vec<String>,
+    pub(super) requests_per_second: Option<f64>,
+    pub(super) burst: Option<f64>,
+    #[serde(default)]
+    pub(super) may_mix: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -30,8 +79,17 @@ pub(super) struct Repository {
 pub struct ServerSettings {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Connections open at the same time.
+    /// Address to listen on for gRPC; `None` for no gRPC.
+    pub grpc_listen: Option<SocketAddr>,
+    /// Requests of one gRPC connection at the same time.
+    pub grpc_max_streams: u32,
+    /// Connections open at the same time, at each of the listeners.
     pub max_connections: usize,
+    /// Of these, from one peer: an IPv4 address or an IPv6 network of 64 bits. Three quarters of all if not given.
+    pub max_connections_per_peer: Option<usize>,
+    /// Age at which a connection is closed, after the answer to its request in flight.
+    #[serde(rename = "max_connection_age_ms", deserialize_with = "millis")]
+    pub max_connection_age: Duration,
     /// Time for a request's header to arrive; it runs between requests, too.
     #[serde(rename = "header_read_timeout_ms", deserialize_with = "millis")]
     pub header_read_timeout: Duration,
@@ -41,11 +99,25 @@ pub struct ServerSettings {
     /// Time for which a client may take nothing of its response.
     #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
     pub write_timeout: Duration,
+    /// Bytes per second at which a client must take its response once it has kept it waiting for `write_timeout`.
+    #[serde(rename = "min_write_bytes_per_s")]
+    pub min_write_rate: u32,
     /// Bytes of a request's header.
     pub max_header_bytes: usize,
+    /// Fields of a request's header.
+    pub max_headers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
-    /// On shutdown, time for requests in flight to finish.
+    /// Bytes that the bodies of all requests may hold at the same time, the first 64 KB of each aside.
+    pub max_bodies_bytes: usize,
+    /// TLS; plain HTTP without it.
+    pub tls: Option<TlsSettings>,
+    /// Whether `/metrics` is here, too; only where there are no tenants if not given.
+    pub metrics: Option<bool>,
+    /// On shutdown, time for which the server says that it is not ready, and serves on.
+    #[serde(rename = "drain_delay_ms", deserialize_with = "millis")]
+    pub drain_delay: Duration,
+    /// After that, time for requests in flight to finish.
     #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
     pub drain_grace: Duration,
     /// Time after a request's beginning or end for which sockets are polled without sleeping; 0 for never. Answers come some
@@ -60,12 +132,22 @@ impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            grpc_listen: None,
+            grpc_max_streams: 256,
             max_connections: 1024,
+            max_connections_per_peer: None,
+            max_connection_age: Duration::from_secs(3600),
             header_read_timeout: Duration::from_secs(30),
             body_read_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(10),
+            min_write_rate: 16 * 1024,
             max_header_bytes: 16 * 1024,
+            max_headers: 100,
             max_body_bytes: 16 * 1024 * 1024,
+            max_bodies_bytes: 256 * 1024 * 1024,
+            tls: None,
+            metrics: None,
+            drain_delay: Duration::ZERO,
             drain_grace: Duration::from_secs(10),
             busy_poll: Duration::ZERO,
             log_format: LogFormat::Text,
@@ -109,11 +191,13 @@ pub enum LogFormat {
 pub(super) struct Model {
     pub(super) name: String,
     pub(super) version: Option<u64>,
-    pub(super) instances: Vec<String>,
+    pub(super) instances: Instances,
     #[serde(default = "two")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_queue")]
     pub(super) max_queue: usize,
+    #[serde(default = "queue_wait_share")]
+    pub(super) queue_wait_share: f64,
     #[serde(default = "max_in_flight")]
     pub(super) max_in_flight: usize,
     #[serde(rename = "timeout_ms", default = "one_second", deserialize_with = "millis")]
@@ -126,6 +210,7 @@ pub(super) struct Model {
     pub(super) retry_share: f64,
     #[serde(default = "max_rows")]
     pub(super) max_rows: usize,
+    pub(super) tls: Option<InstanceTls>,
     #[serde(default)]
     pub(super) health: HealthSettings,
     #[serde(default)]
@@ -155,6 +240,13 @@ pub struct HealthSettings {
     /// A request that is given up is held against its instance if it took at least this long.
     #[serde(rename = "suspect_after_ms", deserialize_with = "millis")]
     pub suspect_after: Duration,
+    /// Failed requests in a row after which an instance that is up is ejected; 0 for never.
+    pub eject_after_failures: u32,
+    /// For how long; n times as long the n-th time.
+    #[serde(rename = "eject_ms", deserialize_with = "millis")]
+    pub eject: Duration,
+    /// Most of a pool's instances that are ejected at the same time.
+    pub max_ejected_share: f64,
 }
 
 impl Default for HealthSettings {
@@ -166,6 +258,9 @@ impl Default for HealthSettings {
             failures: 2,
             connect_timeout: Duration::from_millis(500),
             suspect_after: Duration::from_millis(500),
+            eject_after_failures: 5,
+            eject: Duration::from_secs(5),
+            max_ejected_share: 0.5,
         }
     }
 }
@@ -201,6 +296,9 @@ const fn three() -> u32 {
 }
 const fn max_queue() -> usize {
     256
+}
+const fn queue_wait_share() -> f64 {
+    0.5
 }
 const fn max_in_flight() -> usize {
     4096

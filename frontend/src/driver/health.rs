@@ -5,24 +5,23 @@ use std::time::Duration;
 
 use parapet_frontend_core::InstanceId;
 use rand::Rng;
-use tokio::sync::Notify;
 
-use super::Driver;
+use super::{Driver, Member};
 use crate::config::HealthSettings;
 use crate::upstream::{Transport, ready_within};
 
 pub(super) async fn watch<T: Transport>(
     driver: Arc<Driver<T>>,
     instance: InstanceId,
-    name: String,
-    asked: Arc<Notify>,
+    member: Member,
     settings: HealthSettings,
 ) {
+    let Member { name, asked, stop } = member;
     let mut failures = settings.failures;
     let mut known_up = false;
     loop {
         let ready = tokio::select! {
-            () = driver.stop.cancelled() => return,
+            () = stop.cancelled() => return,
             ready = ready_within(&driver.transport, instance, &settings) => ready,
         };
         failures = if ready { 0 } else { failures.saturating_add(1) };
@@ -33,12 +32,11 @@ pub(super) async fn watch<T: Transport>(
         }
         // A suspected instance is down for the engine already; only a check that succeeds brings it back.
         if ready || !up {
-            driver.feed(|locked, now| locked.engine.instance_up(now, instance, ready, &mut locked.actions));
-            driver.meters.instance_up(instance, ready);
+            driver.found(instance, ready);
         }
         let interval = if ready { settings.interval } else { settings.recovery_interval };
         tokio::select! {
-            () = driver.stop.cancelled() => return,
+            () = stop.cancelled() => return,
             () = asked.notified() => {}
             () = tokio::time::sleep(jittered(interval)) => {}
         }

@@ -4,6 +4,7 @@
 //! outside it. Time is tokio's, so that tests can pause it.
 
 mod health;
+mod members;
 mod work;
 
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
-    PoolId, QueryId, Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, GroupView, InstanceId,
+    JobId, PoolId, QueryId, Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::members::Member;
 use crate::config::HealthSettings;
 use crate::metrics::ModelMeters;
 use crate::model::coding::Coder;
@@ -40,7 +42,7 @@ pub struct Parts<T> {
     pub sample_len: usize,
     /// The model's meters.
     pub meters: ModelMeters,
-    /// Names of the instances of each pool.
+    /// Names of the instances that each pool begins with.
     pub pools: Vec<Vec<String>>,
     /// How instances are checked.
     pub health: HealthSettings,
@@ -57,8 +59,8 @@ pub struct Driver<T> {
     started: Instant,
     /// An earlier timer than the one slept for was set.
     rearm: Notify,
-    /// Asks for a health check out of turn.
-    probes: FxHashMap<InstanceId, Arc<Notify>>,
+    members: Mutex<FxHashMap<InstanceId, Member>>,
+    health: HealthSettings,
     stop: CancellationToken,
 }
 
@@ -71,6 +73,13 @@ struct Locked {
     running: FxHashMap<JobId, oneshot::Sender<()>>,
     /// The timer slept for.
     armed: Option<Time>,
+}
+
+impl<T> Driver<T> {
+    /// Ends the timer and the health checks.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
 }
 
 impl<T: Transport> Driver<T> {
@@ -103,20 +112,15 @@ impl<T: Transport> Driver<T> {
             meters,
             started: Instant::now(),
             rearm: Notify::new(),
-            probes: instances.iter().map(|(instance, _)| (*instance, Arc::new(Notify::new()))).collect(),
+            members: Mutex::default(),
+            health,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&driver).run_timers());
         for (instance, name) in instances {
-            let asked = driver.probes.get(&instance).map(Arc::clone).unwrap_or_default();
-            tokio::spawn(health::watch(Arc::clone(&driver), instance, name, asked, health.clone()));
+            driver.watch(instance, name);
         }
         driver
-    }
-
-    /// Ends the timer and the health checks.
-    pub fn stop(&self) {
-        self.stop.cancel();
     }
 
     /// The model's meters.
@@ -148,6 +152,11 @@ impl<T: Transport> Driver<T> {
         self.locked.lock().engine.stats()
     }
 
+    /// At most `limit` of the coding groups in memory.
+    pub fn groups(&self, limit: usize) -> Vec<GroupView> {
+        self.locked.lock().engine.groups(limit)
+    }
+
     /// Brings the model's meters up to date with the engine's totals.
     pub fn publish(&self) {
         let (stats, fates) = {
@@ -163,6 +172,12 @@ impl<T: Transport> Driver<T> {
     pub fn is_ready(&self) -> bool {
         let locked = self.locked.lock();
         locked.engine.core().pool(PoolId::DEPLOYED).is_some_and(|pool| pool.is_any_up())
+    }
+
+    /// Whether a query that came now would be taken.
+    pub fn has_room(&self) -> bool {
+        let mut locked = self.locked.lock();
+        locked.engine.has_room(self.now())
     }
 
     /// Has a query answered within `timeout`. Dropping the future abandons it (CG-8).

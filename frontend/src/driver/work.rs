@@ -42,6 +42,7 @@ pub(super) enum Work {
     },
     Compare(Comparison<Output>),
     Probe(InstanceId),
+    Left(InstanceId),
 }
 
 /// Turns the pending actions into work; what concerns the tables under the lock is done here.
@@ -68,8 +69,7 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
             }
             Action::Compare(comparison) => work.push(Work::Compare(comparison)),
             Action::Probe { instance } => work.push(Work::Probe(instance)),
-            // Instances are those of the configuration, and stay.
-            Action::Left { .. } => {}
+            Action::Left { instance } => work.push(Work::Left(instance)),
         }
     }
     work
@@ -126,10 +126,11 @@ impl<T: Transport> Driver<T> {
                     let _made = line.join(move || driver.compare(&comparison));
                 }
                 Work::Probe(instance) => {
-                    if let Some(notify) = self.probes.get(&instance) {
-                        notify.notify_one();
+                    if let Some(member) = self.members.lock().get(&instance) {
+                        member.asked.notify_one();
                     }
                 }
+                Work::Left(instance) => self.transport.left(instance),
             }
         }
     }
@@ -169,7 +170,7 @@ impl<T: Transport> Driver<T> {
                     tracing::warn!(%group, %error, "a group could not be encoded");
                     spans.failed(error);
                 })
-                .map(|parity| Input { traces, ..parity })
+                .map(|parity| parity.traced(traces))
                 .ok()
         });
         drop(spans);

@@ -3,94 +3,69 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
-use http::header::CONTENT_ENCODING;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use parapet_http_serve::read_body;
-use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
-use tokio::time::Instant;
+use parapet_content_coding::{Coding, decode as decompress, encode as compress};
+use parapet_frontend_core::Rejected;
+use parapet_http_serve::read_body_within;
+use parapet_open_inference::{Encoded, HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
 
 use super::response::{error, with_type};
 use super::routes::App;
+use crate::account::{
+    Account, CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, TRACE_ID, fresh_request_id,
+};
 use crate::error::ServeError;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
-use crate::traces::TracedRequest;
-
-/// Names a request in logs; taken from the client, or made here, and echoed.
-const REQUEST_ID: &str = "x-request-id";
-/// The trace of a request that is traced.
-const TRACE_ID: &str = "parapet-trace-id";
-/// How the answer came about, for clients and proxies that don't read the body.
-const PROVENANCE: &str = "parapet-provenance";
-const CONFIDENCE: &str = "parapet-confidence";
-const CODE: &str = "parapet-code";
-/// The request's class, for clients and proxies that don't write the body.
-const CLASS_HEADER: &str = "parapet-class";
+use crate::tenants::MixingDomain;
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
+    domain: Option<Extension<MixingDomain>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(&app, &name, None, &headers, body).await
+    answer(&app, &name, None, domain_of(domain), &headers, body).await
 }
 
 pub(super) async fn infer_version(
     State(app): State<Arc<App>>,
     Path((name, version)): Path<(String, String)>,
+    domain: Option<Extension<MixingDomain>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(&app, &name, Some(&version), &headers, body).await
+    answer(&app, &name, Some(&version), domain_of(domain), &headers, body).await
 }
 
-async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMap, body: Body) -> Response {
-    let started = Instant::now();
-    app.busy_poll().touch();
+/// Whom the request may share a coding group with, as its key says.
+fn domain_of(given: Option<Extension<MixingDomain>>) -> MixingDomain {
+    given.map_or(MixingDomain::SHARED, |Extension(domain)| domain)
+}
+
+async fn answer(
+    app: &App,
+    name: &str,
+    version: Option<&str>,
+    domain: MixingDomain,
+    headers: &HeaderMap,
+    body: Body,
+) -> Response {
     let request_id = request_id(headers);
-    let model = app.model(name, version);
-    let traced = app.traces().and_then(|traces| traces.begin(headers, name));
-    let trace_id = traced.as_ref().map(TracedRequest::id);
-    let result = match (&model, &traced) {
-        (Ok(model), Some(traced)) => traced.scope(infer_on(app, model, headers, body)).await,
-        (Ok(model), None) => infer_on(app, model, headers, body).await,
-        (Err(_), _) => Err(ServeError::UnknownModel { model: name.chars().take(100).collect() }),
-    };
-    let took = started.elapsed();
-    match (traced, &result) {
-        (Some(traced), Ok((_, provenance))) => traced.answered(provenance.kind, provenance.confidence),
-        (Some(traced), Err(refused)) => traced.failed(refused),
-        (None, _) => {}
-    }
-    let shown_trace = trace_id.as_ref().map(tracing::field::display);
-    let shown_id = request_id.to_str().unwrap_or_default();
-    let mut response = match (result, model) {
-        (Ok((response, provenance)), Ok(model)) => {
-            model.driver().meters().answered(&provenance, took);
-            tracing::debug!(
-                request_id = shown_id,
-                model = name,
-                trace_id = shown_trace,
-                provenance = provenance.kind,
-                ?took,
-                "answered"
-            );
-            response
+    let account = Account::begin(app, name, request_id.to_str().unwrap_or_default(), headers);
+    let trace_id = account.trace_id();
+    let mut response = match app.model(name, version) {
+        Ok(model) => {
+            let result = account.scope(infer_on(app, &model, domain, headers, body)).await;
+            account.end(&model, &result);
+            result.map_or_else(|refused| error(&refused), |(response, _)| response)
         }
-        (Err(refused), Ok(model)) => {
-            let (status, kind) = refused.classify();
-            model.driver().meters().failed(kind);
-            if status.is_server_error() {
-                tracing::warn!(request_id = shown_id, model = name, trace_id = shown_trace, %status, error = %refused, ?took, "failed");
-            } else {
-                tracing::debug!(request_id = shown_id, model = name, %status, error = %refused, ?took, "refused");
-            }
-            error(&refused)
-        }
-        (_, Err(unknown)) => {
-            tracing::debug!(request_id = shown_id, model = name, error = %unknown, "refused");
+        Err(unknown) => {
+            account.unknown(&unknown);
             error(&unknown)
         }
     };
@@ -98,39 +73,43 @@ async fn answer(app: &App, name: &str, version: Option<&str>, headers: &HeaderMa
     if let Some(id) = trace_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
         response.headers_mut().insert(TRACE_ID, id);
     }
-    app.busy_poll().touch();
     response
 }
 
 async fn infer_on(
     app: &App,
     model: &ServedModel,
+    domain: MixingDomain,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Response, Provenance), ServeError> {
-    if app.is_draining() {
-        return Err(ServeError::Draining);
-    }
-    if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-        let encoding = String::from_utf8_lossy(encoding.as_bytes()).chars().take(40).collect();
-        return Err(ServeError::ContentEncoding { encoding });
-    }
+    let coding = Coding::of_request(headers)?;
     let header_length = header_length(headers)?;
-    let body = read_body(body, app.settings().max_body_bytes, app.settings().body_read_timeout).await?;
-    let mut request = decode_request(body, header_length)?;
+    // Whom we cannot take we turn away before we take his body.
+    if !model.driver().has_room() {
+        return Err(Rejected::Overloaded.into());
+    }
+    let serving = app.serving();
+    let settings = serving.server();
+    let max_bytes = settings.max_body_bytes;
+    let (mut body, mut reserved) =
+        read_body_within(body, max_bytes, settings.body_read_timeout, app.body_memory()).await?;
+    if let Some(coding) = coding {
+        body = decompress(coding, body, max_bytes).await?;
+        reserved.hold(body.len())?;
+    }
+    let mut request = decode(body, header_length).await?;
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
         request.parameters.entry(CLASS.to_owned()).or_insert_with(|| class.into());
     }
     let binary = BinaryOutputs::of(&request);
-    let (response, provenance) = model.infer(request).await?;
+    let (response, provenance) = model.infer_within(domain, request).await?;
     let encoded = encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
-    let mut response = with_type(StatusCode::OK, encoded.content_type(), encoded.body);
+    let accepted = Coding::for_response(headers);
+    let mut response = respond(encoded, accepted).await;
     let headers = response.headers_mut();
-    if let Some(length) = encoded.header_length {
-        headers.insert(HEADER_CONTENT_LENGTH, length.into());
-    }
     headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
     if let Ok(confidence) = HeaderValue::from_str(&format!("{:.4}", provenance.confidence)) {
         headers.insert(CONFIDENCE, confidence);
@@ -139,6 +118,41 @@ async fn infer_on(
         headers.insert(CODE, code);
     }
     Ok((response, provenance))
+}
+
+/// JSON from this length on (some milliseconds of work) is read away from the thread that serves.
+const LONG_JSON: usize = 256 * 1024;
+
+async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ServeError> {
+    if header_length.unwrap_or(body.len()) < LONG_JSON {
+        return Ok(decode_request(body, header_length)?);
+    }
+    let decoded = tokio::task::spawn_blocking(move || decode_request(body, header_length)).await;
+    Ok(decoded.map_err(|_| ServeError::Input("the body could not be read".to_owned()))??)
+}
+
+/// The answer, compressed if the client likes that best and it is worth it.
+async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
+    let content_type = encoded.content_type();
+    let Encoded { mut body, header_length } = encoded;
+    let mut coded = None;
+    if let Some(coding) = accepted
+        && let Some(compressed) = compress(coding, &body).await
+    {
+        body = compressed;
+        coded = Some(HeaderValue::from_static(coding.name()));
+    }
+    let mut response = with_type(StatusCode::OK, content_type, body);
+    let headers = response.headers_mut();
+    if let Some(length) = header_length {
+        // Of the body as it was, like the sizes in it.
+        headers.insert(HEADER_CONTENT_LENGTH, length.into());
+    }
+    if let Some(coding) = coded {
+        headers.insert(CONTENT_ENCODING, coding);
+    }
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    response
 }
 
 /// Which outputs go in binary form; kept while the request itself moves on.
@@ -173,7 +187,6 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.as_bytes().iter().all(u8::is_ascii_graphic)
     });
     given.cloned().unwrap_or_else(|| {
-        HeaderValue::from_str(&format!("{:016x}", rand::random::<u64>()))
-            .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        HeaderValue::from_str(&fresh_request_id()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }

@@ -3,8 +3,9 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
+use parapet_content_coding::UNDERSTOOD;
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject};
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: im
     response
 }
 
-pub(super) fn json(value: &impl Serialize) -> Response {
+pub(crate) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => with_type(StatusCode::OK, CONTENT_TYPE_JSON, body),
         Err(_) => with_type(StatusCode::INTERNAL_SERVER_ERROR, CONTENT_TYPE_JSON, "{}"),
@@ -29,12 +30,18 @@ pub(super) fn text(body: String) -> Response {
 }
 
 /// The protocol's error object with the error's status.
-pub(super) fn error(error: &ServeError) -> Response {
+pub(crate) fn error(error: &ServeError) -> Response {
     let (status, _) = error.classify();
     let mut response = json(&ErrorObject { error: error.to_string() });
     *response.status_mut() = status;
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
+    }
     if let Some(seconds) = error.retry_after() {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }

@@ -1,43 +1,54 @@
 //! Paths of the protocol, and what the server says about itself.
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, StatusCode, Uri};
-use parapet_open_inference::ServerMetadata;
+use parapet_http_serve::{BodyMemory, Connections};
+use parapet_open_inference::{BINARY_EXTENSION, OPENAPI_PATH, ServerMetadata, openapi};
+use parapet_tls::ServerTls;
 use serde_json::json;
 
+use super::guard::guard;
 use super::infer;
 use super::response::{error, json, text};
 use crate::busy_poll::BusyPoll;
-use crate::config::ServerSettings;
+use crate::config::{FrontendConfig, ServerSettings};
 use crate::error::ServeError;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ServerMeters};
 use crate::model::ServedModel;
+use crate::serving::Serving;
 use crate::traces::Traces;
 
 /// Everything that requests need.
 #[derive(Debug)]
 pub struct App {
-    models: BTreeMap<String, ServedModel>,
+    serving: ArcSwap<Serving>,
+    config_path: PathBuf,
+    /// Of the listeners; a reload reads their files again.
+    tls: Vec<Arc<ServerTls>>,
+    reloading: tokio::sync::Mutex<()>,
     metrics: Metrics,
-    settings: ServerSettings,
     draining: AtomicBool,
     busy_poll: BusyPoll,
+    connections: Arc<Connections>,
+    body_memory: Arc<BodyMemory>,
+    meters: ServerMeters,
     traces: Option<Traces>,
 }
 
 impl App {
-    /// An application that serves these models.
+    /// An application that serves these models to everybody; a reload finds no configuration.
     pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
-        let models = models.into_iter().map(|model| (model.name().to_owned(), model)).collect();
-        let busy_poll = BusyPoll::new(settings.busy_poll);
-        Self { models, metrics, settings, draining: AtomicBool::new(false), busy_poll, traces: None }
+        let serving = Serving::of_models(models, settings, &metrics);
+        Self::of(serving, metrics, PathBuf::new(), Vec::new())
     }
 
     /// Traces requests from now on.
@@ -51,18 +62,82 @@ impl App {
         self.traces.as_ref()
     }
 
-    /// From now on: not ready, and no new inference.
+    /// An application that serves as configured.
+    pub fn start(config: FrontendConfig, metrics: Metrics) -> Self {
+        let path = config.path.clone();
+        let admin_tls = config.admin.as_ref().and_then(|admin| admin.tls.clone());
+        let tls = config.server_tls.iter().cloned().chain(admin_tls).collect();
+        let serving = Serving::start(config, None, &metrics);
+        Self::of(serving, metrics, path, tls)
+    }
+
+    fn of(serving: Serving, metrics: Metrics, config_path: PathBuf, tls: Vec<Arc<ServerTls>>) -> Self {
+        let busy_poll = BusyPoll::new(serving.server().busy_poll);
+        let body_memory = Arc::new(BodyMemory::new(serving.server().max_bodies_bytes));
+        let meters = metrics.server();
+        Self {
+            serving: ArcSwap::from_pointee(serving),
+            config_path,
+            tls,
+            reloading: tokio::sync::Mutex::new(()),
+            metrics,
+            draining: AtomicBool::new(false),
+            busy_poll,
+            connections: Arc::default(),
+            body_memory,
+            meters,
+            traces: None,
+        }
+    }
+
+    /// From now on: not ready, and every answer asks its client to go elsewhere.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// The models, by name.
-    pub fn models(&self) -> impl Iterator<Item = &ServedModel> {
-        self.models.values()
+    /// What is served now. A request keeps to what it was given, whatever a reload does meanwhile.
+    pub fn serving(&self) -> Arc<Serving> {
+        self.serving.load_full()
+    }
+
+    /// Serves this from now on.
+    pub(crate) fn serve(&self, serving: Serving) {
+        self.serving.store(Arc::new(serving));
+    }
+
+    pub(crate) fn config_path(&self) -> &std::path::Path {
+        &self.config_path
+    }
+
+    /// TLS of the listeners.
+    pub(crate) fn tls(&self) -> &[Arc<ServerTls>] {
+        &self.tls
+    }
+
+    pub(crate) fn reloading(&self) -> &tokio::sync::Mutex<()> {
+        &self.reloading
+    }
+
+    pub(crate) fn count_reload(&self, done: bool) {
+        self.meters.reloaded(done);
+    }
+
+    /// Whether every model has an instance that answers.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_draining() && self.serving.load().models().all(|model| model.driver().is_ready())
+    }
+
+    /// What the protocol says of the server.
+    pub(crate) fn metadata() -> ServerMetadata {
+        ServerMetadata {
+            name: "parapet".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: vec![BINARY_EXTENSION.to_owned()],
+        }
     }
 
     /// The registry.
@@ -75,14 +150,20 @@ impl App {
         &self.busy_poll
     }
 
-    pub(super) fn settings(&self) -> &ServerSettings {
-        &self.settings
+    /// The connections of its listener.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 
-    pub(super) fn model(&self, name: &str, version: Option<&str>) -> Result<&ServedModel, ServeError> {
-        let model = self
-            .models
-            .get(name)
+    /// What the bodies of all requests share.
+    pub(super) fn body_memory(&self) -> &Arc<BodyMemory> {
+        &self.body_memory
+    }
+
+    pub(crate) fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<ServedModel>, ServeError> {
+        let serving = self.serving.load();
+        let model = serving
+            .model(name)
             .ok_or_else(|| ServeError::UnknownModel { model: name.chars().take(100).collect() })?;
         match version {
             Some(version) if version != model.version().to_string() => Err(ServeError::UnknownVersion {
@@ -90,8 +171,16 @@ impl App {
                 version: version.chars().take(40).collect(),
                 served: model.version(),
             }),
-            _ => Ok(model),
+            _ => Ok(Arc::clone(model)),
         }
+    }
+
+    /// Brings all meters up to date.
+    fn publish(&self) {
+        for model in self.serving.load().models() {
+            model.driver().publish();
+        }
+        self.meters.publish(&self.connections, &self.body_memory);
     }
 }
 
@@ -100,7 +189,8 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
-        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route(OPENAPI_PATH, get(document))
+        .route("/v2/health/live", get(server_live))
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
@@ -108,23 +198,35 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v2/models/{model}/versions/{version}", get(version_metadata))
         .route("/v2/models/{model}/versions/{version}/ready", get(version_ready))
         .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer_version))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(data_metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&app), guard))
         .with_state(app)
 }
 
 async fn server_metadata() -> Response {
-    json(&ServerMetadata {
-        name: "parapet".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        extensions: vec!["binary_tensor_data".to_owned()],
-    })
+    json(&App::metadata())
 }
 
-async fn server_ready(State(app): State<Arc<App>>) -> StatusCode {
-    let ready = !app.is_draining() && app.models().all(|model| model.driver().is_ready());
-    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn document(State(app): State<Arc<App>>) -> Response {
+    let ServerMetadata { name, version, .. } = App::metadata();
+    let serving = app.serving();
+    json(&openapi(&name, &version, serving.models().map(|model| model.name())))
+}
+
+async fn server_live() -> Response {
+    json(&json!({ "live": true }))
+}
+
+pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> Response {
+    // The specification calls the field "live" here, too; servers call it "ready".
+    let ready = app.is_ready();
+    let mut response = json(&json!({ "live": true, "ready": ready }));
+    if !ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
 }
 
 async fn model_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
@@ -169,11 +271,19 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
-    for model in app.models() {
-        model.driver().publish();
-    }
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    app.publish();
     text(app.metrics.render())
+}
+
+/// What tenants do is nothing for each other: where there are any, metrics are the admin listener's.
+async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    let serving = app.serving();
+    if serving.server().metrics.unwrap_or_else(|| serving.tenants().is_open()) {
+        metrics(State(app)).await
+    } else {
+        unknown_path(uri).await
+    }
 }
 
 async fn unknown_path(uri: Uri) -> Response {

@@ -166,7 +166,7 @@ impl Coder {
         }
         let name = self.parity_inputs.get(index).unwrap_or(&first.name);
         let tensor = Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?;
-        Ok(Input::new(vec![tensor], rows)?)
+        Ok(Input::new(vec![tensor], rows))
     }
 
     /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain).

@@ -6,15 +6,19 @@ mod request;
 
 pub use request::{CLASS, MAX_REQUEST_ID, Options};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_discovery::Discovery;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, PoolConfig, Strategy, StrategyConfig,
+    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, OutlierConfig, PoolConfig, PoolId,
+    QueueLimitConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
 use parapet_repository::TensorSpec;
+use tokio::time::Instant;
 
 use self::coding::Coder;
 use crate::config::{ClassConfig, ModelConfig, PoolSettings};
@@ -22,7 +26,8 @@ use crate::driver::{Driver, Parts};
 use crate::error::ServeError;
 use crate::metrics::{ClassLabels, Metrics};
 use crate::payload::{Input, Output};
-use crate::upstream::{HttpTransport, Transport};
+use crate::tenants::MixingDomain;
+use crate::upstream::{Instances, Transport};
 
 /// How an answer came about; in the response's parameters and headers.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,18 +46,24 @@ pub struct Provenance {
 
 /// One served model.
 #[derive(Debug)]
-pub struct ServedModel<T = HttpTransport> {
+pub struct ServedModel<T = Instances> {
     config: ModelConfig,
     driver: Arc<Driver<T>>,
 }
 
 impl ServedModel {
-    /// Starts serving `config` over HTTP.
+    /// Starts serving `config` with the instances that it names.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
-        let transport = HttpTransport::new(&config);
-        let pools: Vec<Vec<String>> =
-            (0..pool_settings(&config).count()).map(|pool| transport.names(pool)).collect();
-        Self::start_with(config, metrics, transport, pools)
+        let transport = Instances::new(&config);
+        let names = |pool: &PoolSettings| pool.instances.iter().map(|(name, _)| name.clone()).collect();
+        let pools: Vec<Vec<String>> = pool_settings(&config).map(names).collect();
+        let model = Self::start_with(config, metrics, transport, pools);
+        for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(&model.config)) {
+            if let Some(discovery) = &settings.discovery {
+                model.follow(pool, discovery.build());
+            }
+        }
+        model
     }
 }
 
@@ -61,12 +72,42 @@ impl<T: Transport> ServedModel<T> {
     pub fn start_with(config: ModelConfig, metrics: &Metrics, transport: T, pools: Vec<Vec<String>>) -> Self {
         let (strategy, coders) = strategy(&config);
         let labels = class_labels(&config, &coders);
-        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config), &pools);
+        let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config));
         let sample_len = config.entry.outputs.first().map_or(1, TensorSpec::sample_len);
         let engine = Engine::new(&core_config(&config), strategy);
         let health = config.health.clone();
         let driver = Driver::start(Parts { engine, transport, coders, sample_len, meters, pools, health });
         Self { config, driver }
+    }
+
+    /// Whether it serves just what `config` says.
+    pub(crate) fn serves(&self, config: &ModelConfig) -> bool {
+        // What it is made of comes from several crates and has no other equality. The networks of a learned code may have
+        // changed in their files, which their text does not show.
+        let learned = |config: &ModelConfig| config.classes.iter().any(|class| class.learned.is_some());
+        !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
+    }
+
+    /// Checks its instances no more, and takes those out of the metrics that `successor`, if there is one, does not have.
+    pub(crate) fn retire(&self, successor: Option<&Self>) {
+        let kept = successor.map(Self::instances).unwrap_or_default();
+        let labels = pool_labels(&self.config);
+        let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
+        self.driver.retire(|pool, name| kept.contains(&(label(pool), name.to_owned())));
+    }
+
+    /// The label of its pool and the name of each instance.
+    fn instances(&self) -> BTreeSet<(String, String)> {
+        let labels = pool_labels(&self.config);
+        let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
+        self.driver.instances().into_iter().map(|(pool, name)| (label(pool), name)).collect()
+    }
+
+    /// Has the instances of `pool` join and leave as `discovery` finds them.
+    pub fn follow(&self, pool: PoolId, discovery: impl Discovery) {
+        let label = pool_labels(&self.config).into_iter().nth(usize::from(pool.0)).unwrap_or_default();
+        let view = parapet_discovery::follow(discovery, format!("{}/{label}", self.name()));
+        tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
 
     /// The model's name.
@@ -77,6 +118,11 @@ impl<T: Transport> ServedModel<T> {
     /// The version served.
     pub fn version(&self) -> u64 {
         self.config.version
+    }
+
+    /// The longest deadline that a request may ask for.
+    pub fn max_timeout(&self) -> Duration {
+        self.config.max_timeout
     }
 
     /// What the protocol says of it.
@@ -94,6 +140,18 @@ impl<T: Transport> ServedModel<T> {
     /// # Errors
     /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
     pub async fn infer(&self, request: InferRequest) -> Result<(InferResponse, Provenance), ServeError> {
+        self.infer_within(MixingDomain::SHARED, request).await
+    }
+
+    /// As [`infer`](Self::infer), in coding groups with queries of this domain only (CG-6).
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn infer_within(
+        &self,
+        domain: MixingDomain,
+        request: InferRequest,
+    ) -> Result<(InferResponse, Provenance), ServeError> {
         let options = Options::parse(&request.parameters, self.config.timeout, self.config.max_timeout)?;
         let class = request::class(&request.parameters, &self.config.classes)?;
         for requested in &request.outputs {
@@ -105,10 +163,9 @@ impl<T: Transport> ServedModel<T> {
             self.config.entry.outputs.iter().map(|output| request.wants_output(&output.name)).collect();
         let (tensors, rows) =
             request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
-        let input = Input::new(tensors, rows)?;
-        // Shape and dtype are fixed by the model but for the number of samples (CG-6).
-        let key = GroupKey(rows as u64);
+        let key = group_key(domain, rows)?;
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
+        let input = Input::new(tensors, rows).by(Instant::now() + timeout);
         let answer = self.driver.infer(input, key, class, timeout, options.allow_approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
         let mut wanted = wanted.into_iter();
@@ -148,6 +205,13 @@ impl<T: Transport> ServedModel<T> {
     }
 }
 
+/// Its requests in flight hold on to it: when it is dropped there are none.
+impl<T> Drop for ServedModel<T> {
+    fn drop(&mut self) {
+        self.driver.stop();
+    }
+}
+
 impl Provenance {
     /// The kinds: the deployed model's own prediction; the same from a redundant copy of the query; a backup model's; one
     /// decoded from a coding group.
@@ -170,12 +234,22 @@ impl Provenance {
     }
 }
 
+/// Shape and dtype are fixed by the model but for the number of samples; that and the domain must agree (CG-6).
+fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> {
+    let rows = u32::try_from(rows).map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
+    Ok(GroupKey(u64::from(domain.number()) << 32 | u64::from(rows)))
+}
+
+/// Times the first ejection that the longest lasts.
+const LONGEST_EJECTION: u32 = 12;
+
 /// Time kept back of a deadline, so that the answer still travels in time.
 fn answer_margin(timeout: Duration) -> Duration {
     (timeout / 10).min(Duration::from_millis(3))
 }
 
-fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
+/// The deployed model's pool, then the others.
+pub(crate) fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
     std::iter::once(&config.pool).chain(config.redundant.iter().map(|other| &other.pool))
 }
 
@@ -192,6 +266,15 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
         retry_share: config.retry_share,
         retry_burst: 10.0,
         suspect_after: config.health.suspect_after,
+        queue_limit: (config.queue_wait_share > 0.0)
+            .then(|| QueueLimitConfig { wait_share: config.queue_wait_share, ..QueueLimitConfig::default() }),
+        outliers: Some(OutlierConfig {
+            consecutive: config.health.eject_after_failures,
+            ejected_for: config.health.eject,
+            ejected_for_at_most: config.health.eject.saturating_mul(LONGEST_EJECTION),
+            max_share: config.health.max_ejected_share,
+            ..OutlierConfig::default()
+        }),
     }
 }
 

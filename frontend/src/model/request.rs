@@ -37,7 +37,9 @@ impl Options {
             let millis =
                 value.as_u64().ok_or_else(|| wrong("deadline_unix_ms", "milliseconds since 1970", value))?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            timeout = Duration::from_millis(millis).saturating_sub(now);
+            let left = Duration::from_millis(millis).saturating_sub(now);
+            // Where the client gives both, both hold.
+            timeout = if parameters.contains_key("timeout") { timeout.min(left) } else { left };
         }
         if timeout.is_zero() {
             return Err(Rejected::DeadlinePassed.into());
@@ -147,6 +149,16 @@ mod tests {
         let asked = options(json!({"timeout": 2_500, "allow_approximate": false})).unwrap();
         assert_eq!(asked, Options { timeout: Duration::from_micros(2_500), allow_approximate: false });
         assert_eq!(options(json!({"timeout": 3_600_000_000_u64})).unwrap().timeout, 10 * SECOND);
+    }
+
+    #[test]
+    fn of_a_timeout_and_a_deadline_the_earlier_counts() {
+        let both = |timeout: u64, deadline: u64| {
+            options(json!({"timeout": timeout, "deadline_unix_ms": deadline})).unwrap().timeout
+        };
+        let far = 4_000_000_000_000; // in 2096
+        assert_eq!(both(1_000, far), Duration::from_millis(1));
+        assert_eq!(options(json!({"deadline_unix_ms": far})).unwrap().timeout, 10 * SECOND);
     }
 
     #[test]

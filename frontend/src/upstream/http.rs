@@ -1,112 +1,122 @@
-//! Instances over the Open Inference Protocol: any server that speaks it, with the binary tensor extension.
+//! Instances over REST: any server that speaks the Open Inference Protocol, best with the binary tensor extension.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome};
-use parapet_http_connection::{Connections, Limits, Response, SendError};
-use parapet_open_inference::{ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_response};
-use parapet_repository::{ModelEntry, TensorSpec};
+use parapet_frontend_core::{Failure, FailureKind, Outcome};
+use parapet_http_connection::{Connections, Limits, Response, SendError, Tls};
+use parapet_open_inference::{
+    BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, ProtocolError,
+    ServerMetadata, decode_response,
+};
 
-use super::Transport;
-use crate::config::{HealthSettings, ModelConfig, PoolSettings};
+use tokio::time::Instant;
+
+use super::outputs::Expected;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
-/// Room for the JSON part of a response beside its tensors.
-const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
+/// Microseconds for which somebody waits for the answer. A header, since the body is written once for all attempts.
+const TIMEOUT: &str = "parapet-timeout-us";
 
-/// All instances of one served model.
+/// One instance of a model.
 #[derive(Debug)]
-pub struct HttpTransport {
-    pools: Vec<Vec<Instance>>,
-}
-
-#[derive(Debug)]
-struct Instance {
+pub(super) struct Instance {
     /// Name for people: the address as configured.
     name: String,
     /// How many are open at once is the dispatcher's business, which gives an instance no more requests than it has slots.
     connections: Connections,
     infer_path: String,
     ready_path: String,
-    outputs: Arc<[TensorSpec]>,
+    expected: Arc<Expected>,
+    /// What the instance reads, as it says of itself.
+    form: AtomicU8,
 }
 
-impl HttpTransport {
-    /// Instances as configured: the deployed model's pool, then those of parity and backup models.
-    pub fn new(config: &ModelConfig) -> Self {
-        let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| {
-            let outputs: Arc<[TensorSpec]> = entry.outputs.clone().into();
-            let sample_bytes: usize = entry
-                .outputs
-                .iter()
-                .map(|output| output.sample_len().saturating_mul(output.datatype.size().unwrap_or(4096)))
-                .fold(0, usize::saturating_add);
-            // JSON spells a number in up to some 25 bytes.
-            let max_bytes =
-                sample_bytes.saturating_mul(config.max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
-            pool.instances
-                .iter()
-                .map(|(name, address)| Instance {
-                    name: name.clone(),
-                    connections: Connections::new(
-                        *address,
-                        Limits {
-                            connect_timeout: Some(config.health.connect_timeout),
-                            max_response_bytes: max_bytes,
-                            max_idle: pool.slots as usize + 1,
-                        },
-                    ),
-                    infer_path: format!("/v2/models/{}/versions/{version}/infer", entry.name),
-                    ready_path: format!("/v2/models/{}/versions/{version}/ready", entry.name),
-                    outputs: Arc::clone(&outputs),
-                })
-                .collect::<Vec<_>>()
+/// Values of [`Instance::form`]; as long as nothing is known of an instance, it is taken to have the extension.
+const UNKNOWN: u8 = 0;
+const BINARY: u8 = 1;
+const JSON: u8 = 2;
+
+impl Instance {
+    /// `path` is that of the model's version; `max_idle` connections are kept.
+    pub(super) fn new(
+        name: &str,
+        address: SocketAddr,
+        path: &str,
+        max_idle: usize,
+        connect_timeout: Duration,
+        expected: Arc<Expected>,
+        tls: Option<Tls>,
+    ) -> Self {
+        let connect_timeout = Some(connect_timeout);
+        let limits = Limits { connect_timeout, max_response_bytes: expected.max_bytes, max_idle };
+        Self {
+            name: name.to_owned(),
+            connections: Connections::new(address, limits).with_tls(tls),
+            infer_path: format!("{path}/infer"),
+            ready_path: format!("{path}/ready"),
+            expected,
+            form: AtomicU8::new(UNKNOWN),
+        }
+    }
+
+    pub(super) async fn infer(&self, input: &Input) -> Outcome<Output> {
+        let encoding = match self.form.load(Ordering::Relaxed) {
+            JSON => Encoding::Json,
+            _ => Encoding::Binary,
         };
-        let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
-        pools.extend(config.redundant.iter().map(|other| pool(&other.entry, other.version, &other.pool)));
-        Self { pools }
-    }
-
-    fn instance(&self, id: InstanceId) -> Result<&Instance, Failure> {
-        self.pools
-            .get(usize::from(id.pool.0))
-            .and_then(|pool| pool.get(id.index as usize))
-            .ok_or_else(|| Failure::new(FailureKind::Unreachable, format!("{id:?} is not configured")))
-    }
-}
-
-impl Transport for HttpTransport {
-    async fn infer(&self, id: InstanceId, input: Arc<Input>) -> Outcome<Output> {
-        let instance = self.instance(id)?;
-        let mut request = instance.request(Method::POST, &instance.infer_path, input.wire.body.clone())?;
+        let refused = |error: ProtocolError| self.failure(FailureKind::Refused, &error.to_string());
+        let wire = input.body(encoding).map_err(refused)?;
+        let mut request = self.request(Method::POST, &self.infer_path, wire.body.clone())?;
         let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, input.wire.content_type().parse().map_err(|_| instance.unsendable())?);
-        if let Some(length) = input.wire.header_length {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(wire.content_type()));
+        if let Some(length) = wire.header_length {
             headers.insert(HEADER_CONTENT_LENGTH, length.into());
+        }
+        if let Some(deadline) = input.deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            headers.insert(TIMEOUT, u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into());
         }
         if let Some(parent) = input.traces.traceparent() {
             headers.insert(TRACEPARENT, parent);
         }
-        let response =
-            instance.connections.send(request).await.map_err(|error| instance.unanswered(&error))?;
-        instance.prediction(response, input.rows)
+        let response = self.connections.send(request).await.map_err(|error| self.unanswered(&error))?;
+        self.prediction(response, input.rows)
     }
 
-    async fn ready(&self, id: InstanceId) -> bool {
-        let Ok(instance) = self.instance(id) else { return false };
-        let Ok(request) = instance.request(Method::GET, &instance.ready_path, Bytes::new()) else {
-            return false;
-        };
-        matches!(instance.connections.send(request).await, Ok(response) if response.status == StatusCode::OK)
+    pub(super) async fn ready(&self) -> bool {
+        let ready = self.get(&self.ready_path).await.is_some();
+        if !ready {
+            // What comes back at this address may be another server.
+            self.form.store(UNKNOWN, Ordering::Relaxed);
+        } else if self.form.load(Ordering::Relaxed) == UNKNOWN {
+            self.learn_form().await;
+        }
+        ready
     }
-}
 
-impl Instance {
+    /// Asks whether the server has the binary tensor extension; without it queries go as JSON.
+    async fn learn_form(&self) {
+        let Some(response) = self.get("/v2").await else { return };
+        let Ok(metadata) = serde_json::from_slice::<ServerMetadata>(&response.body) else { return };
+        let binary = metadata.extensions.iter().any(|extension| extension == BINARY_EXTENSION);
+        self.form.store(if binary { BINARY } else { JSON }, Ordering::Relaxed);
+    }
+
+    /// The answer, if it is 200.
+    async fn get(&self, path: &str) -> Option<Response> {
+        let request = self.request(Method::GET, path, Bytes::new()).ok()?;
+        let response = self.connections.send(request).await.ok()?;
+        (response.status == StatusCode::OK).then_some(response)
+    }
+
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
         Request::builder()
             .method(method)
@@ -137,14 +147,7 @@ impl Instance {
         let header_length = header_length(&response.headers).map_err(invalid)?;
         let response: InferResponse =
             decode_response(response.body, header_length).map_err(|error| invalid(error.to_string()))?;
-        let mut outputs = response.outputs;
-        let tensors = self
-            .outputs
-            .iter()
-            .map(|spec| take_output(&mut outputs, spec, rows))
-            .collect::<Result<Vec<Tensor>, String>>()
-            .map_err(invalid)?;
-        Ok(Output { tensors, confidence: 1.0 })
+        self.expected.check(response, rows).map_err(invalid)
     }
 
     /// What a status other than 200 says about the instance and the query.
@@ -173,40 +176,4 @@ fn header_length(headers: &HeaderMap) -> Result<Option<usize>, String> {
                 .ok_or_else(|| format!("{HEADER_CONTENT_LENGTH} is not a number of bytes"))
         })
         .transpose()
-}
-
-/// The output that `spec` describes, for `rows` samples (CG-6: nothing else gets into a group).
-fn take_output(outputs: &mut Vec<Tensor>, spec: &TensorSpec, rows: usize) -> Result<Tensor, String> {
-    let position = outputs
-        .iter()
-        .position(|tensor| tensor.name == spec.name)
-        .ok_or_else(|| format!("no output {:?} in the answer", spec.name))?;
-    let tensor = outputs.swap_remove(position);
-    let expected = || std::iter::once(rows).chain(spec.shape.iter().copied());
-    if tensor.datatype != spec.datatype || !tensor.shape.iter().copied().eq(expected()) {
-        let (name, shape, datatype) = (&tensor.name, &tensor.shape, tensor.datatype);
-        let expected: Vec<usize> = expected().collect();
-        return Err(format!("output {name:?} is {datatype} {shape:?}, not {} {expected:?}", spec.datatype));
-    }
-    if tensor.has_non_finite() {
-        return Err(format!("output {:?} holds a NaN or an infinity", tensor.name));
-    }
-    Ok(tensor)
-}
-
-impl HttpTransport {
-    /// The names of a pool's instances, for metrics and logs.
-    pub fn names(&self, pool: usize) -> Vec<String> {
-        let instances = self.pools.get(pool).map(Vec::as_slice).unwrap_or_default();
-        instances.iter().map(|instance| instance.name.to_owned()).collect()
-    }
-}
-
-/// Bounds a readiness check.
-pub(crate) async fn ready_within<T: Transport>(
-    transport: &T,
-    id: InstanceId,
-    settings: &HealthSettings,
-) -> bool {
-    tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or(false)
 }

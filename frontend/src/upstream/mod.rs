@@ -1,14 +1,20 @@
 //! Requests to instances, behind a trait so that tests can answer from memory.
 
+mod address;
+mod grpc;
 mod http;
+mod instances;
+mod outputs;
 
-pub use http::HttpTransport;
-pub(crate) use http::ready_within;
+pub use address::Scheme;
+pub use instances::Instances;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parapet_frontend_core::{InstanceId, Outcome};
 
+use crate::config::HealthSettings;
 use crate::payload::{Input, Output};
 
 /// How instances are reached.
@@ -18,4 +24,19 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
 
     /// Whether an instance is ready to infer.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = bool> + Send;
+
+    /// An instance joined, at this address; it will be asked whether it is ready, then to infer.
+    fn join(&self, instance: InstanceId, address: SocketAddr);
+
+    /// An instance left, and has nothing in flight.
+    fn left(&self, instance: InstanceId);
+}
+
+/// Bounds a readiness check.
+pub(crate) async fn ready_within<T: Transport>(
+    transport: &T,
+    id: InstanceId,
+    settings: &HealthSettings,
+) -> bool {
+    tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or(false)
 }

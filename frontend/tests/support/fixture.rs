@@ -44,6 +44,14 @@ pub fn config_error(lines: &str) -> String {
     config(&format!("{lines}{text}")).unwrap_err().to_string()
 }
 
+/// No instance is there before it is discovered.
+pub async fn discovered() -> Fixture {
+    let repository = repository();
+    let text = plain_toml(repository.path(), &[], "slots_per_instance = 1")
+        .replace("instances = []", "instances = { dns = \"replicas.test\", port = 9001 }");
+    fixture(repository, &text, Memory::new(0, 0)).await
+}
+
 pub async fn plain(deployed: u32) -> Fixture {
     let repository = repository();
     let text = plain_toml(repository.path(), &addresses(deployed, 7000), "slots_per_instance = 1");

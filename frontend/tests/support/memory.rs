@@ -1,6 +1,7 @@
 //! Instances in memory, for paused time: each has a service time, and can be frozen, dead or wrong.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,7 +30,9 @@ pub enum State {
 /// Instances by id; clones share them.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    instances: Arc<BTreeMap<InstanceId, watch::Sender<State>>>,
+    instances: Arc<Mutex<BTreeMap<InstanceId, watch::Sender<State>>>>,
+    /// Those that left with nothing in flight.
+    pub gone: Arc<Mutex<Vec<InstanceId>>>,
     /// Requests that are being served.
     pub in_flight: Arc<AtomicUsize>,
     /// Instances in the order in which they got requests.
@@ -57,19 +60,22 @@ impl Memory {
         let ids = (0u8..).zip(pools).flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
         Self {
             model,
-            instances: Arc::new(ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect()),
+            instances: Arc::new(Mutex::new(
+                ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect(),
+            )),
+            gone: Arc::default(),
             in_flight: Arc::default(),
             log: Arc::default(),
         }
     }
 
     pub fn set(&self, instance: InstanceId, state: State) {
-        self.instances[&instance].send_replace(state);
+        self.instances.lock()[&instance].send_replace(state);
     }
 
     pub fn pools(&self) -> Vec<Vec<String>> {
         let mut pools: Vec<Vec<String>> = Vec::new();
-        for id in self.instances.keys() {
+        for id in self.instances.lock().keys() {
             pools.resize(pools.len().max(usize::from(id.pool.0) + 1), Vec::new());
             pools[usize::from(id.pool.0)].push(format!("memory-{}-{}", id.pool.0, id.index));
         }
@@ -77,7 +83,7 @@ impl Memory {
     }
 
     async fn served(&self, id: InstanceId) -> Result<(), Failure> {
-        let mut state = self.instances[&id].subscribe();
+        let mut state = self.instances.lock()[&id].subscribe();
         loop {
             let now = *state.borrow_and_update();
             match now {
@@ -116,7 +122,7 @@ impl Transport for Memory {
     }
 
     async fn ready(&self, instance: InstanceId) -> bool {
-        let mut state = self.instances[&instance].subscribe();
+        let mut state = self.instances.lock()[&instance].subscribe();
         loop {
             let now = *state.borrow_and_update();
             match now {
@@ -125,5 +131,13 @@ impl Transport for Memory {
                 State::Frozen => state.changed().await.unwrap(),
             }
         }
+    }
+
+    fn join(&self, instance: InstanceId, _address: SocketAddr) {
+        self.instances.lock().insert(instance, watch::Sender::new(State::Well(SERVICE)));
+    }
+
+    fn left(&self, instance: InstanceId) {
+        self.gone.lock().push(instance);
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test support")]
 
 pub mod fixture;
+pub mod instance;
 pub mod memory;
 
 use std::fs;

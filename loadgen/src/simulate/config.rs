@@ -278,6 +278,9 @@ impl Simulation {
             retry_share: self.frontend.retry_share,
             retry_burst: self.frontend.retry_burst,
             suspect_after: self.frontend.suspect_after,
+            // Experiments are held against queueing theory, whose queues turn nobody away, and simulated instances answer well.
+            queue_limit: None,
+            outliers: None,
         }
     }
 }

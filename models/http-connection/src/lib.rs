@@ -16,8 +16,11 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use parapet_tls::client::TlsStream;
+use parapet_tls::{ServerName, TlsConnector};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio_util::either::Either;
 
 /// Bounds of [`Connections`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,15 +70,28 @@ impl SendError {
 
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>>,
+    driver: Pin<Box<http1::Connection<TokioIo<Stream>, Full<Bytes>>>>,
     /// Whether it has carried a request: the server may have closed it since.
     used: bool,
+}
+
+/// Within TLS, or as it is.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// How to speak TLS with a server.
+#[derive(Clone)]
+pub struct Tls {
+    /// Whom to trust, and who we are.
+    pub connector: TlsConnector,
+    /// The name that the server's certificate must have.
+    pub name: ServerName<'static>,
 }
 
 /// Connections to one address.
 pub struct Connections {
     address: SocketAddr,
     limits: Limits,
+    tls: Option<Tls>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -88,7 +104,14 @@ impl std::fmt::Debug for Connections {
 impl Connections {
     /// None are opened yet.
     pub fn new(address: SocketAddr, limits: Limits) -> Self {
-        Self { address, limits, idle: Mutex::new(Vec::new()) }
+        Self { address, limits, tls: None, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Speaks TLS, if there is any.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Tls>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Sends `request` and reads the whole response. Dropping the future closes the connection.
@@ -125,7 +148,7 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<Connection, SendError> {
-        let connecting = TcpStream::connect(self.address);
+        let connecting = self.open();
         let stream = match self.limits.connect_timeout {
             Some(limit) => {
                 tokio::time::timeout(limit, connecting).await.map_err(|_| SendError::ConnectTimeout(limit))?
@@ -133,11 +156,22 @@ impl Connections {
             None => connecting.await,
         }
         .map_err(SendError::Connect)?;
-        stream.set_nodelay(true).map_err(SendError::Connect)?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
         Ok(Connection { sender, driver: Box::pin(driver), used: false })
+    }
+
+    async fn open(&self) -> std::io::Result<Stream> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        match &self.tls {
+            None => Ok(Either::Left(stream)),
+            Some(Tls { connector, name }) => {
+                let stream = connector.connect(name.clone(), stream).await?;
+                Ok(Either::Right(Box::new(stream)))
+            }
+        }
     }
 
     async fn exchange(

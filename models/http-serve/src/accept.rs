@@ -1,6 +1,7 @@
 //! Where connections come from.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,18 +13,18 @@ pub(crate) trait Accept: Send {
     /// A connection.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Waits for the next connection; cancel-safe.
-    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+    /// Waits for the next connection, and says whose it is if that is known; cancel-safe.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, Option<IpAddr>)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Io = TcpStream;
 
-    async fn accept(&mut self) -> io::Result<TcpStream> {
-        let (stream, _) = TcpListener::accept(self).await?;
+    async fn accept(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
         // Responses are written whole; Nagle's algorithm would hold the last segment back for an acknowledgement.
         stream.set_nodelay(true)?;
-        Ok(stream)
+        Ok((stream, Some(peer.ip())))
     }
 }
 
@@ -43,15 +44,15 @@ impl<A: Accept> Acceptor<A> {
     }
 
     /// Waits for the next connection; cancel-safe.
-    pub(crate) async fn next(&mut self) -> A::Io {
+    pub(crate) async fn next(&mut self) -> (A::Io, Option<IpAddr>) {
         loop {
             if let Some((_, end)) = self.pause {
                 sleep_until(end).await;
             }
             match self.source.accept().await {
-                Ok(io) => {
+                Ok(accepted) => {
                     self.pause = None;
-                    return io;
+                    return accepted;
                 }
                 Err(error) if is_about_one_connection(&error) => tracing::debug!(%error, "connection lost"),
                 Err(error) => {

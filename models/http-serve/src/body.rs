@@ -1,11 +1,14 @@
 //! Reading a request's body within bounds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+
+use crate::{BodyMemory, Reserved};
 
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +25,12 @@ pub enum BodyError {
         /// The time allowed.
         limit: Duration,
     },
+    /// All bodies together hold as much memory as they may. Worth a retry.
+    #[error("all requests' bodies together would be larger than {limit} bytes; try again later")]
+    NoMemory {
+        /// Bytes allowed to all of them.
+        limit: usize,
+    },
     /// The connection broke, or the chunks are malformed.
     #[error("the body broke off: {source}")]
     Aborted {
@@ -36,22 +45,50 @@ impl BodyError {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::NoMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Aborted { .. } => StatusCode::BAD_REQUEST,
         }
     }
 }
 
 /// Memory set aside at once for the rest of a body on the word of its `Content-Length`.
-const RESERVE: usize = 1 << 20;
+const RESERVE: usize = 64 << 10;
 
 /// Reads `body` whole. A body that arrives in one piece, as small ones do, is not copied.
 pub async fn read_body(body: Body, max_bytes: usize, timeout: Duration) -> Result<Bytes, BodyError> {
-    tokio::time::timeout(timeout, read(body, max_bytes))
+    tokio::time::timeout(timeout, read(body, max_bytes, |_| Ok(())))
         .await
         .unwrap_or(Err(BodyError::Timeout { limit: timeout }))
 }
 
-async fn read(mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
+/// As [`read_body`], within the memory that all bodies share: hold on to what is returned beside the body for as long as
+/// to the body. What a client merely announces takes none of it.
+///
+/// # Errors
+/// [`BodyError`].
+pub async fn read_body_within(
+    body: Body,
+    max_bytes: usize,
+    timeout: Duration,
+    memory: &Arc<BodyMemory>,
+) -> Result<(Bytes, Reserved), BodyError> {
+    let mut reserved = memory.reserve_nothing();
+    let reserve = |length| match reserved.grow_to(length) {
+        true => Ok(()),
+        false => Err(BodyError::NoMemory { limit: memory.limit() }),
+    };
+    let body = tokio::time::timeout(timeout, read(body, max_bytes, reserve))
+        .await
+        .unwrap_or(Err(BodyError::Timeout { limit: timeout }))?;
+    Ok((body, reserved))
+}
+
+/// `reserve` is asked before so many bytes in all are held.
+async fn read(
+    mut body: Body,
+    limit: usize,
+    mut reserve: impl FnMut(usize) -> Result<(), BodyError>,
+) -> Result<Bytes, BodyError> {
     let too_large = |announced: u64| usize::try_from(announced).map_or(true, |announced| announced > limit);
     if too_large(body.size_hint().lower()) {
         return Err(BodyError::TooLarge { limit });
@@ -60,6 +97,7 @@ async fn read(mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
     if first.len() > limit {
         return Err(BodyError::TooLarge { limit });
     }
+    reserve(first.len())?;
     let Some(mut piece) = next_piece(&mut body).await? else { return Ok(first) };
     let mut whole = BytesMut::from(first);
     let rest = usize::try_from(body.size_hint().lower()).unwrap_or(RESERVE).min(RESERVE);
@@ -68,6 +106,7 @@ async fn read(mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
         if whole.len() + piece.len() > limit {
             return Err(BodyError::TooLarge { limit });
         }
+        reserve(whole.len() + piece.len())?;
         whole.extend_from_slice(&piece);
         match next_piece(&mut body).await? {
             Some(next) => piece = next,
@@ -126,6 +165,22 @@ mod tests {
             let read = read_body(chunked(chunks(), true), limit, TIMEOUT).await;
             assert!(matches!(read, Err(BodyError::TooLarge { .. })));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_bodies_share_their_memory() {
+        let memory = Arc::new(BodyMemory::counting_beyond(0, 10));
+        let first = read_body_within(Body::from("123456"), 8, TIMEOUT, &memory).await.unwrap();
+        let chunks = vec![Ok(&b"1234"[..]), Ok(b"5")];
+        let refused = read_body_within(chunked(chunks.clone(), true), 8, TIMEOUT, &memory).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(memory.held(), 6, "a refused body gives back what it had");
+        drop(first);
+        let (body, _reserved) = read_body_within(chunked(chunks, true), 8, TIMEOUT, &memory).await.unwrap();
+        assert_eq!((&body[..], memory.held()), (&b"12345"[..], 5));
+        let small = Arc::new(BodyMemory::counting_beyond(6, 0));
+        assert!(read_body_within(Body::from("123456"), 8, TIMEOUT, &small).await.is_ok());
+        assert!(read_body_within(Body::from("1234567"), 8, TIMEOUT, &small).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

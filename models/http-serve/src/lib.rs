@@ -4,24 +4,36 @@
 //!
 //! - at most [`Limits::max_connections`] connections are open; further ones wait in the kernel's backlog. Turning them
 //!   away with a response would have to read their requests first, which is the work the limit is there to bound;
+//! - one peer has at most [`Limits::max_connections_per_peer`] of them; more are closed at once, since in the backlog they
+//!   would hold others up;
 //! - a connection that does not send a request's header within [`Limits::header_read_timeout`] is closed. The time runs
 //!   between requests too, so that idle connections free their place; clients should close theirs sooner;
-//! - a connection that takes nothing of its response for [`Limits::write_timeout`] is closed;
+//! - a connection that takes nothing of its response for [`Limits::write_timeout`], or less than
+//!   [`Limits::min_write_rate`] after it, is closed;
+//! - a connection that is older than [`Limits::max_connection_age`] is closed after its request in flight;
+//! - a response that comes before its request's body was read still reaches its client: what the client is sending is read
+//!   and thrown away for a moment;
+//! - the write half of a client's socket is its interest in answers: once it is closed, its request is abandoned;
 //! - when accepting fails for want of files or memory, it is tried again after a pause, and what is open goes on;
-//! - on shutdown nothing more is accepted, idle connections are closed, and requests in flight may finish within the
+//! - on shutdown nothing more is accepted but what the system has accepted already, idle connections are closed 50 ms later, and requests in flight may finish within the
 //!   grace period; what is left then is dropped, and with it the request's future.
 //!
-//! Bodies are the handlers' to read: [`read_body`] reads one with a limit and a timeout.
+//! Bodies are the handlers' to read: [`read_body`] reads one with a limit and a timeout, [`read_body_within`] also within the
+//! memory that all bodies share.
 
 mod accept;
 mod body;
+mod body_memory;
+mod client_io;
 mod connection;
 mod limits;
 mod listen;
+mod peers;
 mod serve;
-mod write_timeout;
 
-pub use body::{BodyError, read_body};
+pub use body::{BodyError, read_body, read_body_within};
+pub use body_memory::{BodyMemory, Reserved};
 pub use limits::Limits;
 pub use listen::listen;
-pub use serve::{DrainReport, serve};
+pub use peers::Connections;
+pub use serve::{DrainReport, Server, serve};

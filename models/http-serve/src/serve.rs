@@ -1,16 +1,20 @@
 //! The accept loop and its end.
 
+use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures::FutureExt as _;
+use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::Limits;
 use crate::accept::{Accept, Acceptor};
-use crate::connection::serve_connection;
+use crate::connection::serve_peer;
+use crate::{Connections, Limits};
 
 /// How the connections ended that were open when the shutdown began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,34 +34,95 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
     grace: Duration,
 ) -> DrainReport {
-    serve_from(listener, app, limits, shutdown, grace).await
+    Server::new(app, limits).run(listener, shutdown, grace).await
 }
 
-pub(crate) async fn serve_from<A: Accept>(
-    source: A,
+/// What [`serve`] does, for those who want to look at the connections meanwhile.
+#[derive(Debug)]
+pub struct Server {
     app: Router,
     limits: Limits,
-    shutdown: impl Future<Output = ()>,
-    grace: Duration,
-) -> DrainReport {
-    let mut acceptor = Acceptor::new(source);
-    let mut connections = JoinSet::new();
-    let draining = CancellationToken::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => log_panic(ended),
-            io = acceptor.next(), if connections.len() < limits.max_connections.max(1) => {
-                connections.spawn(serve_connection(io, app.clone(), limits, draining.clone()));
+    connections: Arc<Connections>,
+    tls: Option<Arc<ServerTls>>,
+}
+
+impl Server {
+    /// A server of `app`.
+    pub fn new(app: Router, limits: Limits) -> Self {
+        Self { app, limits, connections: Arc::default(), tls: None }
+    }
+
+    /// Counts its connections here.
+    #[must_use]
+    pub fn counting(mut self, connections: Arc<Connections>) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Speaks TLS, and nothing else, if there is any. A handshake must be over within [`Limits::header_read_timeout`].
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Arc<ServerTls>>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// As [`serve`].
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()>,
+        grace: Duration,
+    ) -> DrainReport {
+        self.run_from(listener, shutdown, grace).await
+    }
+
+    pub(crate) async fn run_from<A: Accept>(
+        self,
+        source: A,
+        shutdown: impl Future<Output = ()>,
+        grace: Duration,
+    ) -> DrainReport {
+        let mut acceptor = Acceptor::new(source);
+        let mut open = JoinSet::new();
+        let draining = CancellationToken::new();
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = open.join_next() => log_panic(ended),
+                accepted = acceptor.next(), if open.len() < self.limits.max_connections.max(1) => {
+                    self.admit(accepted, &mut open, &draining);
+                }
             }
         }
+        // Connections that the system has completed would be reset with the socket: their clients may have sent already.
+        while open.len() < self.limits.max_connections.max(1)
+            && let Some(accepted) = acceptor.next().now_or_never()
+        {
+            self.admit(accepted, &mut open, &draining);
+        }
+        // Close the socket first: a client that connects from here on is refused, and can go elsewhere at once.
+        drop(acceptor);
+        draining.cancel();
+        drain(open, grace).await
     }
-    // Close the socket first: a client that connects from here on is refused, and can go elsewhere at once.
-    drop(acceptor);
-    draining.cancel();
-    drain(connections, grace).await
+
+    fn admit<S>(&self, (io, peer): (S, Option<IpAddr>), open: &mut JoinSet<()>, draining: &CancellationToken)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(place) = self.connections.admit(peer, self.limits.max_connections_per_peer) else {
+            tracing::debug!(?peer, "a peer has its share of the connections");
+            return;
+        };
+        let tls = self.tls.as_ref().map(|tls| tls.acceptor());
+        let serving = serve_peer(io, tls, self.app.clone(), self.limits, draining.clone());
+        open.spawn(async move {
+            serving.await;
+            drop(place);
+        });
+    }
 }
 
 async fn drain(mut connections: JoinSet<()>, grace: Duration) -> DrainReport {

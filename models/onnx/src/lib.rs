@@ -18,6 +18,7 @@
 
 mod builder;
 mod error;
+mod identity;
 mod layers;
 mod proto;
 
@@ -26,4 +27,5 @@ mod tests;
 
 pub use builder::{GraphBuilder, linear_model};
 pub use error::BuildError;
+pub use identity::{ElementType, identity_model};
 pub use layers::{BatchNorm, Conv};

@@ -180,11 +180,16 @@ impl TensorProto {
 impl ValueInfoProto {
     /// A float tensor of `shape` behind a batch axis of any length.
     pub(crate) fn batch_of(name: String, shape: &[usize]) -> Self {
+        Self::batch_of_type(name, FLOAT, shape)
+    }
+
+    /// A tensor of any `TensorProto.DataType`, of `shape` behind a batch axis of any length.
+    pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[usize]) -> Self {
         let batch = Dimension::Param("batch".to_owned());
         let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
         let dim =
             std::iter::once(batch).chain(fixed).map(|value| DimensionProto { value: Some(value) }).collect();
-        let tensor = TensorTypeProto { elem_type: Some(FLOAT), shape: Some(TensorShapeProto { dim }) };
+        let tensor = TensorTypeProto { elem_type: Some(elem_type), shape: Some(TensorShapeProto { dim }) };
         Self { name: Some(name), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
     }
 }

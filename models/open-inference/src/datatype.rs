@@ -77,9 +77,9 @@ impl Datatype {
         }
     }
 
-    /// Whether the contents can be written as JSON at all: the protocol sends FP16 and BF16 in binary form only.
+    /// Whether the contents can be written as JSON at all: as Triton has it, BF16 goes in binary form only.
     pub const fn has_json_form(self) -> bool {
-        !matches!(self, Self::Fp16 | Self::Bf16)
+        !matches!(self, Self::Bf16)
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::{
@@ -16,7 +17,8 @@ pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<Infer
     let (json, mut binary) = split(&body, header_length)?;
     let header: RequestHeader<'_> = serde_json::from_slice(&json).map_err(ProtocolError::Json)?;
     let inputs = binary.tensors(header.inputs)?;
-    let outputs = header.outputs.unwrap_or_default().into_iter().map(RequestedOutput::from).collect();
+    let outputs = header.outputs.unwrap_or_default().into_iter();
+    let outputs = outputs.map(RequestedOutput::try_from).collect::<Result<_, _>>()?;
     Ok(InferRequest { id: header.id, parameters: header.parameters.unwrap_or_default(), inputs, outputs })
 }
 
@@ -69,16 +71,27 @@ struct OutputHeader {
 #[derive(Deserialize)]
 struct OutputParameters {
     binary_data: Option<bool>,
+    /// Triton's extensions: an answer without them would not be what the client asked for.
+    classification: Option<IgnoredAny>,
+    shared_memory_region: Option<IgnoredAny>,
 }
 
-impl From<OutputHeader> for RequestedOutput {
-    fn from(header: OutputHeader) -> Self {
-        Self {
-            name: header.name,
-            binary_data: header.parameters.and_then(|parameters| parameters.binary_data),
+impl TryFrom<OutputHeader> for RequestedOutput {
+    type Error = ProtocolError;
+
+    fn try_from(header: OutputHeader) -> Result<Self, ProtocolError> {
+        let OutputHeader { name, parameters } = header;
+        let Some(parameters) = parameters else { return Ok(Self { name, binary_data: None }) };
+        let unsupported = |parameter| Err(ProtocolError::Extension { tensor: name.clone(), parameter });
+        match parameters {
+            OutputParameters { classification: Some(_), .. } => unsupported("classification"),
+            OutputParameters { shared_memory_region: Some(_), .. } => unsupported(SHARED_MEMORY),
+            OutputParameters { binary_data, .. } => Ok(Self { name, binary_data }),
         }
     }
 }
+
+const SHARED_MEMORY: &str = "shared_memory_region";
 
 /// `data` stays unparsed here: fields come in any order, and how to read it depends on `datatype`.
 #[derive(Deserialize)]
@@ -95,6 +108,7 @@ struct TensorHeader<'a> {
 #[derive(Deserialize)]
 struct TensorParameters {
     binary_data_size: Option<usize>,
+    shared_memory_region: Option<IgnoredAny>,
 }
 
 /// The part of the body after the JSON, of which each announced tensor takes the next piece.
@@ -116,6 +130,9 @@ impl Binary {
         let Ok(datatype) = datatype.parse::<Datatype>() else {
             return Err(ProtocolError::UnknownDatatype { tensor: name, datatype: datatype.into_owned() });
         };
+        if parameters.as_ref().is_some_and(|parameters| parameters.shared_memory_region.is_some()) {
+            return Err(ProtocolError::Extension { tensor: name, parameter: SHARED_MEMORY });
+        }
         let binary_data_size = parameters.and_then(|parameters| parameters.binary_data_size);
         match (binary_data_size, data) {
             (Some(size), None) => {

@@ -37,14 +37,30 @@ impl Encoded {
 /// Writes a request with its inputs in the given form. The form of the answer is the request's own matter: see
 /// [`InferRequest::ask_binary_outputs`].
 pub fn encode_request(request: &InferRequest, encoding: Encoding) -> Result<Encoded, ProtocolError> {
+    let InferRequest { id, parameters, inputs, outputs } = request;
+    write_request(id.as_deref(), parameters, inputs, outputs, encoding)
+}
+
+/// Writes a request of these inputs, without an id, that asks for all outputs.
+pub fn encode_inputs(
+    inputs: &[Tensor],
+    parameters: &Parameters,
+    encoding: Encoding,
+) -> Result<Encoded, ProtocolError> {
+    write_request(None, parameters, inputs, &[], encoding)
+}
+
+fn write_request(
+    id: Option<&str>,
+    parameters: &Parameters,
+    inputs: &[Tensor],
+    outputs: &[RequestedOutput],
+    encoding: Encoding,
+) -> Result<Encoded, ProtocolError> {
     let binary = |_: &str| encoding == Encoding::Binary;
-    let header = RequestHeader {
-        id: request.id.as_deref(),
-        parameters: &request.parameters,
-        inputs: tensor_headers(&request.inputs, binary)?,
-        outputs: request.outputs.iter().map(OutputHeader::from).collect(),
-    };
-    write(&header, &request.inputs, binary)
+    let outputs = outputs.iter().map(OutputHeader::from).collect();
+    let header = RequestHeader { id, parameters, inputs: tensor_headers(inputs, binary)?, outputs };
+    write(&header, inputs, binary)
 }
 
 /// Writes a response; `binary` says for each output whether it goes in binary form.

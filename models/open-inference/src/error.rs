@@ -120,6 +120,14 @@ pub enum ProtocolError {
         /// What the tensor has.
         actual: Datatype,
     },
+    /// The message asks for an extension of the protocol that is not spoken here.
+    #[error("tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it out")]
+    Extension {
+        /// Name of the tensor.
+        tensor: String,
+        /// The parameter.
+        parameter: &'static str,
+    },
     /// JSON cannot carry the tensor.
     #[error("tensor {tensor:?}: {reason}; use the binary form")]
     NoJsonForm {

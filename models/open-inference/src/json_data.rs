@@ -5,11 +5,15 @@
 
 use std::fmt;
 
+use half::f16;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
 use crate::tensor::element_count;
 use crate::{Datatype, ProtocolError, Tensor};
+
+/// Why a BF16 tensor is refused.
+const BF16_IS_BINARY: &str = "BF16 cannot be sent as JSON";
 
 /// Arrays nested deeper than this are refused: no tensor has so many axes.
 const MAX_DEPTH: usize = 16;
@@ -22,10 +26,7 @@ pub(crate) fn tensor(
     json: &str,
 ) -> Result<Tensor, ProtocolError> {
     if !datatype.has_json_form() {
-        return Err(ProtocolError::NoJsonForm {
-            tensor: name,
-            reason: "FP16 and BF16 cannot be sent as JSON",
-        });
+        return Err(ProtocolError::NoJsonForm { tensor: name, reason: BF16_IS_BINARY });
     }
     let expected = element_count(&name, &shape)?;
     // An element takes two characters at least, whatever the shape claims.
@@ -81,14 +82,17 @@ impl Sink {
             Datatype::Int16 => push!(i16),
             Datatype::Int32 => push!(i32),
             Datatype::Int64 => push!(i64),
-            Datatype::Fp32 | Datatype::Fp64 => self.float(value as f64),
-            Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => false,
+            Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64 => self.float(value as f64),
+            Datatype::Bf16 | Datatype::Bytes => false,
         }
     }
 
     /// Whether the datatype is a float that can hold the value; if so it is pushed.
     fn float(&mut self, value: f64) -> bool {
         match self.datatype {
+            Datatype::Fp16 if f16::from_f64(value).is_finite() => {
+                self.push(f16::from_f64(value).to_le_bytes())
+            }
             Datatype::Fp32 if (value as f32).is_finite() => self.push((value as f32).to_le_bytes()),
             Datatype::Fp64 => self.push(value.to_le_bytes()),
             _ => return false,
@@ -186,7 +190,7 @@ impl<'a> JsonData<'a> {
     /// Wraps the tensor, unless JSON has no form for its contents.
     pub(crate) fn new(tensor: &'a Tensor) -> Result<Self, ProtocolError> {
         let reason = if !tensor.datatype.has_json_form() {
-            "FP16 and BF16 cannot be sent as JSON"
+            BF16_IS_BINARY
         } else if tensor.has_non_finite() {
             "JSON has no NaN and no infinity"
         } else if tensor.datatype == Datatype::Bytes
@@ -218,10 +222,12 @@ impl Serialize for JsonData<'_> {
             Datatype::Int16 => numbers!(i16),
             Datatype::Int32 => numbers!(i32),
             Datatype::Int64 => numbers!(i64),
+            Datatype::Fp16 => serializer
+                .collect_seq(data.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),
             Datatype::Fp32 => numbers!(f32),
             Datatype::Fp64 => numbers!(f64),
             Datatype::Bytes => serializer.collect_seq(self.0.byte_strings().map(String::from_utf8_lossy)),
-            Datatype::Fp16 | Datatype::Bf16 => Err(S::Error::custom("FP16 and BF16 cannot be sent as JSON")),
+            Datatype::Bf16 => Err(S::Error::custom(BF16_IS_BINARY)),
         }
     }
 }

@@ -17,14 +17,16 @@ mod error;
 mod json_data;
 mod message;
 mod metadata;
+mod openapi;
 mod tensor;
 
 pub use datatype::Datatype;
 pub use decode::{decode_request, decode_response};
-pub use encode::{Encoded, Encoding, encode_request, encode_response};
+pub use encode::{Encoded, Encoding, encode_inputs, encode_request, encode_response};
 pub use error::{ErrorObject, ProtocolError};
 pub use message::{InferRequest, InferResponse, Parameters, RequestedOutput};
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
+pub use openapi::{OPENAPI_PATH, openapi};
 pub use tensor::Tensor;
 
 /// Header (lower case, as HTTP libraries want constants) that gives the length in bytes of the JSON part of a body that
@@ -36,6 +38,9 @@ pub const CONTENT_TYPE_JSON: &str = "application/json";
 
 /// Content type of a body that carries binary tensors.
 pub const CONTENT_TYPE_BINARY: &str = "application/octet-stream";
+
+/// The name of the binary tensor extension in a server's metadata.
+pub const BINARY_EXTENSION: &str = "binary_tensor_data";
 
 /// Request parameter that asks for every output in binary form, unless the output says otherwise itself.
 pub const BINARY_DATA_OUTPUT: &str = "binary_data_output";

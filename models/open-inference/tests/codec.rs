@@ -48,6 +48,17 @@ fn nested_and_flat_data_mean_the_same() {
 }
 
 #[test]
+fn fp16_is_numbers_in_json() {
+    let read = decode(&input("FP16", "[4]", "[1, -0.5, 65504, 0.1]")).unwrap();
+    let tenth = 0x2e66_u16; // the nearest to 0.1, which is 0.099975586
+    let expected: Vec<u8> = [0x3c00, 0xb800, 0x7bff, tenth].into_iter().flat_map(u16::to_le_bytes).collect();
+    assert_eq!(read.inputs[0].data, expected);
+    let written = encode_request(&read, Encoding::Json).unwrap();
+    let text = String::from_utf8(written.body.to_vec()).unwrap();
+    assert!(text.contains("[1.0,-0.5,65504.0,0.099975586]"), "{text}");
+}
+
+#[test]
 fn binary_tensors_are_slices_of_the_body() {
     let request = InferRequest {
         inputs: vec![
@@ -120,7 +131,12 @@ fn every_mistake_is_named() {
     assert!(error(&input("INT8", "[1]", "[1.5]")).contains("INT8"));
     assert!(error(&input("BOOL", "[1]", "[2]")).contains("BOOL"));
     assert!(error(&input("UINT8", "[1]", "[true]")).contains("UINT8"));
-    assert!(error(&input("FP16", "[1]", "[1]")).contains("binary form"));
+    assert!(error(&input("BF16", "[1]", "[1]")).contains("binary form"));
+    assert!(error(&input("FP16", "[1]", "[65520]")).contains("element 0 is 65520, not a FP16"));
+    let shared = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"r"}}]}"#;
+    assert!(error(shared).contains("\"shared_memory_region\" is an extension that is not served"));
+    let classes = r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":3}}]}"#;
+    assert!(error(classes).contains("\"classification\" is an extension that is not served"));
     assert!(
         error(&input("FP32", "[1]", &format!("{}1{}", "[".repeat(17), "]".repeat(17)))).contains("nested")
     );

@@ -38,6 +38,11 @@ fn contents(datatype: Datatype, count: usize, json: bool) -> BoxedStrategy<Vec<u
             let element = finite64.prop_map(|value| value.to_le_bytes().to_vec());
             prop::collection::vec(element, count).prop_map(flatten).boxed()
         }
+        (Datatype::Fp16, _) if json => {
+            let element = any::<u16>().prop_filter("is finite", |bits| bits & 0x7c00 != 0x7c00);
+            let element = element.prop_map(|bits| bits.to_le_bytes().to_vec());
+            prop::collection::vec(element, count).prop_map(flatten).boxed()
+        }
         (_, Some(size)) => prop::collection::vec(any::<u8>(), count * size).boxed(),
         (_, None) => {
             let string = ".{0,6}".prop_map(|text: String| {

@@ -41,8 +41,14 @@ pub(super) fn split(mut outputs: Vec<Tensor>, rows: &[usize]) -> Result<Vec<Vec<
 /// Takes the first `rows` rows off `rest`.
 fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
     let left = rest.shape.first().copied().unwrap_or_default();
-    let row_bytes = rest.data.len().checked_div(left).unwrap_or_default();
-    let data: Bytes = rest.data.split_to((rows * row_bytes).min(rest.data.len()));
+    let bytes = match rest.datatype.size() {
+        Some(_) => rows * rest.data.len().checked_div(left).unwrap_or_default(),
+        None => {
+            let row: usize = rest.shape.iter().skip(1).product();
+            rest.byte_strings().take(rows * row).map(|element| size_of::<u32>() + element.len()).sum()
+        }
+    };
+    let data: Bytes = rest.data.split_to(bytes.min(rest.data.len()));
     let mut shape = rest.shape.clone();
     if let (Some(taken), Some(left)) = (shape.first_mut(), rest.shape.first_mut()) {
         *taken = rows.min(*left);
@@ -53,6 +59,7 @@ fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
 
 #[cfg(test)]
 mod tests {
+    use parapet_open_inference::Datatype;
     use proptest::prelude::*;
 
     use super::*;
@@ -60,9 +67,15 @@ mod tests {
     fn request(rows: usize, first: f32) -> Vec<Tensor> {
         let values =
             |width: usize| -> Vec<f32> { (0..rows * width).map(|index| first + index as f32).collect() };
+        let text = |index: usize| {
+            let text = "x".repeat(index % 3 + first as usize % 7);
+            [(text.len() as u32).to_le_bytes().to_vec(), text.into_bytes()].concat()
+        };
+        let texts: Vec<u8> = (0..rows * 2).flat_map(text).collect();
         vec![
             Tensor::from_f32("a", [rows, 3], &values(3)).unwrap(),
             Tensor::from_f32("b", [rows, 2, 2], &values(4)).unwrap(),
+            Tensor::new("c", Datatype::Bytes, vec![rows, 2], texts.into()).unwrap(),
         ]
     }
 

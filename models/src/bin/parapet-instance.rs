@@ -45,7 +45,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         started = Instance::start(config) => started?,
         () = &mut asked => return Ok(()),
     };
-    writeln!(std::io::stdout(), "parapet-instance ready on http://{}", instance.address())
+    let grpc = instance.grpc_address().map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    writeln!(std::io::stdout(), "parapet-instance ready on http://{}{grpc}", instance.address())
         .context("cannot say that the instance is ready")?;
     asked.await;
     tracing::info!("shutting down");

@@ -75,6 +75,8 @@ pub struct Config {
     pub models: Vec<ModelChoice>,
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Address to listen on for gRPC, if any.
+    pub grpc_listen: Option<SocketAddr>,
     /// Threads of each model's operators.
     pub threads: NonZeroUsize,
     /// Bounds of batches.
@@ -150,6 +152,7 @@ impl Config {
             repository: settings.repository.ok_or(ConfigError::Missing("repository"))?,
             models,
             listen: settings.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
+            grpc_listen: settings.grpc_listen,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
             batch: BatchPolicy {
                 max_rows: settings.max_batch_size.map_or(8, NonZeroUsize::get),
@@ -161,9 +164,12 @@ impl Config {
             request_timeout: duration(settings.request_timeout_ms, seconds(30)),
             limits: Limits {
                 max_connections: settings.max_connections.map_or(defaults.max_connections, NonZeroUsize::get),
+                // The frontends are its only peers, and each sends no more than an instance has slots.
+                max_connections_per_peer: usize::MAX,
                 header_read_timeout: duration(settings.header_read_timeout_ms, defaults.header_read_timeout),
                 write_timeout: duration(settings.write_timeout_ms, defaults.write_timeout),
                 max_header_bytes: settings.max_header_bytes.unwrap_or(defaults.max_header_bytes),
+                ..defaults
             },
             drain_grace: duration(settings.drain_grace_ms, seconds(10)),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),

@@ -28,6 +28,9 @@ pub struct Settings {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:9001]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
+    /// Address to listen on for gRPC; port 0 takes a free one [default: no gRPC]
+    #[arg(long, value_name = "ADDRESS")]
+    pub grpc_listen: Option<SocketAddr>,
     /// Threads of each model's operators [default: 1]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -93,7 +96,7 @@ macro_rules! first_set {
 impl Settings {
     /// Takes what is not set here from `other`.
     pub fn or(self, other: Self) -> Self {
-        first_set!(self, other: config, repository, model, listen, threads, max_batch_size, max_batch_delay_us,
+        first_set!(self, other: config, repository, model, listen, grpc_listen, threads, max_batch_size, max_batch_delay_us,
             queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_instance,
             fault_epoch_unix_ms)

@@ -39,7 +39,7 @@ pub(super) fn check(
         };
         let Some(datatype) = found.datatype else {
             let problem = "the graph's element type cannot be served".to_owned();
-            return mismatch("datatype", problem, "export with FP32, FP64, BOOL or integers".to_owned());
+            return mismatch("datatype", problem, "export with floats, BOOL, integers or strings".to_owned());
         };
         if datatype != spec.datatype {
             let problem = format!("{} here, {datatype} in the graph", spec.datatype);

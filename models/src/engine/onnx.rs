@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
+use half::{bf16, f16};
 use ort::session::Session;
 use ort::value::{DynValue, Outlet, Tensor as OrtTensor, TensorElementType, ValueType};
 use parapet_open_inference::{Datatype, Tensor};
@@ -97,6 +98,9 @@ fn datatype(element: TensorElementType) -> Option<Datatype> {
         TensorElementType::Int64 => Datatype::Int64,
         TensorElementType::Float32 => Datatype::Fp32,
         TensorElementType::Float64 => Datatype::Fp64,
+        TensorElementType::Float16 => Datatype::Fp16,
+        TensorElementType::Bfloat16 => Datatype::Bf16,
+        TensorElementType::String => Datatype::Bytes,
         _ => return None,
     })
 }
@@ -126,7 +130,14 @@ fn value(tensor: &Tensor) -> ort::Result<DynValue> {
         Datatype::Int64 => numbers!(i64),
         Datatype::Fp32 => numbers!(f32),
         Datatype::Fp64 => numbers!(f64),
-        Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => return Err(unsupported(tensor.datatype)),
+        Datatype::Fp16 => numbers!(f16),
+        Datatype::Bf16 => numbers!(bf16),
+        Datatype::Bytes => {
+            // ONNX's strings are text.
+            let text = |element: &[u8]| String::from_utf8(element.to_vec()).map_err(ort::Error::wrap);
+            let texts = tensor.byte_strings().map(text).collect::<ort::Result<Vec<String>>>()?;
+            OrtTensor::from_string_array((shape, texts.as_slice()))?.into_dyn()
+        }
     })
 }
 
@@ -152,12 +163,19 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
         Datatype::Int64 => numbers!(i64),
         Datatype::Fp32 => numbers!(f32),
         Datatype::Fp64 => numbers!(f64),
-        Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => return Err(unsupported(spec.datatype)),
+        Datatype::Fp16 => numbers!(f16),
+        Datatype::Bf16 => numbers!(bf16),
+        Datatype::Bytes => {
+            let (shape, texts) = value.try_extract_strings()?;
+            let mut data = Vec::new();
+            for text in &texts {
+                let length = u32::try_from(text.len()).map_err(ort::Error::wrap)?;
+                data.extend_from_slice(&length.to_le_bytes());
+                data.extend_from_slice(text.as_bytes());
+            }
+            (shape, data.into())
+        }
     };
     let shape = shape.iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect();
     Tensor::new(spec.name.clone(), spec.datatype, shape, data).map_err(ort::Error::wrap)
-}
-
-fn unsupported(datatype: Datatype) -> ort::Error {
-    ort::Error::new(format!("{datatype} cannot be served"))
 }

@@ -66,6 +66,11 @@ impl App {
         }
     }
 
+    /// Names of the models that are served; none while starting.
+    pub(super) fn model_names(&self) -> impl Iterator<Item = &str> {
+        self.models.get().into_iter().flat_map(|models| models.keys().map(String::as_str))
+    }
+
     /// All versions of a model that are served.
     pub(super) fn versions(&self, model: &str) -> Result<&BTreeMap<u64, Arc<ServedModel>>, ApiError> {
         let models = self.models.get().ok_or(ApiError::Starting)?;
@@ -87,6 +92,16 @@ impl App {
             version: path.version.clone().unwrap_or_default(),
             available: versions.keys().copied().collect(),
         })
+    }
+
+    /// Fails while starting, while draining, for a model that is not here, and when its worker died.
+    pub(super) fn check_model_ready(&self, path: &ModelPath) -> Result<(), ApiError> {
+        let model = self.model(path)?;
+        self.check_open()?;
+        match model.batcher.is_alive() {
+            true => Ok(()),
+            false => Err(ApiError::WorkerGone { model: path.model.clone() }),
+        }
     }
 
     /// Fails while draining.

@@ -5,8 +5,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use parapet_content_coding::{CodingError, UNDERSTOOD};
 use parapet_http_serve::BodyError;
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, ProtocolError};
+use parapet_open_inference_grpc::MessageError;
 
 use super::admission::InputError;
 use crate::batching::BatchError;
@@ -25,8 +27,10 @@ pub(crate) enum ApiError {
     UnknownVersion { model: String, version: String, available: Vec<u64> },
     #[error(transparent)]
     Body(#[from] BodyError),
-    #[error("Content-Encoding {encoding:?} is not supported; send the body as it is")]
-    ContentEncoding { encoding: String },
+    #[error(transparent)]
+    Coding(#[from] CodingError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
     #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
     HeaderLength { value: String },
     #[error(transparent)]
@@ -57,8 +61,13 @@ impl ApiError {
             }
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Body(error) => error.status(),
-            Self::ContentEncoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::HeaderLength { .. } | Self::Protocol(_) | Self::Input(_) => StatusCode::BAD_REQUEST,
+            Self::Coding(error) => error.status(),
+            // Only the client can ask for another form of the answer.
+            Self::HeaderLength { .. }
+            | Self::Protocol(_)
+            | Self::Message(_)
+            | Self::Input(_)
+            | Self::Answer(ProtocolError::NoJsonForm { .. }) => StatusCode::BAD_REQUEST,
             Self::Starting | Self::Draining | Self::WorkerGone { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Batch(BatchError::Full | BatchError::Closed | BatchError::WorkerGone) => {
@@ -80,19 +89,30 @@ impl ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+impl ApiError {
+    /// Writes it to the log.
+    pub(super) fn log(&self) {
         let status = self.status();
         if status.is_server_error() {
             tracing::warn!(%status, error = %self, "request failed");
         } else {
             tracing::debug!(%status, error = %self, "request refused");
         }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.log();
+        let status = self.status();
         let object = ErrorObject { error: self.to_string() };
         let mut response = Response::new(Body::from(serde_json::to_vec(&object).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_JSON));
+        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             // The queue turns over in far less than a second, the header's smallest unit.
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -1,12 +1,14 @@
 //! `POST .../infer`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use parapet_content_coding::Coding;
 use parapet_http_serve::read_body;
 use parapet_open_inference::{
     Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, decode_request, encode_response,
@@ -17,6 +19,8 @@ use super::app::{App, ModelPath, ServedModel};
 use super::error::ApiError;
 use crate::metrics::Outcome;
 
+/// Microseconds for which the client waits for its answer.
+const TIMEOUT: &str = "parapet-timeout-us";
 /// JSON from this length on (some milliseconds of work) is read away from the threads that serve connections.
 const LONG_JSON: usize = 256 * 1024;
 
@@ -30,10 +34,10 @@ pub(super) async fn infer(
         Ok(model) => model,
         Err(error) => return error.into_response(),
     };
-    match predict(&app, &model, &headers, body).await {
-        Ok(encoded) => {
+    match answer(&app, &model, &headers, body).await {
+        Ok(response) => {
             model.metrics.request(Outcome::Ok);
-            response(encoded)
+            response
         }
         Err(error) => {
             model.metrics.request(error.outcome());
@@ -42,38 +46,58 @@ pub(super) async fn infer(
     }
 }
 
-async fn predict(
+async fn answer(
     app: &App,
     model: &ServedModel,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Encoded, ApiError> {
+) -> Result<Response, ApiError> {
     app.check_open()?;
+    let coding = Coding::of_request(headers)?;
     let header_length = header_length(headers)?;
-    let body = read_body(body, app.config.max_body_bytes, app.config.body_timeout).await?;
+    let max_bytes = app.config.max_body_bytes;
+    let mut body = read_body(body, max_bytes, app.config.body_timeout).await?;
+    if let Some(coding) = coding {
+        body = parapet_content_coding::decode(coding, body, max_bytes).await?;
+    }
     let mut request = decode(body, header_length).await?;
-    let Admitted { inputs, rows } = admit(&model.entry, &mut request, app.config.batch.max_rows)?;
+    let most = app.config.request_timeout;
+    let limit = timeout(headers).map_or(most, |asked| asked.min(most));
+    let response = predict(app, model, &mut request, limit).await?;
+    let encoded =
+        encode_response(&response, |output| request.wants_binary(output)).map_err(ApiError::Answer)?;
+    Ok(respond(encoded, Coding::for_response(headers)).await)
+}
+
+/// The answer to a request, whatever protocol it came by, within `limit`.
+pub(super) async fn predict(
+    app: &App,
+    model: &ServedModel,
+    request: &mut InferRequest,
+    limit: Duration,
+) -> Result<InferResponse, ApiError> {
+    let Admitted { inputs, rows } = admit(&model.entry, request, app.config.batch.max_rows)?;
     let _in_flight = model.metrics.in_flight();
-    let limit = app.config.request_timeout;
     let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows))
         .await
         .map_err(|_| ApiError::Late { limit })??;
     let mut outputs = prediction.outputs;
     outputs.retain(|output| request.wants_output(&output.name));
-    let response = InferResponse {
+    Ok(InferResponse {
         model_name: model.entry.name.clone(),
         model_version: Some(model.version.to_string()),
         id: request.id.take(),
         parameters: Parameters::new(),
         outputs,
-    };
-    encode_response(&response, |output| request.wants_binary(output)).map_err(ApiError::Answer)
+    })
+}
+
+/// How long the client will wait, if it says so; what cannot be read says nothing.
+fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(TIMEOUT)?.to_str().ok()?.parse().ok().map(Duration::from_micros)
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
-    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-        return Err(ApiError::ContentEncoding { encoding: lossy(encoding) });
-    }
     let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
     let length = value.to_str().ok().and_then(|text| text.parse().ok());
     length.map(Some).ok_or_else(|| ApiError::HeaderLength { value: lossy(value) })
@@ -91,14 +115,27 @@ async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferReques
     Ok(decoded.map_err(|_| ApiError::Internal("the request could not be read"))??)
 }
 
-fn response(encoded: Encoded) -> Response {
+/// Compressed if the client likes that best and it is worth it.
+async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     let content_type = HeaderValue::from_static(encoded.content_type());
-    let header_length = encoded.header_length;
-    let mut response = Response::new(Body::from(encoded.body));
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    let Encoded { mut body, header_length } = encoded;
+    let mut coded = None;
+    if let Some(coding) = accepted
+        && let Some(compressed) = parapet_content_coding::encode(coding, &body).await
+    {
+        body = compressed;
+        coded = Some(HeaderValue::from_static(coding.name()));
+    }
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type);
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if let Some(coding) = coded {
+        headers.insert(header::CONTENT_ENCODING, coding);
+    }
     if let Some(length) = header_length {
-        let name = HeaderName::from_static(HEADER_CONTENT_LENGTH);
-        response.headers_mut().insert(name, HeaderValue::from(length));
+        // Of the body as it was, like the sizes in it.
+        headers.insert(HeaderName::from_static(HEADER_CONTENT_LENGTH), HeaderValue::from(length));
     }
     response
 }

@@ -1,8 +1,9 @@
-//! The Open Inference Protocol over HTTP.
+//! The Open Inference Protocol over HTTP and gRPC.
 
 mod admission;
 mod app;
 mod error;
+pub(crate) mod grpc;
 mod infer;
 mod info;
 mod observe;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
+use parapet_open_inference::OPENAPI_PATH;
 
 pub(crate) use app::{App, Models, ServedModel};
 
@@ -19,6 +21,7 @@ pub(crate) use app::{App, Models, ServedModel};
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2", get(info::server))
+        .route(OPENAPI_PATH, get(info::document))
         .route("/v2/health/live", get(info::live))
         .route("/v2/health/ready", get(info::ready))
         .route("/v2/models/{model}", get(info::model))

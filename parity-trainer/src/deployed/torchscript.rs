@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use tch::{CModule, Kind, Tensor, no_grad};
+use tch::{CModule, Device, Kind, Tensor, no_grad};
 
 use super::error::one_line;
 use super::{BATCH, DeployedError, DeployedModel, Differentiable};
@@ -82,6 +82,8 @@ impl TorchScriptModel {
 
 impl Differentiable for TorchScriptModel {
     fn forward(&self, input: &Tensor) -> Result<Tensor, DeployedError> {
+        // The module lies where its file has it: in the processor's memory.
+        let input = input.to_device(Device::Cpu);
         let output = self.module.lock().forward_ts(&[input]).and_then(|output| {
             let output = output.f_to_kind(Kind::Float)?;
             output.f_reshape([-1, self.outputs as i64])

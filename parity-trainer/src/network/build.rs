@@ -220,11 +220,11 @@ impl<'a> LayerMaker<'a> {
             })
             .collect();
         let dims: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
-        path.add("weight", Tensor::from_slice(&values).view(dims.as_slice()), true)
+        path.add("weight", Tensor::from_slice(&values).view(dims.as_slice()).to_device(path.device()), true)
     }
 }
 
 /// A vector variable of equal values.
 fn constant(path: &nn::Path<'_>, name: &str, length: usize, value: f32, trainable: bool) -> Tensor {
-    path.add(name, Tensor::from_slice(&vec![value; length]), trainable)
+    path.add(name, Tensor::from_slice(&vec![value; length]).to_device(path.device()), trainable)
 }

@@ -16,6 +16,8 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Tensor, nn, no_grad};
 
+use crate::device::device;
+
 pub use error::NetworkError;
 pub use export::{INPUT, OUTPUT};
 use layer::Layer;
@@ -58,7 +60,7 @@ impl Network {
         outputs: usize,
         rng: &mut ChaCha8Rng,
     ) -> Result<Self, NetworkError> {
-        let variables = nn::VarStore::new(Device::Cpu);
+        let variables = nn::VarStore::new(device());
         let layers = build::layers(spec, input_shape, outputs, variables.root(), rng)?;
         let scaling = Scaling::new(input_shape, &variables.root().sub(NORMALISATION));
         let (spec, input_shape) = (spec.clone(), input_shape.to_vec());
@@ -164,8 +166,9 @@ impl Network {
         self.outputs
     }
 
-    /// Ends training: the weights take no more gradients.
+    /// Ends training: the weights take no more gradients, and lie in the processor's memory.
     pub(crate) fn frozen(mut self) -> Self {
+        self.variables.set_device(Device::Cpu);
         self.variables.freeze();
         self
     }
@@ -204,7 +207,12 @@ impl Network {
     /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`. If `train`, batch norms use the batch's
     /// moments and update the running ones, which serving uses.
     pub fn forward_t(&self, input: &Tensor, train: bool) -> Tensor {
-        layer::run(&self.layers, &self.scaling.apply(input), train)
+        layer::run(&self.layers, &self.scaling.apply(&self.here(input)), train)
+    }
+
+    /// The input where the weights are.
+    fn here(&self, input: &Tensor) -> Tensor {
+        input.to_device(self.variables.device())
     }
 
     /// The grid of a network that sums over cells: its rows and columns.
@@ -221,7 +229,7 @@ impl Network {
     pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
         let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));
         let cells = self.cells().map_or(1, |(rows, columns)| rows * columns);
-        let outputs = layer::run(layers, &self.scaling.apply(input), true);
+        let outputs = layer::run(layers, &self.scaling.apply(&self.here(input)), true);
         outputs.view([-1, cells as i64, self.outputs as i64])
     }
 

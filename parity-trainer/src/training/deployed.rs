@@ -84,8 +84,8 @@ impl Task for LabelledModel {
             self.augment.apply(draw.rng, &samples.shape, samples.sample(index), input);
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
-        let labels = Tensor::from_slice(&self.labels);
         let outputs = self.network.forward_t(&batch(&self.inputs, &samples.shape), true);
+        let labels = Tensor::from_slice(&self.labels).to_device(outputs.device());
         let loss =
             outputs.cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, self.label_smoothing);
         let right = outputs.argmax(-1, false).eq_tensor(&labels).sum(Kind::Int64).int64_value(&[]);

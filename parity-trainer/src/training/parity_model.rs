@@ -69,15 +69,17 @@ impl Task for ParityModel {
         let (outputs, loss) = if self.cells > 0 {
             let cells = self.network.forward_cells(&input);
             let parts = batch(&self.filled.cell_targets, &[self.cells, self.coded.set.outputs]);
+            let parts = parts.to_device(cells.device());
             (
                 cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float),
                 cells.mse_loss(&parts, Reduction::Mean),
             )
         } else {
             let outputs = self.network.forward_t(&input, true);
-            let loss = outputs.mse_loss(&targets, Reduction::Mean);
+            let loss = outputs.mse_loss(&targets.to_device(outputs.device()), Reduction::Mean);
             (outputs, loss)
         };
+        let targets = targets.to_device(outputs.device());
         // Of the sum, whatever was learned from.
         let told = outputs.detach().mse_loss(&targets, Reduction::Mean).double_value(&[]);
         let mut parity = vec![0.0; self.filled.targets.len()];

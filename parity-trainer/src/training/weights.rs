@@ -133,6 +133,7 @@ fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), NetworkError> {
 
 /// Puts `values` in place of the tensor's own; whoever shares the tensor sees them.
 fn write(tensor: &mut Tensor, values: &[f32]) -> Result<(), NetworkError> {
-    let fresh = Tensor::f_from_slice(values)?.f_view(tensor.size().as_slice())?;
+    let fresh =
+        Tensor::f_from_slice(values)?.f_view(tensor.size().as_slice())?.f_to_device(tensor.device())?;
     Ok(tensor.f_set_data(&fresh)?)
 }

@@ -1,9 +1,11 @@
 //! Benchmarks of the whole: timed by hand, never in a test.
 
+pub(crate) mod cluster_training;
 pub(crate) mod fidelity;
 pub(crate) mod loadgen;
+pub(crate) mod overload;
 pub(crate) mod parameter_server;
-mod section;
+pub(crate) mod section;
 pub(crate) mod serving;
 mod spread;
 pub(crate) mod staleness;

@@ -188,9 +188,35 @@ impl<I, O> Core<I, O> {
             if failure.is_some_and(FailureKind::suspects_instance) {
                 self.suspect(instance);
             }
+            if let (None, Purpose::Query(_), Some(limit)) = (failure, job.purpose, &mut self.queue_limit) {
+                limit.finished(self.now.since(job.sent));
+            }
+            self.judge(instance, failure);
             self.release(instance);
         }
         Some(job)
+    }
+
+    /// Ejects an instance whose answers are bad, if its pool can do without it.
+    fn judge(&mut self, instance: InstanceId, failure: Option<FailureKind>) {
+        let (now, Some(outliers)) = (self.now, &mut self.outliers) else { return };
+        let Some(until) = outliers.ended(now, instance, failure) else { return };
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
+        let may_go =
+            !pool.is_ejected(instance) && pool.ejected() < outliers.most_ejected(pool.len()) && pool.up() > 1;
+        if may_go && pool.set_ejected(instance, true) {
+            outliers.ejected(instance);
+            self.stats.ejections += 1;
+            self.timers.set(until, Timer::Readmit(instance));
+        }
+    }
+
+    /// An ejected instance's time is over.
+    pub(crate) fn readmit(&mut self, instance: InstanceId) {
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
+        if pool.set_ejected(instance, false) {
+            self.start_queued(instance.pool);
+        }
     }
 
     /// Withdraws what is redundant of a closed query's requests, if one of its own is left.
@@ -320,6 +346,9 @@ impl<I, O> Core<I, O> {
 
     /// No more requests for this instance, ever.
     pub(crate) fn leave(&mut self, instance: InstanceId) {
+        if let Some(outliers) = &mut self.outliers {
+            outliers.forget(instance);
+        }
         if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
             && pool.leave(instance)
         {
@@ -352,6 +381,9 @@ impl<I, O> Core<I, O> {
         job.instance = Some(instance);
         job.sent = self.now;
         let input = Arc::clone(&job.input);
+        if let (Purpose::Query(_), Some(limit)) = (job.purpose, &mut self.queue_limit) {
+            limit.started(self.now, self.now.since(job.submitted));
+        }
         if let Some(class) = job.purpose.redundant_for() {
             self.count(class, Fate::Issued);
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pool::Avoid;
-use crate::{ClassId, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Strategy, Time, Verdict};
+use crate::{
+    ClassId, Core, GroupId, GroupKey, GroupView, JobId, Outcome, QueryId, Row, Strategy, Time, Verdict,
+};
 
 /// One strategy for each class.
 #[derive(Debug)]
@@ -93,6 +95,13 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
 
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
         self.of_mut(query.class()).on_reconstructed(core, query, output);
+    }
+
+    fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
+        self.default.view_groups(groups, limit);
+        for strategy in &self.others {
+            strategy.view_groups(groups, limit);
+        }
     }
 
     fn report(&self, core: &mut Core<I, O>) {

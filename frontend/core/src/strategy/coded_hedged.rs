@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::allowance::Allowance;
 use crate::pool::Avoid;
 use crate::{
-    ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Strategy, Time,
-    Verdict,
+    ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView, JobId, Outcome, QueryId, Row, Strategy,
+    Time, Verdict,
 };
 
 /// Settings of coded redundancy with hedging.
@@ -111,6 +111,10 @@ impl<I: Send + Sync + Debug, O: Send + Sync + Debug> Strategy<I, O> for CodedHed
 
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
         self.coded.on_reconstructed(core, query, output);
+    }
+
+    fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
+        self.coded.view_groups(groups, limit);
     }
 
     fn report(&self, core: &mut Core<I, O>) {

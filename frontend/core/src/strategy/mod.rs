@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pool::Avoid;
-use crate::{ClassId, Core, GroupId, GroupKey, JobId, Outcome, QueryId, Row, Time};
+use crate::{ClassId, Core, GroupId, GroupKey, GroupView, JobId, Outcome, QueryId, Row, Time};
 
 mod allowance;
 pub(crate) mod approximate_backup;
@@ -112,6 +112,11 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// A reconstruction answered the query (`Some`), came too late or was refused (`None`).
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
         let _ = (core, query, output);
+    }
+
+    /// Adds its coding groups to `groups`, until there are `limit` of them.
+    fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
+        let _ = (groups, limit);
     }
 
     /// Adds to the gauges in the core's statistics, which were set to zero before.

@@ -25,6 +25,17 @@ impl<I, O> Parity<I, O> {
         !matches!(self, Self::Dead)
     }
 
+    /// Where it stands, in a word.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Encoding => "encoding",
+            Self::InFlight { .. } => "in_flight",
+            Self::Output(_) => "output",
+            Self::Dead => "dead",
+        }
+    }
+
     /// Whether something is awaited.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self, Self::Encoding | Self::InFlight { .. })

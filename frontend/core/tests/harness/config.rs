@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parapet_frontend_core::{
     ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, CoreConfig, HedgeConfig, HoldBackPolicy,
-    InterpolatedConfig, PoolConfig, PoolId, ReplicateConfig, StrategyConfig,
+    InterpolatedConfig, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
 };
 
 pub const HOLD_BACK: Duration = Duration::from_millis(20);
@@ -122,5 +122,7 @@ pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
         retry_share: 0.2,
         retry_burst: 5.0,
         suspect_after: Duration::from_millis(50),
+        queue_limit: Some(QueueLimitConfig::default()),
+        outliers: Some(OutlierConfig::default()),
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn resolve(
     };
     BerrutEncoder::new(k, spare, &input.shape).map_err(code)?;
     BerrutDecoder::new(k, spare, settings.transform.clone(), output.sample_len()).map_err(code)?;
-    let (workers, instances) = (k + spare, deployed.pool.instances.len());
+    let (workers, instances) = (k + spare, deployed.listed());
     if instances < workers {
         let problem = format!("k + spare = {workers} coded queries, and the model has {instances} instances");
         return Err(at.field("k", problem, "list an instance for each coded query, or lower k"));

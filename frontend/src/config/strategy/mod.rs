@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parapet_encoder::CodeSpec;
 use parapet_frontend_core::{
-    ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, PoolId, ReplicateConfig,
-    StrategyConfig,
+    AS_MANY_AS_SLOTS, ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, PoolId,
+    ReplicateConfig, StrategyConfig,
 };
 use parapet_learned_code::LearnedCode;
 use parapet_repository::{ModelEntry, ModelRepository, TensorSpec};
@@ -70,9 +70,17 @@ pub(super) struct Deployed<'a> {
 }
 
 impl Deployed<'_> {
-    /// Requests that can be served at the same time.
+    /// Requests that can be served at the same time, for `shed_above`.
     fn slots(&self) -> usize {
-        self.pool.instances.len() * self.pool.slots as usize
+        match self.listed() {
+            usize::MAX => AS_MANY_AS_SLOTS,
+            listed => listed * self.pool.slots as usize,
+        }
+    }
+
+    /// How many instances are listed. Where they are discovered there may be any number.
+    fn listed(&self) -> usize {
+        if self.pool.discovery.is_some() { usize::MAX } else { self.pool.instances.len() }
     }
 }
 
@@ -168,7 +176,7 @@ fn resolve_strategy(
 
 /// A copy needs an instance other than its query's.
 fn another_instance(at: &At<'_>, deployed: &Deployed<'_>) -> Result<(), ConfigError> {
-    if deployed.pool.instances.len() < 2 {
+    if deployed.listed() < 2 {
         let problem = "a second copy needs a second instance, and the model has 1";
         return Err(at.field("kind", problem, "add an instance, or use kind = \"none\""));
     }
@@ -180,7 +188,7 @@ fn resolve_replicate(
     deployed: &Deployed<'_>,
     replicate: &Replicate,
 ) -> Result<ReplicateConfig, ConfigError> {
-    let (copies, instances) = (replicate.copies, deployed.pool.instances.len());
+    let (copies, instances) = (replicate.copies, deployed.listed());
     if copies < 2 {
         return Err(at.field(
             "copies",
@@ -205,7 +213,7 @@ fn resolve_replicate(
 
 fn resolve_hedge(at: &At<'_>, deployed: &Deployed<'_>, hedge: &Hedge) -> Result<HedgeConfig, ConfigError> {
     another_instance(at, deployed)?;
-    let (max_copies, instances) = (hedge.max_copies, deployed.pool.instances.len());
+    let (max_copies, instances) = (hedge.max_copies, deployed.listed());
     at.at_least_one("max_copies", max_copies as usize)?;
     if max_copies as usize >= instances {
         let problem =

@@ -5,6 +5,7 @@ use std::time::Duration;
 use parapet_encoder::{EncoderKind, OutputTransform};
 use serde::Deserialize;
 
+use crate::config::instances::Instances;
 use crate::config::settings::{millis, one_second, two};
 
 #[derive(Debug, Default, Deserialize)]
@@ -53,7 +54,7 @@ pub(in crate::config) struct Hedge {
 pub(in crate::config) struct Backup {
     pub(super) model: String,
     pub(super) version: Option<u64>,
-    pub(super) instances: Vec<String>,
+    pub(super) instances: Instances,
     #[serde(default = "two")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_redundant_queue")]
@@ -164,7 +165,7 @@ pub(super) struct Delay {
 pub(super) struct Parity {
     pub(super) model: String,
     pub(super) version: Option<u64>,
-    pub(super) instances: Vec<String>,
+    pub(super) instances: Instances,
     #[serde(default = "two")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_redundant_queue")]

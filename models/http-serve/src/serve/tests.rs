@@ -16,9 +16,9 @@ type Arrivals = mpsc::Receiver<io::Result<DuplexStream>>;
 impl Accept for Arrivals {
     type Io = DuplexStream;
 
-    async fn accept(&mut self) -> io::Result<DuplexStream> {
+    async fn accept(&mut self) -> io::Result<(DuplexStream, Option<IpAddr>)> {
         match self.recv().await {
-            Some(arrival) => arrival,
+            Some(arrival) => arrival.map(|io| (io, None)),
             None => std::future::pending().await,
         }
     }
@@ -45,7 +45,7 @@ impl Server {
         let (arrivals, source) = mpsc::channel(16);
         let (shutdown, asked) = oneshot::channel::<()>();
         let asked = async move { asked.await.unwrap_or(()) };
-        let ended = tokio::spawn(serve_from(source, app, limits, asked, GRACE));
+        let ended = tokio::spawn(super::Server::new(app, limits).run_from(source, asked, GRACE));
         Self { arrivals, shutdown, answer_slow, ended }
     }
 
@@ -125,6 +125,59 @@ async fn a_client_that_reads_nothing_is_closed() {
     send(&mut next, "/").await;
     receive(&mut next).await;
     assert_eq!(start.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_a_little_now_and_then_is_closed() {
+    let limits = Limits {
+        max_connections: 1,
+        write_timeout: Duration::from_secs(2),
+        min_write_rate: 10_000,
+        ..Limits::default()
+    };
+    let server = Server::start(limits);
+    let start = Instant::now();
+    let mut trickling = server.connect().await;
+    send(&mut trickling, "/large").await;
+    // 4 KB each second: half of what is asked for. Each of them comes before the 2 s in which nothing may be taken end.
+    let mut taken = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut buffer = [0; 4096];
+        match trickling.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(bytes) => taken += bytes,
+        }
+    }
+    assert!((3..10).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(taken < 1 << 16, "{taken}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_old_is_closed_after_an_answer() {
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+    let server =
+        Server::start(Limits { max_connection_age: minute, header_read_timeout: hour, ..Limits::default() });
+    let mut client = server.connect().await;
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert!(client.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok(), "closed too soon");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.answer_slow.notify_one();
+    let answer = receive(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+    assert_eq!(receive(&mut client).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_wait_to_be_accepted_are_served_on_shutdown() {
+    let server = Server::start(Limits::default());
+    settle().await;
+    // Nothing runs between these two: the shutdown is seen first.
+    let (mut client, io) = duplex(4096);
+    server.arrivals.try_send(Ok(io)).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").now_or_never().unwrap().unwrap();
+    assert_eq!(server.shut_down().await, DrainReport { drained: 1, aborted: 0 });
+    assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,13 +7,14 @@
 
 mod follow;
 mod lease;
+mod members;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, ConnectOptions, Error, PutOptions, Txn, TxnOp};
+use etcd_client::{Client, Error, PutOptions, Txn, TxnOp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Code;
@@ -23,17 +24,18 @@ use crate::following::keep_following;
 use crate::store::{Batch, Entry, Lease, Outcome, Revision, Store, Transaction};
 use follow::Watch;
 use lease::EtcdLease;
+use members::{Member, Members};
 
 /// Where an etcd is, and how long it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// `HOST:PORT`, of one member or more.
+    /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name the nearest first.
     pub endpoints: Vec<String>,
     /// Keeps clusters that share an etcd apart.
     pub cluster: String,
     /// For how long etcd keeps a member that it does not hear from; whole seconds.
     pub lease: Duration,
-    /// How long a request may take.
+    /// How long a request may take. A member that is silent for a quarter of it is left for another one that answers.
     pub timeout: Duration,
 }
 
@@ -72,11 +74,20 @@ impl EtcdConfig {
 /// What all parts of the store share.
 #[derive(Clone)]
 struct Connection {
-    client: Client,
+    members: Arc<Members>,
     config: Arc<EtcdConfig>,
 }
 
-/// A store in etcd. Clones share a connection.
+/// Why an answer did not come.
+#[derive(Debug)]
+enum Unanswered {
+    /// The member was silent, or its connection broke, and another one is asked from now on.
+    Left,
+    /// There is no other.
+    Failed(RegistryError),
+}
+
+/// A store in etcd. Clones share its connections.
 #[derive(Clone)]
 pub struct EtcdStore(Connection);
 
@@ -92,16 +103,13 @@ impl EtcdStore {
     /// # Errors
     /// [`RegistryError::Unreachable`], which names the endpoints, after [`EtcdConfig::timeout`] at most.
     pub async fn connect(config: EtcdConfig) -> Result<Self, RegistryError> {
-        let options = ConnectOptions::new()
-            .with_connect_timeout(config.timeout)
-            .with_tcp_keepalive(Duration::from_secs(5));
-        let config = Arc::new(config);
         let refused = |error: Error| RegistryError::Refused {
             endpoints: config.endpoints.join(", "),
             cause: error.to_string(),
         };
-        let client = Client::connect(&config.endpoints, Some(options)).await.map_err(refused)?;
-        let store = Self(Connection { client, config: Arc::clone(&config) });
+        let key = format!("{}{}", config.prefix(), crate::documents::NEXT);
+        let members = Arc::new(Members::new(&config, key).await.map_err(refused)?);
+        let store = Self(Connection { members, config: Arc::new(config) });
         store.get(crate::documents::NEXT).await?;
         Ok(store)
     }
@@ -116,12 +124,70 @@ impl Connection {
         format!("{}{key}", self.config.prefix())
     }
 
-    /// Waits for an answer no longer than is allowed.
-    async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, RegistryError> {
-        match timeout(self.config.timeout, call).await {
-            Ok(answer) => answer.map_err(|error| self.explain(&error)),
-            Err(_) => Err(self.unreachable(format!("nothing came within {:?}", self.config.timeout))),
+    fn member(&self) -> Result<Member, RegistryError> {
+        self.members.chosen().map_err(|error| self.explain(&error))
+    }
+
+    /// Asks for what may be asked twice: another member if the first is silent, until time is up.
+    async fn ask<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, RegistryError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let asking = async {
+            loop {
+                let member = self.member()?;
+                match self.answer(&member, call(member.client.clone())).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(Unanswered::Left) => {}
+                    Err(Unanswered::Failed(error)) => return Err(error),
+                }
+            }
+        };
+        timeout(self.config.timeout, asking).await.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    /// Asks for what may be done only once. After an error nobody knows whether it was done.
+    async fn ask_once<T, F>(&self, call: impl FnOnce(Client) -> F) -> Result<T, RegistryError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let member = self.member()?;
+        self.answer(&member, call(member.client.clone())).await.map_err(|unanswered| match unanswered {
+            Unanswered::Left => self.unreachable("the member that was asked is silent".to_owned()),
+            Unanswered::Failed(error) => error,
+        })
+    }
+
+    /// Waits for what `member` answers: no longer than is allowed, nor than until it is left for another one.
+    async fn answer<T>(
+        &self,
+        member: &Member,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Unanswered> {
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = call => match answer {
+                    Ok(answer) => Ok(answer),
+                    Err(error) => Err(self.failed(member, &error).await),
+                },
+                () = self.members.another_than(member, self.members.patience()) => Err(Unanswered::Left),
+            }
+        };
+        let in_time = timeout(self.config.timeout, answer).await;
+        in_time.unwrap_or_else(|_| Err(Unanswered::Failed(self.silent())))
+    }
+
+    /// What to do about an error of `member`: another one is asked if this one cannot be reached and another can.
+    async fn failed(&self, member: &Member, error: &Error) -> Unanswered {
+        if is_away(error) && self.members.seek(member).await {
+            return Unanswered::Left;
         }
+        Unanswered::Failed(self.explain(error))
+    }
+
+    fn silent(&self) -> RegistryError {
+        self.unreachable(format!("nothing came within {:?}", self.config.timeout))
     }
 
     fn unreachable(&self, cause: String) -> RegistryError {
@@ -129,23 +195,9 @@ impl Connection {
     }
 
     fn explain(&self, error: &Error) -> RegistryError {
-        let away = match error {
-            Error::GRpcStatus(status) => {
-                matches!(
-                    status.code(),
-                    Code::Unavailable
-                        | Code::DeadlineExceeded
-                        | Code::Cancelled
-                        | Code::Unknown
-                        | Code::Internal
-                )
-            }
-            Error::IoError(_) | Error::TransportError(_) | Error::EndpointError(_) => true,
-            _ => false,
-        };
         match error {
-            Error::GRpcStatus(status) if away => self.unreachable(status.message().to_owned()),
-            _ if away => self.unreachable(error.to_string()),
+            Error::GRpcStatus(status) if is_away(error) => self.unreachable(status.message().to_owned()),
+            _ if is_away(error) => self.unreachable(error.to_string()),
             _ => RegistryError::Refused { endpoints: self.endpoints(), cause: error.to_string() },
         }
     }
@@ -165,6 +217,18 @@ impl Connection {
     }
 }
 
+/// Whether the member could not be reached, or cannot reach the others.
+fn is_away(error: &Error) -> bool {
+    use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
+    match error {
+        Error::GRpcStatus(status) => {
+            matches!(status.code(), Unavailable | DeadlineExceeded | Cancelled | Unknown | Internal)
+        }
+        Error::IoError(_) | Error::TransportError(_) | Error::EndpointError(_) => true,
+        _ => false,
+    }
+}
+
 fn revision(number: i64) -> Revision {
     Revision(u64::try_from(number).unwrap_or(0))
 }
@@ -177,8 +241,13 @@ fn number(revision: Revision) -> i64 {
 impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError> {
         let connection = &self.0;
-        let mut client = connection.client.clone();
-        let found = connection.bounded(client.get(connection.key(key), None)).await?;
+        let key = connection.key(key);
+        let found = connection
+            .ask(|mut client| {
+                let key = key.clone();
+                async move { client.get(key, None).await }
+            })
+            .await?;
         Ok(found.kvs().first().map(|held| connection.entry(held)))
     }
 
@@ -197,8 +266,8 @@ impl Store for EtcdStore {
         let changes = transaction.puts.into_iter().map(put);
         let changes: Vec<TxnOp> = changes.chain(transaction.deletes.into_iter().map(delete)).collect();
         let when: Vec<etcd_client::Compare> = transaction.when.into_iter().map(compare).collect();
-        let mut client = connection.client.clone();
-        let answer = connection.bounded(client.txn(Txn::new().when(when).and_then(changes))).await?;
+        let transaction = Txn::new().when(when).and_then(changes);
+        let answer = connection.ask_once(|mut client| async move { client.txn(transaction).await }).await?;
         if !answer.succeeded() {
             return Ok(Outcome::Failed);
         }

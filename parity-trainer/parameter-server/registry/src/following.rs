@@ -16,6 +16,9 @@ pub(crate) enum End {
     /// The store no longer has the changes that are next: all has to be read again.
     #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only etcd forgets changes"))]
     Compacted,
+    /// Another process serves the same store, and answers where this one does not.
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only etcd is served by several"))]
+    Moved,
     /// The connection broke, or stands still.
     Broken(RegistryError),
 }
@@ -55,7 +58,7 @@ pub(crate) fn keep_following(mut source: impl Source) -> mpsc::Receiver<Batch> {
             };
             match end {
                 End::Unwanted => return,
-                End::Compacted => {}
+                End::Compacted | End::Moved => {}
                 End::Broken(error) => {
                     tracing::debug!(%error, "following the registry broke off");
                     if batches.send(Batch::Away).await.is_err() {

@@ -6,10 +6,14 @@
 mod support;
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, KeyRange};
-use parapet_parameter_server_registry::{ArrayInfo, EtcdConfig, EtcdStore, Joining, RegistryError};
+use parapet_parameter_server_registry::{
+    ArrayInfo, Batch, Entry, EtcdConfig, EtcdStore, Joining, LeaseId, Put, Registry, RegistryError, Store,
+    Transaction,
+};
 use support::etcd::Etcd;
 use support::proxy::Proxy;
 use support::{server, until};
@@ -58,7 +62,7 @@ async fn clusters_in_one_etcd_do_not_see_each_other() {
     let open = async |cluster: &str| {
         let config = EtcdConfig::parse(&format!("etcd://{}/{cluster}", etcd.endpoint())).unwrap();
         let store = EtcdStore::connect(config).await.unwrap();
-        parapet_parameter_server_registry::Registry::open(std::sync::Arc::new(store)).await.unwrap()
+        Registry::open(Arc::new(store)).await.unwrap()
     };
     // One name begins with the other.
     let (one, other) = (open("a").await, open("ab").await);
@@ -67,6 +71,91 @@ async fn clusters_in_one_etcd_do_not_see_each_other() {
     let _member = one.join(Joining::Worker(parapet_parameter_server::Clock(0))).await.unwrap();
     let view = until(&one, "it is seen", |view| view.present_workers.len() == 1).await;
     assert!(view.servers.is_empty());
+}
+
+/// A machine that is there, and a process on it that is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_never_answers_is_not_asked_again() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoints = vec![silent.local_addr().unwrap().to_string(), etcd.endpoint()];
+    let store = EtcdStore::connect(EtcdConfig::new(endpoints)).await.unwrap();
+    let registry = Registry::open(Arc::new(store)).await.unwrap();
+    let member = registry.join(Joining::Server(server("a:1"))).await.unwrap();
+    for array in 0..20 {
+        registry.define(ArrayId(array), &ArrayInfo::new(KeyRange::new(0, 10), 1)).await.unwrap();
+    }
+    until(&registry, "all is seen", |view| view.servers.len() == 1 && view.arrays.len() == 20).await;
+    member.leave().await.unwrap();
+}
+
+fn put(key: &str, lease: Option<LeaseId>) -> Transaction {
+    let put = Put { key: key.to_owned(), value: b"x".to_vec(), lease };
+    Transaction { puts: vec![put], ..Transaction::default() }
+}
+
+/// Waits until followers are told of `key`.
+async fn told(batches: &mut tokio::sync::mpsc::Receiver<Batch>, key: &str) {
+    let is_it = |entry: &Entry| entry.key == key;
+    let tell = async {
+        loop {
+            match batches.recv().await.unwrap() {
+                Batch::Away => panic!("one member answers all the time"),
+                Batch::All(all) if all.iter().any(is_it) => return,
+                Batch::Changes(changes) if changes.iter().flatten().any(is_it) => return,
+                Batch::Changes(_) | Batch::All(_) => {}
+            }
+        }
+    };
+    tokio::time::timeout(support::LIMIT, tell).await.unwrap();
+}
+
+/// For as long as a lease that nobody renews.
+async fn outlive(etcd: &Etcd) {
+    let mut client = etcd_client::Client::connect([etcd.endpoint()], None).await.unwrap();
+    let unattended = client.lease_grant(1, None).await.unwrap().id();
+    let ends = async {
+        while client.lease_time_to_live(unattended, None).await.unwrap().ttl() >= 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(support::LIMIT, ends).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_and_watches_leave_a_member_that_falls_silent() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let proxy = Proxy::start(etcd.endpoint()).await;
+    let both = vec![proxy.endpoint(), etcd.endpoint()];
+    let far = EtcdStore::connect(EtcdConfig::new(both)).await.unwrap();
+    let near = EtcdStore::connect(EtcdConfig::new(vec![etcd.endpoint()])).await.unwrap();
+    let mut batches = far.follow();
+    near.commit(put("before", None)).await.unwrap();
+    told(&mut batches, "before").await;
+
+    proxy.fall_silent();
+    // Told only if the watch leaves by itself: nobody asks anything.
+    near.commit(put("watched", None)).await.unwrap();
+    told(&mut batches, "watched").await;
+    far.commit(put("asked", None)).await.unwrap();
+    told(&mut batches, "asked").await;
+}
+
+/// Nobody asks anything meanwhile, so that nothing but the renewal can find out. Two leases that nobody renews end, one after
+/// the other; the one that is renewed does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_alone_leaves_a_member_that_falls_silent() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let proxy = Proxy::start(etcd.endpoint()).await;
+    let both = vec![proxy.endpoint(), etcd.endpoint()];
+    let far = EtcdStore::connect(EtcdConfig::new(both)).await.unwrap();
+    let lease = far.grant().await.unwrap();
+    far.commit(put("kept", Some(lease.id()))).await.unwrap();
+    proxy.fall_silent();
+    outlive(&etcd).await;
+    outlive(&etcd).await;
+    let near = EtcdStore::connect(EtcdConfig::new(vec![etcd.endpoint()])).await.unwrap();
+    assert!(near.get("kept").await.unwrap().is_some(), "the lease is renewed by way of the other member");
 }
 
 /// The watch cannot be taken up where it broke off: those changes are compacted away.

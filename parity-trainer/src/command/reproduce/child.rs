@@ -10,7 +10,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
-use parity_trainer::{SetupError, TrainError};
+use parity_trainer::{SetupError, TrainError, device};
 
 use super::command_line::{CommandLine, Roots};
 use super::record::Cost;
@@ -68,6 +68,8 @@ impl<'a> Children<'a> {
         let child = Command::new(&self.program)
             .arg("--threads")
             .arg(self.threads.to_string())
+            .arg("--device")
+            .arg(device::chosen().to_string())
             .args(line.arguments(self.roots))
             .env(PARENT, std::process::id().to_string())
             .process_group(0)

@@ -71,7 +71,9 @@ impl Domain {
     pub(super) fn apply(&self, outputs: &Tensor) -> Tensor {
         match self {
             Self::Raw => outputs.shallow_clone(),
-            Self::Standardised { mean, deviation } => (outputs - mean) / deviation,
+            Self::Standardised { mean, deviation } => {
+                (outputs - mean.to_device(outputs.device())) / deviation.to_device(outputs.device())
+            }
             Self::LogSoftmax { floor } => outputs.log_softmax(-1, Kind::Float).clamp_min(*floor),
         }
     }
@@ -79,7 +81,9 @@ impl Domain {
     /// As [`OutputTransform::invert`].
     pub(super) fn invert(&self, outputs: &Tensor) -> Tensor {
         match self {
-            Self::Standardised { mean, deviation } => outputs * deviation + mean,
+            Self::Standardised { mean, deviation } => {
+                outputs * deviation.to_device(outputs.device()) + mean.to_device(outputs.device())
+            }
             Self::Raw | Self::LogSoftmax { .. } => outputs.shallow_clone(),
         }
     }

@@ -123,10 +123,12 @@ impl LearnedCodeTask {
         let dims: Vec<i64> =
             std::iter::once(-1).chain(set.set.shape.iter().map(|&axis| axis as i64)).collect();
         let answers = self.domain.apply(&self.through.forward(&parity.view(dims.as_slice()))?);
-        let known = Tensor::from_slice(&known).view([groups, k * outputs]);
+        let (known, answers) =
+            (Tensor::from_slice(&known).to_device(parity.device()), answers.to_device(parity.device()));
+        let known = known.view([groups, k * outputs]);
         let all = Tensor::cat(&[&known, &answers.view([groups, r * outputs])], 1);
 
-        let Selection { there, decoded, slots } = Selection::of(patterns, self.k, self.r);
+        let Selection { there, decoded, slots } = Selection::of(patterns, self.k, self.r, parity.device());
         let there = there.repeat_interleave_self_int(outputs, 1, None);
         let given = (all.unsqueeze(1) * there.unsqueeze(0)).reshape([-1, (k + r) * outputs]);
         let decoded_all = self.decoder.forward_t(&given, train);

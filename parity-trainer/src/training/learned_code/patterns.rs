@@ -1,6 +1,6 @@
 //! Which outputs of a group are missing.
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 /// Patterns of one step; where there are more, steps take them in turn.
 const MOST: usize = 32;
@@ -58,7 +58,7 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    pub(super) fn of(patterns: &[Pattern], k: usize, r: usize) -> Self {
+    pub(super) fn of(patterns: &[Pattern], k: usize, r: usize, device: Device) -> Self {
         let (mut there, mut decoded, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         for (at, pattern) in patterns.iter().enumerate() {
             there.extend((0..k + r).map(|place| f32::from(u8::from(!pattern.lacks(place, k)))));
@@ -68,7 +68,9 @@ impl Selection {
             }
         }
         let there = Tensor::from_slice(&there).view([patterns.len() as i64, (k + r) as i64]);
-        Self { there, decoded: Tensor::from_slice(&decoded), slots: Tensor::from_slice(&slots) }
+        let there = there.to_device(device);
+        let [decoded, slots] = [decoded, slots].map(|places| Tensor::from_slice(&places).to_device(device));
+        Self { there, decoded, slots }
     }
 }
 
@@ -85,7 +87,7 @@ mod tests {
         };
         assert_eq!(bits(all(2, 1)), [(1, 0), (2, 0)]);
         assert_eq!(bits(all(2, 2)), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2), (2, 2)]);
-        let selection = Selection::of(&all(2, 2), 2, 2);
+        let selection = Selection::of(&all(2, 2), 2, 2, Device::Cpu);
         let there = Vec::<f32>::try_from(selection.there.get(3)).unwrap();
         assert_eq!(there, [0.0, 1.0, 0.0, 1.0]);
         assert_eq!(Vec::<i64>::try_from(selection.decoded).unwrap(), [0, 3, 4, 5, 6, 9, 10, 13]);

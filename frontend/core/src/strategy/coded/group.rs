@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::query::Apart;
 use crate::strategy::parity::Parity;
-use crate::{GroupKey, QueryId, Time};
+use crate::{GroupId, GroupKey, GroupView, MemberView, QueryId, Time};
 
 /// Where a member stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +113,27 @@ impl<I, O> Group<I, O> {
             timer: None,
             audit: false,
             won: 0,
+        }
+    }
+
+    pub(super) fn view(&self, id: GroupId, k: usize) -> GroupView {
+        let member = |member: &Member<I, O>| MemberView {
+            status: match (member.query, member.status) {
+                (None, _) => "filler",
+                (_, Status::Waiting) => "waiting",
+                (_, Status::AwaitingTruth) => "awaiting_truth",
+                (_, Status::Kept) => "kept",
+                (_, Status::Done) => "done",
+            },
+            predicted: member.prediction.is_some(),
+            late: member.late,
+        };
+        GroupView {
+            id,
+            k,
+            sealed: self.sealed,
+            members: self.members.iter().map(member).collect(),
+            parity: self.rows.iter().map(Parity::name).collect(),
         }
     }
 

@@ -25,8 +25,8 @@ use super::parity::Parity;
 use crate::pool::Avoid;
 use crate::stats::Fate;
 use crate::{
-    Action, ClassId, Comparison, Core, GroupId, GroupKey, HoldBack, JobId, Outcome, QueryId, Row, Strategy,
-    Time, TokenBucket, Verdict,
+    Action, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack, JobId, Outcome, QueryId, Row,
+    Strategy, Time, TokenBucket, Verdict,
 };
 
 /// The coded strategy.
@@ -299,6 +299,11 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             None => member.refused = true,
         }
         self.advance(core, id);
+    }
+
+    fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
+        let room = limit.saturating_sub(groups.len());
+        groups.extend(self.groups.iter().take(room).map(|(id, group)| group.view(*id, self.config.k)));
     }
 
     fn report(&self, core: &mut Core<I, O>) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::strategy::parity::Parity;
-use crate::{GroupKey, JobId, QueryId, Time};
+use crate::{GroupId, GroupKey, GroupView, JobId, MemberView, QueryId, Time};
 
 /// Where a member stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +89,25 @@ impl<I, O> Group<I, O> {
             audited: None,
             used: 0,
             won: 0,
+        }
+    }
+
+    pub(super) fn view(&self, id: GroupId, k: usize) -> GroupView {
+        let member = |member: &Member<I, O>| MemberView {
+            status: match member.status {
+                Status::Waiting => "waiting",
+                Status::AwaitingTruth => "awaiting_truth",
+                Status::Done => "done",
+            },
+            predicted: false,
+            late: member.late,
+        };
+        GroupView {
+            id,
+            k,
+            sealed: self.sealed_at.is_some(),
+            members: self.members.iter().map(member).collect(),
+            parity: self.rows.iter().map(Parity::name).collect(),
         }
     }
 

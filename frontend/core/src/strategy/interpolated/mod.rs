@@ -27,8 +27,8 @@ use super::parity::Parity;
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Comparison, Core, Failure, FailureKind, GroupId, GroupKey, HoldBack, JobId, Outcome, Pool,
-    PoolId, QueryId, Row, Slot, Strategy, Time, TokenBucket, Verdict,
+    Action, Comparison, Core, Failure, FailureKind, GroupId, GroupKey, GroupView, HoldBack, JobId, Outcome,
+    Pool, PoolId, QueryId, Row, Slot, Strategy, Time, TokenBucket, Verdict,
 };
 
 /// The strategy in which every query is coded.
@@ -391,6 +391,11 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             None => {}
         }
         self.advance(core, id);
+    }
+
+    fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
+        let room = limit.saturating_sub(groups.len());
+        groups.extend(self.groups.iter().take(room).map(|(id, group)| group.view(*id, self.config.k)));
     }
 
     fn report(&self, core: &mut Core<I, O>) {

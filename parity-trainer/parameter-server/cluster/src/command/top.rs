@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use parapet_parameter_server::NodeId;
 use parapet_parameter_server_registry::View;
+use tokio::time::timeout;
 
 use super::stop::Stop;
 use super::{CommandError, RegistryArgs};
 use crate::control::{Control, Status};
+
+/// How long a server may take to answer: whoever looks wants to see the others now.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of `top`.
 #[derive(Debug, clap::Args)]
@@ -66,11 +70,11 @@ async fn ask(view: &View, controls: &mut BTreeMap<NodeId, (String, Control)>) ->
     let mut asked = tokio::task::JoinSet::new();
     for (&node, (_, control)) in &*controls {
         let control = control.clone();
-        asked.spawn(async move { (node, control.status().await) });
+        asked.spawn(async move { (node, timeout(PATIENCE, control.status()).await) });
     }
     let mut statuses = BTreeMap::new();
     while let Some(answer) = asked.join_next().await {
-        if let Ok((node, Ok(status))) = answer {
+        if let Ok((node, Ok(Ok(status)))) = answer {
             statuses.insert(node, status);
         }
     }

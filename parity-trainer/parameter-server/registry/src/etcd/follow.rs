@@ -1,21 +1,17 @@
 //! All keys, and a watch on them that is taken up again where it broke off.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::pin::pin;
 
 use etcd_client::{EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::sleep;
 
-use super::Connection;
+use super::{Connection, Member, Unanswered};
 use crate::RegistryError;
 use crate::backoff::Backoff;
 use crate::following::{End, Source};
 use crate::store::Batch;
-
-/// How often etcd is asked for a sign of life on a watch that is silent; its keep-alive limits are for pings, not for
-/// this.
-const PROBE: Duration = Duration::from_millis(500);
 
 /// All keys of a cluster.
 pub(super) struct Watch {
@@ -42,9 +38,10 @@ impl Source for Watch {
             batches.send(all).await?;
             *seen = revision;
         }
-        let mut stream = watch(connection, *seen + 1).await?;
+        let member = connection.member()?;
+        let mut stream = watch(connection, &member, *seen + 1).await?;
         loop {
-            let response = next(connection, &mut stream).await?;
+            let response = next(connection, &member, &mut stream).await?;
             backoff.reset();
             if response.compact_revision() > 0 {
                 *seen = 0;
@@ -60,35 +57,62 @@ impl Source for Watch {
     }
 }
 
+impl From<Unanswered> for End {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Left => Self::Moved,
+            Unanswered::Failed(error) => Self::Broken(error),
+        }
+    }
+}
+
 async fn read_all(connection: &Connection) -> Result<(Batch, i64), RegistryError> {
-    let mut client = connection.client.clone();
-    let options = GetOptions::new().with_prefix();
-    let found = connection.bounded(client.get(connection.config.prefix(), Some(options))).await?;
+    let found = connection
+        .ask(|mut client| {
+            let prefix = connection.config.prefix();
+            async move { client.get(prefix, Some(GetOptions::new().with_prefix())).await }
+        })
+        .await?;
     let entries = found.kvs().iter().map(|held| connection.entry(held)).collect();
     let revision = found.header().map_or(0, etcd_client::ResponseHeader::revision);
     Ok((Batch::All(entries), revision))
 }
 
-async fn watch(connection: &Connection, from: i64) -> Result<WatchStream, RegistryError> {
-    let mut client = connection.client.clone();
+async fn watch(connection: &Connection, member: &Member, from: i64) -> Result<WatchStream, Unanswered> {
+    let mut client = member.client.clone();
     let options = WatchOptions::new().with_prefix().with_start_revision(from);
-    connection.bounded(client.watch(connection.config.prefix(), Some(options))).await
+    connection.answer(member, client.watch(connection.config.prefix(), Some(options))).await
 }
 
-/// The next response. A silent stream is asked for its progress, so that one that stands still is found out.
-async fn next(connection: &Connection, stream: &mut WatchStream) -> Result<WatchResponse, RegistryError> {
-    let away = |cause: &str| connection.unreachable(cause.to_owned());
-    let deadline = Instant::now() + connection.config.timeout;
+/// The next response. A silent stream is asked for its progress, so that one that stands still is found out; etcd's limits
+/// for signs of life are for pings, not for this.
+async fn next(
+    connection: &Connection,
+    member: &Member,
+    stream: &mut WatchStream,
+) -> Result<WatchResponse, Unanswered> {
+    let away = |cause: &str| Unanswered::Failed(connection.unreachable(cause.to_owned()));
+    let members = &connection.members;
+    let mut probe = pin!(sleep(members.patience()));
+    let mut is_probed = false;
+    let mut left = pin!(members.another_than(member, 2 * members.patience()));
+    let mut limit = pin!(sleep(connection.config.timeout));
     loop {
-        let wait = deadline.saturating_duration_since(Instant::now()).min(PROBE);
-        if wait.is_zero() {
-            return Err(away("the watch stands still"));
-        }
-        match timeout(wait, stream.message()).await {
-            Ok(Ok(Some(response))) => return Ok(response),
-            Ok(Ok(None)) => return Err(away("the watch ended")),
-            Ok(Err(error)) => return Err(connection.explain(&error)),
-            Err(_) => stream.request_progress().await.map_err(|error| connection.explain(&error))?,
+        tokio::select! {
+            biased;
+            response = stream.message() => return match response {
+                Ok(Some(response)) => Ok(response),
+                Ok(None) if members.seek(member).await => Err(Unanswered::Left),
+                Ok(None) => Err(away("the watch ended")),
+                Err(error) => Err(connection.failed(member, &error).await),
+            },
+            () = &mut left => return Err(Unanswered::Left),
+            () = &mut limit => return Err(away("the watch stands still")),
+            () = &mut probe, if !is_probed => {
+                is_probed = true;
+                let asked = stream.request_progress().await;
+                asked.map_err(|error| Unanswered::Failed(connection.explain(&error)))?;
+            }
         }
     }
 }

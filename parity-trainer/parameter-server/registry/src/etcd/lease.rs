@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use etcd_client::Error;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Connection;
+use super::{Connection, Unanswered};
 use crate::RegistryError;
 use crate::backoff::Backoff;
 use crate::store::{Lease, LeaseId};
@@ -31,8 +32,9 @@ impl fmt::Debug for EtcdLease {
 impl EtcdLease {
     pub(super) async fn grant(connection: Connection) -> Result<Self, RegistryError> {
         let seconds = i64::try_from(connection.config.lease.as_secs()).unwrap_or(i64::MAX).max(1);
-        let mut client = connection.client.clone();
-        let granted = connection.bounded(client.lease_grant(seconds, None)).await?;
+        // One that is granted and not told of ends by itself.
+        let grant = |mut client: etcd_client::Client| async move { client.lease_grant(seconds, None).await };
+        let granted = connection.ask(grant).await?;
         let every = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(1)) / 4;
         let lapsed = CancellationToken::new();
         let over = lapsed.clone().drop_guard();
@@ -48,7 +50,8 @@ async fn renew(connection: Connection, id: i64, every: Duration, _over: DropGuar
     loop {
         match renew_on_one_stream(&connection, id, every, &mut backoff).await {
             Ok(()) => return,
-            Err(error) => {
+            Err(Unanswered::Left) => {}
+            Err(Unanswered::Failed(error)) => {
                 tracing::debug!(%error, lease = id, "a lease could not be renewed");
                 backoff.pause().await;
             }
@@ -62,28 +65,34 @@ async fn renew_on_one_stream(
     id: i64,
     every: Duration,
     backoff: &mut Backoff,
-) -> Result<(), RegistryError> {
-    let wait = connection.config.timeout;
-    let away = || connection.unreachable("the stream of renewals stands still".to_owned());
-    let mut client = connection.client.clone();
-    let opened = timeout(wait, client.lease_keep_alive(id)).await.map_err(|_| away())?;
-    let (mut keeper, mut answers) = match opened {
-        Ok(opened) => opened,
-        // So the client says that etcd does not know the lease.
-        Err(etcd_client::Error::LeaseKeepAliveError(_)) => return Ok(()),
-        Err(error) => return Err(connection.explain(&error)),
+) -> Result<(), Unanswered> {
+    let member = connection.member().map_err(Unanswered::Failed)?;
+    let ended = || Unanswered::Failed(connection.unreachable("the stream of renewals ended".to_owned()));
+    let mut client = member.client.clone();
+    let open = async {
+        match client.lease_keep_alive(id).await {
+            // So the client says that etcd does not know the lease.
+            Err(Error::LeaseKeepAliveError(_)) => Ok(None),
+            opened => opened.map(Some),
+        }
     };
+    let Some((mut keeper, mut answers)) = connection.answer(&member, open).await? else { return Ok(()) };
     backoff.reset();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        keeper.keep_alive().await.map_err(|error| connection.explain(&error))?;
-        let answer = timeout(wait, answers.message()).await.map_err(|_| away())?;
-        match answer.map_err(|error| connection.explain(&error))? {
+        tokio::select! {
+            () = member.left() => return Err(Unanswered::Left),
+            _ = ticks.tick() => {}
+        }
+        let renewal = async {
+            keeper.keep_alive().await?;
+            answers.message().await
+        };
+        match connection.answer(&member, renewal).await? {
             Some(answer) if answer.ttl() <= 0 => return Ok(()),
             Some(_) => {}
-            None => return Err(away()),
+            None => return Err(ended()),
         }
     }
 }
@@ -99,7 +108,8 @@ impl Lease for EtcdLease {
     }
 
     async fn revoke(&self) -> Result<(), RegistryError> {
-        let mut client = self.connection.client.clone();
-        self.connection.bounded(client.lease_revoke(self.id.0)).await.map(|_| ())
+        let id = self.id.0;
+        let revoke = |mut client: etcd_client::Client| async move { client.lease_revoke(id).await };
+        self.connection.ask_once(revoke).await.map(|_| ())
     }
 }

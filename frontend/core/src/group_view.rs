@@ -1,0 +1,29 @@
+//! Coding groups as people look at them.
+
+use crate::GroupId;
+
+/// One group as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// The group.
+    pub id: GroupId,
+    /// Members it takes.
+    pub k: usize,
+    /// Whether it takes no more.
+    pub sealed: bool,
+    /// In slot order.
+    pub members: Vec<MemberView>,
+    /// Where each redundant query stands: `open`, `encoding`, `in_flight`, `output` or `dead`.
+    pub parity: Vec<&'static str>,
+}
+
+/// One member as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberView {
+    /// `waiting`, `awaiting_truth`, `kept`, `done`, or `filler`.
+    pub status: &'static str,
+    /// Whether its own prediction is there.
+    pub predicted: bool,
+    /// Whether it counts as late.
+    pub late: bool,
+}

@@ -1,0 +1,146 @@
+//! How many queries may wait for a slot: as many as keep the wait short, found out while serving.
+//!
+//! A fixed bound is either too small for a burst or, under lasting overload, a queue in which everybody waits as long as the
+//! bound allows, until answers come too late to be of use. Two things tell a burst from overload, after CoDel (Nichols and
+//! Jacobson, "Controlling queue delay", ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some
+//! length somebody waits hardly at all; the *shortest* wait in an interval is that of the standing queue.
+//!
+//! Once the shortest wait exceeds the target, the bound becomes what drains within the target at the rate at which queries
+//! were started meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). From then on the mean wait is held
+//! to the target: above it the bound is set in the same way, below it grows by a tenth and one, up to the fixed bound, at which
+//! the search for a standing queue begins anew. The target is a share of the service time, which is learned: a wait of 10 ms is
+//! long for a model that takes 2 ms, and nothing for one that takes a second.
+//!
+//! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency against its best value, which
+//! they must keep learning anew; here the frontend itself holds the queue, and knows.
+
+use std::time::Duration;
+
+use crate::Time;
+
+/// How the bound is found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueLimitConfig {
+    /// The wait aimed at under overload, as a share of the time that an instance takes.
+    pub wait_share: f64,
+    /// The bound is never less, so that instances don't run dry between two queries.
+    pub min: usize,
+    /// The least time over which waits are judged; three times the service time if that is more.
+    pub interval: Duration,
+}
+
+impl Default for QueueLimitConfig {
+    fn default() -> Self {
+        Self { wait_share: 0.5, min: 2, interval: Duration::from_millis(30) }
+    }
+}
+
+/// The bound on waiting queries of one pool.
+#[derive(Debug)]
+pub struct QueueLimit {
+    config: QueueLimitConfig,
+    max: usize,
+    limit: f64,
+    /// Seconds that instances take, averaged over some tens of requests.
+    service: Option<f64>,
+    began: Time,
+    /// Of the queries started since `began`.
+    shortest_wait: Option<Duration>,
+    waited: Duration,
+    started: u32,
+    refused: Option<Time>,
+}
+
+/// Weight of one request in the average service time.
+const WEIGHT: f64 = 1.0 / 32.0;
+/// A straggler counts as no more than this many times the average.
+const CLIP: f64 = 4.0;
+/// For this long after a refusal there is overload.
+const OVERLOAD: Duration = Duration::from_secs(1);
+/// More intervals without overload raise any bound to the fixed one.
+const FORGOTTEN: u128 = 100;
+/// Service times over which waits are judged.
+const SERVICES: f64 = 3.0;
+
+impl QueueLimit {
+    /// Begins at the fixed bound `max`.
+    pub fn new(config: QueueLimitConfig, max: usize) -> Self {
+        let max = max.max(config.min);
+        Self {
+            config,
+            max,
+            limit: max as f64,
+            service: None,
+            began: Time::ZERO,
+            shortest_wait: None,
+            waited: Duration::ZERO,
+            started: 0,
+            refused: None,
+        }
+    }
+
+    /// The bound as things stand.
+    pub fn limit(&self) -> usize {
+        self.limit as usize
+    }
+
+    /// Whether another query may wait beside `queued` ones.
+    pub fn admits(&self, queued: usize) -> bool {
+        queued < self.limit()
+    }
+
+    /// A query was refused.
+    pub fn refused(&mut self, now: Time) {
+        self.refused = Some(now);
+    }
+
+    /// Whether queries have been refused a moment ago: no time for redundant work.
+    pub fn is_overloaded(&self, now: Time) -> bool {
+        self.refused.is_some_and(|refused| now.since(refused) < OVERLOAD)
+    }
+
+    /// An instance took `service` to answer.
+    pub fn finished(&mut self, service: Duration) {
+        let service = service.as_secs_f64();
+        self.service = Some(match self.service {
+            None => service,
+            Some(average) => average + WEIGHT * (service.min(CLIP * average) - average),
+        });
+    }
+
+    /// A query got its slot after it had waited for `waited`.
+    pub fn started(&mut self, now: Time, waited: Duration) {
+        let Some(service) = self.service else { return };
+        let services = Duration::try_from_secs_f64(SERVICES * service).unwrap_or_default();
+        let interval = self.config.interval.max(services);
+        if now.since(self.began) >= interval {
+            self.judge(now, service, interval);
+        }
+        self.started += 1;
+        self.waited = self.waited.saturating_add(waited);
+        self.shortest_wait = Some(self.shortest_wait.map_or(waited, |shortest| shortest.min(waited)));
+    }
+
+    /// An interval is over.
+    fn judge(&mut self, now: Time, service: f64, interval: Duration) {
+        let elapsed = now.since(self.began);
+        let target = self.config.wait_share * service;
+        let is_limiting = self.limit < self.max as f64;
+        let mean = self.waited.as_secs_f64() / f64::from(self.started.max(1));
+        let shortest = self.shortest_wait.map_or(0.0, |shortest| shortest.as_secs_f64());
+        if (if is_limiting { mean } else { shortest }) > target {
+            let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
+            self.limit = drained.min(self.limit);
+        } else {
+            let intervals = elapsed.as_nanos() / interval.as_nanos().max(1);
+            for _ in 0..intervals.min(FORGOTTEN) {
+                self.limit = self.limit * 1.1 + 1.0;
+            }
+        }
+        self.limit = self.limit.clamp(self.config.min as f64, self.max as f64);
+        (self.began, self.shortest_wait, self.waited, self.started) = (now, None, Duration::ZERO, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! The bound against a queue in virtual time: c slots, Poisson arrivals.
+
+use std::collections::{BinaryHeap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A small generator of random numbers; what matters here is only that arrivals are irregular.
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.unit()).ln()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    arrived: usize,
+    refused: usize,
+    waits: Vec<f64>,
+}
+
+impl Outcome {
+    fn wait_at(&mut self, percentile: f64) -> f64 {
+        self.waits.sort_by(f64::total_cmp);
+        self.waits[(self.waits.len() as f64 * percentile) as usize]
+    }
+}
+
+struct Queue {
+    limit: QueueLimit,
+    slots: usize,
+    service: f64,
+    /// Whether service times are constant, or exponential.
+    constant: bool,
+    random: Random,
+    now: f64,
+    /// Ends of what is being served, negated in nanoseconds: the next first.
+    busy: BinaryHeap<std::cmp::Reverse<(u64, u64)>>,
+    waiting: VecDeque<f64>,
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+impl Queue {
+    fn new(slots: usize, service: f64, constant: bool, seed: u64) -> Self {
+        let limit = QueueLimit::new(QueueLimitConfig::default(), 256);
+        let random = Random(seed | 1);
+        Self {
+            limit,
+            slots,
+            service,
+            constant,
+            random,
+            now: 0.0,
+            busy: BinaryHeap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    fn time(&self) -> Time {
+        Time::from_nanos(nanos(self.now))
+    }
+
+    /// Offers `load` times the capacity for so many service times; counts from `count_from` on, in service times.
+    fn run(&mut self, load: f64, services: f64, count_from: f64) -> Outcome {
+        let mut outcome = Outcome::default();
+        let (start, end) = (self.now, self.now + services * self.service);
+        let gap = self.service / (load * self.slots as f64);
+        let mut next_arrival = self.now + self.random.exponential(gap);
+        loop {
+            let next_end = self.busy.peek().map_or(f64::INFINITY, |end| end.0.0 as f64 / 1e9);
+            self.now = next_arrival.min(next_end);
+            if self.now >= end {
+                self.now = end;
+                return outcome;
+            }
+            let counts = self.now >= start + count_from * self.service;
+            if next_end <= next_arrival {
+                if let Some(std::cmp::Reverse((_, service))) = self.busy.pop() {
+                    self.limit.finished(Duration::from_nanos(service));
+                }
+                if let Some(arrived) = self.waiting.pop_front() {
+                    self.start(arrived, counts, &mut outcome);
+                }
+                continue;
+            }
+            next_arrival = self.now + self.random.exponential(gap);
+            outcome.arrived += usize::from(counts);
+            if self.busy.len() < self.slots {
+                self.start(self.now, counts, &mut outcome);
+            } else if self.limit.admits(self.waiting.len()) {
+                self.waiting.push_back(self.now);
+            } else {
+                self.limit.refused(self.time());
+                outcome.refused += usize::from(counts);
+            }
+        }
+    }
+
+    fn start(&mut self, arrived: f64, counts: bool, outcome: &mut Outcome) {
+        let waited = self.now - arrived;
+        if counts {
+            outcome.waits.push(waited);
+        }
+        self.limit.started(self.time(), Duration::from_secs_f64(waited.max(0.0)));
+        let service = if self.constant { self.service } else { self.random.exponential(self.service) };
+        self.busy.push(std::cmp::Reverse((nanos(self.now + service), nanos(service))));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn overload_keeps_the_slots_busy_and_the_wait_short(
+        slots in 2usize..24, service_ms in 2.0f64..400.0, load in 1.5f64..6.0, constant: bool, seed: u64,
+    ) {
+        let service = service_ms / 1e3;
+        let mut queue = Queue::new(slots, service, constant, seed);
+        // However fast the model is, the first intervals take their time, and what was let in by then has to be served.
+        let warm_up = 20.0 + 0.5 / service + 310.0 / slots as f64;
+        let mut outcome = queue.run(load, warm_up + 400.0, warm_up);
+        let served = outcome.waits.len() as f64 / (400.0 * slots as f64);
+        prop_assert!(served > 0.9, "{served} of the capacity");
+        // The floor of two waiting queries is long for few slots.
+        let target = service * f64::max(0.5, 2.0 / slots as f64);
+        let p99 = outcome.wait_at(0.99);
+        // Exponential service times make for long waits however short the queue.
+        let most = if constant { 3.0 } else { 6.0 };
+        prop_assert!(p99 < most * target, "p99 of the wait is {p99}, target {target}");
+        prop_assert!(queue.limit.is_overloaded(queue.time()));
+    }
+
+    #[test]
+    fn hardly_anybody_is_refused_at_moderate_load(
+        slots in 4usize..24, service_ms in 2.0f64..400.0, load in 0.1f64..0.6, seed: u64,
+    ) {
+        let mut queue = Queue::new(slots, service_ms / 1e3, true, seed);
+        let outcome = queue.run(load, 1_000.0, 0.0);
+        prop_assert!(outcome.refused * 200 <= outcome.arrived, "{} of {}", outcome.refused, outcome.arrived);
+    }
+
+    #[test]
+    fn overload_is_forgotten(slots in 4usize..24, seed: u64) {
+        let mut queue = Queue::new(slots, 0.01, true, seed);
+        queue.run(4.0, 400.0, 0.0);
+        prop_assert!(queue.limit.limit() < 64, "{}", queue.limit.limit());
+        let outcome = queue.run(0.5, 500.0, 100.0);
+        prop_assert!(outcome.refused * 200 <= outcome.arrived, "{} of {}", outcome.refused, outcome.arrived);
+    }
+
+    #[test]
+    fn the_bound_stays_within_its_bounds(
+        events in proptest::collection::vec((0u64..1_000_000_000_000, 0u64..10_000_000_000, any::<bool>()), 0..200),
+        max in 0usize..300,
+    ) {
+        let config = QueueLimitConfig::default();
+        let mut limit = QueueLimit::new(config, max);
+        let mut now = 0;
+        for (pause, lasted, starts) in events {
+            now += pause;
+            let lasted = Duration::from_nanos(lasted);
+            if starts { limit.started(Time::from_nanos(now), lasted) } else { limit.finished(lasted) }
+            prop_assert!((config.min..=max.max(config.min)).contains(&limit.limit()), "{}", limit.limit());
+        }
+    }
+}
+
+/// A burst that drains is no overload, however long the queue gets.
+#[test]
+fn a_burst_is_let_in() {
+    let mut limit = QueueLimit::new(QueueLimitConfig::default(), 256);
+    let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+    for second in 1..20 {
+        for place in 0..20 {
+            limit.finished(Duration::from_millis(1));
+            limit.started(at(second * 1000 + place), Duration::from_millis(place));
+        }
+    }
+    assert_eq!(limit.limit(), 256);
+}

@@ -1,0 +1,116 @@
+//! etcd: every key under a prefix is an instance, its value the address. Whoever runs the instances writes the keys, each with a
+//! lease that ends with its instance.
+//!
+//! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over plain HTTP/1.1: the gRPC client would need
+//! protoc at build time. A watch says that something has changed; what there is then is read anew, whole. It is read anew after
+//! [`RESYNC`] without news, too, which finds out a server that is gone without a word.
+
+mod gateway;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use self::gateway::{Gateway, Watch};
+use crate::settings::EtcdSettings;
+use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES};
+
+/// Between two readings with nothing new.
+const RESYNC: Duration = Duration::from_secs(15);
+
+/// Instances by key.
+#[derive(Debug)]
+pub struct Etcd {
+    settings: EtcdSettings,
+    /// The member that is asked.
+    member: usize,
+    watch: Option<Watch>,
+}
+
+impl Etcd {
+    /// Nothing is asked yet.
+    pub fn new(settings: EtcdSettings) -> Self {
+        Self { settings, member: 0, watch: None }
+    }
+
+    fn endpoint(&self) -> &str {
+        let endpoints = &self.settings.endpoints;
+        endpoints.get(self.member % endpoints.len().max(1)).map_or("", |endpoint| {
+            // Checked with the settings.
+            host_and_port(endpoint).unwrap_or(endpoint)
+        })
+    }
+
+    async fn ask(&mut self) -> Result<Addresses, String> {
+        if let Some(watch) = &mut self.watch {
+            // News, or long without; an end of the watch is an error.
+            tokio::time::timeout(RESYNC, watch.changed()).await.unwrap_or(Ok(()))?;
+        }
+        let mut gateway = Gateway::connect(self.endpoint()).await?;
+        let found = gateway.range(&self.settings.prefix, MAX_INSTANCES + 1).await?;
+        if self.watch.is_none() {
+            self.watch = Some(gateway.watch(&self.settings.prefix, found.revision + 1).await?);
+        }
+        Ok(addresses(&found.entries))
+    }
+}
+
+/// The addresses that entries name; others are left out, and said.
+fn addresses(entries: &[(String, String)]) -> Addresses {
+    let mut found = Addresses::new();
+    for (key, value) in entries {
+        let written = value.trim();
+        match written.strip_prefix("http://").unwrap_or(written).trim_end_matches('/').parse::<SocketAddr>() {
+            Ok(address) => drop(found.insert(address)),
+            Err(_) => tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"),
+        }
+    }
+    found
+}
+
+/// An endpoint without its scheme, if it is `HOST:PORT` or `http://HOST:PORT`.
+pub(crate) fn host_and_port(endpoint: &str) -> Option<&str> {
+    let bare = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
+    let (host, port) = bare.rsplit_once(':')?;
+    let plain = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
+    plain.then_some(bare)
+}
+
+impl Discovery for Etcd {
+    async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
+        let backend = format!("etcd at {}, prefix {}", self.endpoint(), self.settings.prefix);
+        self.ask().await.map_err(|reason| {
+            self.watch = None;
+            self.member = self.member.wrapping_add(1);
+            DiscoveryError::new(backend, reason)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_host_and_port() {
+        assert_eq!(host_and_port("10.0.0.5:2379"), Some("10.0.0.5:2379"));
+        assert_eq!(host_and_port("http://etcd-0.etcd:2379/"), Some("etcd-0.etcd:2379"));
+        assert_eq!(host_and_port("[::1]:2379"), Some("[::1]:2379"));
+        for wrong in ["", "etcd", "etcd:0", "etcd:99999", ":2379", "https://etcd:2379", "etcd:2379/v3"] {
+            assert_eq!(host_and_port(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_left_out() {
+        let entry = |value: &str| ("/i/1".to_owned(), value.to_owned());
+        let found = addresses(&[
+            entry("10.0.0.1:9001"),
+            entry(" http://10.0.0.2:9001/\n"),
+            entry("host:9001"),
+            entry("10.0.0.3"),
+            entry(""),
+        ]);
+        let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+        assert_eq!(found, ["10.0.0.1:9001", "10.0.0.2:9001"]);
+    }
+}

@@ -1,0 +1,63 @@
+//! Where instances are, while it changes: a [`Discovery`] names the whole set of addresses again and again, [`follow`] keeps the
+//! last one that was known, and [`difference`] says who joined and who left.
+//!
+//! ```text
+//!   DNS, etcd, Kubernetes --Discovery::next--> follow --View--> difference --> the engine's joins and leaves
+//! ```
+//!
+//! A backend that is lost, or that suddenly knows no instance at all, changes nothing: the instances that were known are kept, and
+//! whether they are well is for health checks to say. So no outage of a registry takes serving down.
+
+mod difference;
+mod dns;
+mod etcd;
+mod follow;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
+mod memory;
+mod settings;
+
+pub use difference::{Difference, difference};
+pub use dns::Dns;
+pub use etcd::Etcd;
+pub use follow::{View, follow};
+pub use memory::Memory;
+pub use settings::{AnyDiscovery, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use thiserror::Error;
+
+/// The addresses of all instances.
+pub type Addresses = BTreeSet<SocketAddr>;
+
+/// Most instances of one pool; the rest of a longer list is left out.
+pub const MAX_INSTANCES: usize = 1024;
+
+/// A place that knows where instances are.
+pub trait Discovery: Send + 'static {
+    /// The whole set, as soon as there is something new to say: the first time at once. It may say the same again.
+    ///
+    /// After an error the next call begins anew. Every wait but that for news has a bound.
+    ///
+    /// # Errors
+    /// [`DiscoveryError`] when the place cannot be asked.
+    fn next(&mut self) -> impl Future<Output = Result<Addresses, DiscoveryError>> + Send;
+}
+
+/// Why a backend did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{backend}: {reason}")]
+pub struct DiscoveryError {
+    /// Which backend, and what it was asked for.
+    pub backend: String,
+    /// What went wrong.
+    pub reason: String,
+}
+
+impl DiscoveryError {
+    fn new(backend: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self { backend: backend.into(), reason: reason.to_string() }
+    }
+}

@@ -1,0 +1,200 @@
+//! Backends as they are configured.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::{Addresses, Discovery, DiscoveryError, Dns, Etcd};
+
+/// Where to look for the instances of a pool, in place of a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settings {
+    /// Names.
+    Dns(DnsSettings),
+    /// Keys in etcd.
+    Etcd(EtcdSettings),
+    /// A service's EndpointSlices.
+    Kubernetes(KubernetesSettings),
+}
+
+/// `{ dns = "replicas.example", port = 9001 }` or `{ srv = "_oip._tcp.replicas.example" }`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsSettings {
+    /// A name with an address record for each instance.
+    pub dns: Option<String>,
+    /// Their port.
+    pub port: Option<u16>,
+    /// A name with an SRV record for each instance.
+    pub srv: Option<String>,
+    /// The name server to ask; the system's if `None`.
+    pub resolver: Option<SocketAddr>,
+    /// Between two questions.
+    pub interval: Duration,
+}
+
+/// `{ etcd = { endpoints = ["10.0.0.5:2379"], prefix = "/parapet/replicas/" } }`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdSettings {
+    /// `HOST:PORT` of its members.
+    pub endpoints: Vec<String>,
+    /// What the keys of instances begin with; their values are `IP:PORT`.
+    pub prefix: String,
+}
+
+/// `{ kubernetes = { service = "replicas", namespace = "serving", port = "http" } }`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KubernetesSettings {
+    /// The service's name.
+    pub service: String,
+    /// Its namespace; the frontend's own if `None`.
+    pub namespace: Option<String>,
+    /// The name of its port; only needed where it has several.
+    pub port: Option<String>,
+}
+
+/// A setting that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub fix: &'static str,
+}
+
+/// What stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    dns: Option<String>,
+    port: Option<u16>,
+    srv: Option<String>,
+    resolver: Option<SocketAddr>,
+    interval_ms: Option<u64>,
+    etcd: Option<EtcdSettings>,
+    kubernetes: Option<KubernetesSettings>,
+}
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Written::deserialize(deserializer)?;
+        let asks_dns = written.dns.is_some() || written.srv.is_some();
+        let of_dns = written.port.is_some() || written.resolver.is_some() || written.interval_ms.is_some();
+        let custom = |message: &str| Err(serde::de::Error::custom(message));
+        match (asks_dns, written.etcd, written.kubernetes) {
+            (true, None, None) => Ok(Self::Dns(DnsSettings {
+                dns: written.dns,
+                port: written.port,
+                srv: written.srv,
+                resolver: written.resolver,
+                interval: Duration::from_millis(written.interval_ms.unwrap_or(5000)),
+            })),
+            (false, ..) if of_dns => custom("port, resolver and interval_ms go with dns or srv"),
+            (false, Some(etcd), None) => Ok(Self::Etcd(etcd)),
+            (false, None, Some(kubernetes)) => Ok(Self::Kubernetes(kubernetes)),
+            _ => custom("expected a list of addresses, or a table with one of dns, srv, etcd and kubernetes"),
+        }
+    }
+}
+
+impl Settings {
+    /// Finds what cannot be.
+    ///
+    /// # Errors
+    /// The first [`Mistake`].
+    pub fn check(&self) -> Result<(), Mistake> {
+        let mistake = |field, problem: &str, fix| Err(Mistake { field, problem: problem.to_owned(), fix });
+        match self {
+            Self::Dns(dns) => match (&dns.dns, &dns.srv, dns.port) {
+                (Some(_), Some(_), _) => {
+                    mistake("srv", "dns stands beside it", "give dns with a port, or srv")
+                }
+                (Some(_), None, None | Some(0)) => {
+                    mistake("port", "address records name no port", "give the instances' port, or use srv")
+                }
+                (None, Some(_), Some(_)) => {
+                    mistake("port", "SRV records name each instance's port", "leave port out, or use dns")
+                }
+                _ if dns.interval < Duration::from_millis(100) => {
+                    mistake("interval_ms", "shorter than 100", "give milliseconds from 100, as 5000")
+                }
+                _ => Ok(()),
+            },
+            Self::Etcd(etcd) if etcd.endpoints.is_empty() => {
+                mistake("etcd.endpoints", "none", "list addresses like \"10.0.0.5:2379\"")
+            }
+            Self::Etcd(etcd) => {
+                let is_wrong = |endpoint: &&String| crate::etcd::host_and_port(endpoint).is_none();
+                if let Some(wrong) = etcd.endpoints.iter().find(is_wrong) {
+                    let fix = "give HOST:PORT; etcd over TLS is not supported";
+                    return Err(Mistake { field: "etcd.endpoints", problem: format!("{wrong:?}"), fix });
+                }
+                if etcd.prefix.is_empty() {
+                    return mistake("etcd.prefix", "empty: every key would be an instance", "give a prefix");
+                }
+                Ok(())
+            }
+            Self::Kubernetes(_) if !cfg!(feature = "kubernetes") => mistake(
+                "kubernetes",
+                "this program was built without it",
+                "build with --features kubernetes, or use dns with a headless service",
+            ),
+            Self::Kubernetes(kubernetes) if kubernetes.service.is_empty() => {
+                mistake("kubernetes.service", "empty", "name a service")
+            }
+            Self::Kubernetes(_) => Ok(()),
+        }
+    }
+
+    /// The backend.
+    pub fn build(&self) -> AnyDiscovery {
+        match self.clone() {
+            Self::Dns(dns) => AnyDiscovery::Dns(Box::new(Dns::new(dns))),
+            Self::Etcd(etcd) => AnyDiscovery::Etcd(Box::new(Etcd::new(etcd))),
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes(settings) => {
+                AnyDiscovery::Kubernetes(Box::new(crate::kubernetes::Kubernetes::new(settings)))
+            }
+            #[cfg(not(feature = "kubernetes"))]
+            Self::Kubernetes(_) => AnyDiscovery::Missing,
+        }
+    }
+}
+
+impl DnsSettings {
+    pub(crate) fn asked(&self) -> &str {
+        self.dns.as_deref().or(self.srv.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Any of the backends.
+#[derive(Debug)]
+pub enum AnyDiscovery {
+    /// Names.
+    Dns(Box<Dns>),
+    /// Keys in etcd.
+    Etcd(Box<Etcd>),
+    /// EndpointSlices.
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(Box<crate::kubernetes::Kubernetes>),
+    /// Kubernetes, in a program that was built without it; [`Settings::check`] refuses that.
+    #[cfg(not(feature = "kubernetes"))]
+    Missing,
+}
+
+impl Discovery for AnyDiscovery {
+    async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
+        match self {
+            Self::Dns(dns) => dns.next().await,
+            Self::Etcd(etcd) => etcd.next().await,
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes(kubernetes) => kubernetes.next().await,
+            #[cfg(not(feature = "kubernetes"))]
+            Self::Missing => Err(DiscoveryError::new("Kubernetes", "this program was built without it")),
+        }
+    }
+}

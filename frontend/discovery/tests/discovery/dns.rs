@@ -1,0 +1,125 @@
+//! A name server of some lines, and what is found by asking it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::proto::op::{Message, MessageType, ResponseCode};
+use hickory_resolver::proto::rr::rdata::{A, SRV};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use parapet_discovery::{Discovery, Dns, DnsSettings, follow};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+
+use super::{addresses, until};
+
+/// Names with address records, and services with ports and targets.
+#[derive(Debug, Clone, Default)]
+struct Zone {
+    addresses: Vec<(&'static str, [u8; 4])>,
+    services: Vec<(&'static str, u16, &'static str)>,
+    /// Answers nothing at all.
+    silent: bool,
+}
+
+impl Zone {
+    fn records(&self, name: &Name, kind: RecordType) -> Vec<Record> {
+        let asked = name.to_utf8().to_lowercase();
+        let record = |data| Record::from_rdata(name.clone(), 60, data);
+        match kind {
+            RecordType::A => {
+                let here = self.addresses.iter().filter(|(name, _)| *name == asked);
+                here.map(|(_, ip)| record(RData::A(A(Ipv4Addr::from(*ip))))).collect()
+            }
+            RecordType::SRV => {
+                let here = self.services.iter().filter(|(name, ..)| *name == asked);
+                let target = |name: &str| Name::from_utf8(name).unwrap();
+                here.map(|(_, port, host)| record(RData::SRV(SRV::new(0, 0, *port, target(host))))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Serves a zone that can be changed; its address.
+async fn serve(zone: Zone) -> (watch::Sender<Zone>, SocketAddr) {
+    let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let address = socket.local_addr().unwrap();
+    let (sender, zone) = watch::channel(zone);
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (len, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let zone = zone.borrow().clone();
+            if zone.silent {
+                continue;
+            }
+            let mut message = Message::from_vec(&buffer[..len]).unwrap();
+            let query = message.queries.first().unwrap().clone();
+            let records = zone.records(query.name(), query.query_type());
+            message.metadata.message_type = MessageType::Response;
+            if records.is_empty() {
+                message.metadata.response_code = ResponseCode::NXDomain;
+            }
+            message.additionals.clear();
+            message.add_answers(records);
+            socket.send_to(&message.to_vec().unwrap(), from).await.unwrap();
+        }
+    });
+    (sender, address)
+}
+
+fn settings(resolver: SocketAddr) -> DnsSettings {
+    DnsSettings {
+        dns: None,
+        port: None,
+        srv: None,
+        resolver: Some(resolver),
+        interval: Duration::from_millis(100),
+    }
+}
+
+#[tokio::test]
+async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
+    const NAME: &str = "replicas.test.";
+    let zone = Zone { addresses: vec![(NAME, [10, 0, 0, 1]), (NAME, [10, 0, 0, 2])], ..Zone::default() };
+    let (change, server) = serve(zone.clone()).await;
+    let dns = Dns::new(DnsSettings { dns: Some(NAME.to_owned()), port: Some(9001), ..settings(server) });
+    let mut view = follow(dns, "test".to_owned());
+    let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
+    until(&mut view, "both", |view| view.addresses == both).await;
+
+    change.send_modify(|zone| zone.addresses[0].1 = [10, 0, 0, 3]);
+    let changed = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
+    until(&mut view, "changed", |view| view.addresses == changed).await;
+
+    change.send_modify(|zone| zone.addresses.clear());
+    until(&mut view, "NXDOMAIN", |view| !view.is_current).await;
+    assert_eq!(view.borrow().addresses, changed, "a name that is gone changes nothing");
+    change.send_replace(zone);
+    until(&mut view, "back", |view| view.is_current && view.addresses == both).await;
+}
+
+#[tokio::test]
+async fn service_records_name_ports() {
+    let zone = Zone {
+        addresses: vec![("one.test.", [10, 0, 0, 1]), ("two.test.", [10, 0, 0, 2])],
+        services: vec![("_oip._tcp.test.", 9001, "one.test."), ("_oip._tcp.test.", 9102, "two.test.")],
+        silent: false,
+    };
+    let (_change, server) = serve(zone).await;
+    let mut dns = Dns::new(DnsSettings { srv: Some("_oip._tcp.test.".to_owned()), ..settings(server) });
+    assert_eq!(dns.next().await.unwrap(), addresses(&["10.0.0.1:9001", "10.0.0.2:9102"]));
+}
+
+#[tokio::test]
+async fn a_name_server_that_says_nothing_is_an_error_that_names_it() {
+    let (_change, server) = serve(Zone { silent: true, ..Zone::default() }).await;
+    let mut dns = Dns::new(DnsSettings {
+        dns: Some("replicas.test.".to_owned()),
+        port: Some(9001),
+        ..settings(server)
+    });
+    let error = dns.next().await.unwrap_err();
+    assert!(error.to_string().starts_with("DNS, replicas.test.: "), "{error}");
+}

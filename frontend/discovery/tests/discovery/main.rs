@@ -1,0 +1,26 @@
+//! Backends against what they speak with: a name server, a real etcd, an API server in memory; and an outage of each.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod dns;
+mod etcd;
+mod follow;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+mod settings;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use parapet_discovery::{Addresses, View};
+use tokio::sync::watch;
+
+fn addresses(list: &[&str]) -> Addresses {
+    list.iter().map(|address| address.parse::<SocketAddr>().unwrap()).collect()
+}
+
+/// Waits until what is known is as wanted; the limit only keeps a broken test from waiting for ever.
+async fn until(view: &mut watch::Receiver<View>, what: &str, wanted: impl FnMut(&View) -> bool) {
+    let waited = tokio::time::timeout(Duration::from_secs(60), view.wait_for(wanted)).await;
+    assert!(waited.is_ok_and(|view| view.is_ok()), "not {what}: {:?}", view.borrow().clone());
+}

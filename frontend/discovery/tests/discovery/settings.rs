@@ -1,0 +1,49 @@
+//! Settings as written, and mistakes in them.
+
+use parapet_discovery::Settings;
+
+fn parse(json: &str) -> Result<Settings, String> {
+    let settings: Settings = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    settings.check().map_err(|mistake| format!("{}: {}; {}", mistake.field, mistake.problem, mistake.fix))?;
+    Ok(settings)
+}
+
+#[test]
+fn what_can_be_is_taken() {
+    for good in [
+        r#"{"dns": "replicas.example", "port": 9001}"#,
+        r#"{"dns": "replicas.example", "port": 9001, "interval_ms": 100, "resolver": "127.0.0.1:53"}"#,
+        r#"{"srv": "_oip._tcp.replicas.example"}"#,
+        r#"{"etcd": {"endpoints": ["10.0.0.5:2379", "http://10.0.0.6:2379"], "prefix": "/replicas/"}}"#,
+    ] {
+        assert!(parse(good).is_ok(), "{good}: {:?}", parse(good));
+    }
+}
+
+#[test]
+fn mistakes_name_the_field_and_the_fix() {
+    for (bad, said) in [
+        (r#"{"dns": "replicas.example"}"#, "port: address records name no port; give"),
+        (r#"{"dns": "a", "srv": "b", "port": 1}"#, "srv: dns stands beside it; give"),
+        (r#"{"srv": "a", "port": 1}"#, "port: SRV records name each instance's port; leave"),
+        (r#"{"dns": "a", "port": 1, "interval_ms": 5}"#, "interval_ms: shorter than 100; give"),
+        (r#"{"etcd": {"endpoints": [], "prefix": "/r/"}}"#, "etcd.endpoints: none; list"),
+        (r#"{"etcd": {"endpoints": ["etcd"], "prefix": "/r/"}}"#, "etcd.endpoints: \"etcd\"; give HOST:PORT"),
+        (r#"{"etcd": {"endpoints": ["https://etcd:2379"], "prefix": "/r/"}}"#, "TLS is not supported"),
+        (r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": ""}}"#, "etcd.prefix: empty"),
+        (r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": "/r/"}, "dns": "a", "port": 1}"#, "one of dns"),
+        (r#"{"port": 9001}"#, "go with dns or srv"),
+        ("{}", "one of dns, srv, etcd and kubernetes"),
+        (r#"{"consul": "replicas"}"#, "unknown field `consul`"),
+    ] {
+        let error = parse(bad).expect_err(bad);
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+}
+
+#[cfg(not(feature = "kubernetes"))]
+#[test]
+fn kubernetes_needs_its_feature() {
+    let error = parse(r#"{"kubernetes": {"service": "replicas"}}"#).unwrap_err();
+    assert!(error.contains("--features kubernetes"), "{error}");
+}

@@ -1,0 +1,98 @@
+//! The instances of the pools: watched, joining and leaving.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parapet_discovery::{View, difference};
+use parapet_frontend_core::{InstanceId, PoolId};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{Driver, health};
+use crate::upstream::Transport;
+
+/// An instance that is watched.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    /// Its address, as configured or found.
+    pub(super) name: String,
+    /// Asks for a health check out of turn.
+    pub(super) asked: Arc<Notify>,
+    /// Ends its health checks.
+    pub(super) stop: CancellationToken,
+}
+
+impl<T: Transport> Driver<T> {
+    /// Checks an instance from now on.
+    pub(super) fn watch(self: &Arc<Self>, instance: InstanceId, name: String) {
+        let member = Member { name, asked: Arc::default(), stop: self.stop.child_token() };
+        self.members.lock().insert(instance, member.clone());
+        tokio::spawn(health::watch(Arc::clone(self), instance, member, self.health.clone()));
+    }
+
+    /// Pool and name of each instance.
+    pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
+        let members = self.members.lock();
+        members.iter().map(|(instance, member)| (instance.pool, member.name.clone())).collect()
+    }
+
+    /// Checks no instance any more, and takes those out of the metrics that are not `kept`.
+    pub(crate) fn retire(&self, kept: impl Fn(PoolId, &str) -> bool) {
+        for (instance, member) in self.members.lock().drain() {
+            member.stop.cancel();
+            if !kept(instance.pool, &member.name) {
+                self.meters.instance_left(instance.pool, &member.name);
+            }
+        }
+    }
+
+    /// A health check's result.
+    pub(super) fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
+        self.feed(|locked, now| locked.engine.instance_up(now, instance, ready, &mut locked.actions));
+        // Under the table's lock, so that a check that ends late brings no series of an instance that left back.
+        if let Some(member) = self.members.lock().get(&instance) {
+            self.meters.instance_up(instance.pool, &member.name, ready);
+        }
+    }
+
+    /// A new instance at `address`. It gets requests once a check has found it ready. `None` for a pool that is not there.
+    fn join(self: &Arc<Self>, pool: PoolId, address: SocketAddr) -> Option<InstanceId> {
+        let instance = self.feed(|locked, _| locked.engine.instance_joined(pool))?;
+        self.transport.join(instance, address);
+        self.watch(instance, address.to_string());
+        tracing::info!(instance = %address, pool = pool.0, "instance joined");
+        Some(instance)
+    }
+
+    /// An instance gets no more requests; those that it has it finishes.
+    fn leave(self: &Arc<Self>, instance: InstanceId) {
+        self.feed(|locked, now| locked.engine.instance_left(now, instance, &mut locked.actions));
+        let mut members = self.members.lock();
+        if let Some(member) = members.remove(&instance) {
+            member.stop.cancel();
+            self.meters.instance_left(instance.pool, &member.name);
+            tracing::info!(instance = %member.name, pool = instance.pool.0, "instance left");
+        }
+    }
+
+    /// Has instances join and leave as `view` says, until the driver stops.
+    pub(crate) async fn keep_up(self: Arc<Self>, pool: PoolId, mut view: watch::Receiver<View>) {
+        let mut known: BTreeMap<SocketAddr, InstanceId> = BTreeMap::new();
+        loop {
+            let now = view.borrow_and_update().clone();
+            self.meters.discovery_up(pool, now.is_current);
+            let change = difference(&known, &now.addresses);
+            let joined = change.joined.into_iter();
+            known.extend(joined.filter_map(|address| Some((address, self.join(pool, address)?))));
+            for (address, instance) in change.left {
+                known.remove(&address);
+                self.leave(instance);
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                changed = view.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Gauges of what comes and goes: instances join and leave, and a series must not outlive its instance, or it would be reported
+//! as down for ever. So these are kept in a table, and made anew for each scrape.
+
+use std::collections::BTreeMap;
+
+use metrics::{gauge, with_local_recorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use parking_lot::Mutex;
+
+use super::{DISCOVERY_UP, INSTANCE_UP};
+
+/// Which instances there are, and where they are looked for.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    /// By model, pool and address: whether it is up.
+    instances: Mutex<BTreeMap<[String; 3], bool>>,
+    /// By model and pool: whether its backend answers.
+    discoveries: Mutex<BTreeMap<[String; 2], bool>>,
+}
+
+impl Presence {
+    pub(super) fn instance(&self, model: &str, pool: &str, instance: &str, up: bool) {
+        self.instances.lock().insert([model, pool, instance].map(str::to_owned), up);
+    }
+
+    pub(super) fn gone(&self, model: &str, pool: &str, instance: &str) {
+        self.instances.lock().remove(&[model, pool, instance].map(str::to_owned));
+    }
+
+    pub(super) fn discovery(&self, model: &str, pool: &str, up: bool) {
+        self.discoveries.lock().insert([model, pool].map(str::to_owned), up);
+    }
+
+    /// As Prometheus scrapes it.
+    pub(super) fn render(&self) -> String {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&recorder, || {
+            super::describe_presence();
+            for ([model, pool, address], up) in &*self.instances.lock() {
+                let labels = [("model", model.clone()), ("pool", pool.clone()), ("address", address.clone())];
+                gauge!(INSTANCE_UP, &labels).set(f64::from(*up));
+            }
+            for ([model, pool], up) in &*self.discoveries.lock() {
+                gauge!(DISCOVERY_UP, "model" => model.clone(), "pool" => pool.clone()).set(f64::from(*up));
+            }
+        });
+        recorder.handle().render()
+    }
+}

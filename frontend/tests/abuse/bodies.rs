@@ -1,0 +1,139 @@
+//! Abuse of the request's body.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::site::{INFER, Site, read_response, status_of, until_closed};
+
+async fn begin(site: &Site, fields: &str) -> TcpStream {
+    let mut stream = site.abuser().await;
+    let head = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\n{fields}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Sends `piece` again and again until the server has had enough; its answer.
+async fn repeat(mut stream: TcpStream, piece: &[u8], pause: Duration) -> String {
+    let (mut reading, mut writing) = stream.split();
+    let write = async {
+        while writing.write_all(piece).await.is_ok() {
+            tokio::time::sleep(pause).await;
+        }
+    };
+    let mut said = String::new();
+    let read = async {
+        use tokio::io::AsyncReadExt as _;
+        let mut bytes = Vec::new();
+        let _ = reading.read_to_end(&mut bytes).await;
+        said = String::from_utf8_lossy(&bytes).into_owned();
+    };
+    tokio::join!(write, read);
+    said
+}
+
+async fn twenty_times(site: &Site, fields: &str, piece: &'static [u8], pause: Duration, status: u16) {
+    let mut abusers = JoinSet::new();
+    for _ in 0..20 {
+        abusers.spawn(repeat(begin(site, fields).await, piece, pause));
+    }
+    while let Some(said) = abusers.join_next().await {
+        let said = said.unwrap();
+        assert_eq!(status_of(&said), status, "{said}");
+    }
+}
+
+/// Slowloris in the body: cut off at the body's timeout, however many bytes came.
+pub async fn trickle(site: &Site) {
+    twenty_times(site, "content-length: 50000", b" ", Duration::from_millis(20), 408).await;
+}
+
+pub async fn trickling_chunks(site: &Site) {
+    twenty_times(site, "transfer-encoding: chunked", b"1\r\n \r\n", Duration::from_millis(20), 408).await;
+}
+
+/// Refused before it is sent; and while it is sent, the answer still gets through.
+pub async fn too_long_announced(site: &Site) {
+    for length in [100_001_u64, u64::MAX - 1, u64::MAX] {
+        let mut stream = begin(site, &format!("content-length: {length}")).await;
+        let said = until_closed(&mut stream).await;
+        // The largest lengths are none at all.
+        assert!([413, 400, 431].contains(&status_of(&said)), "{length}: {said}");
+    }
+    let stream = begin(site, "content-length: 1000000").await;
+    let said = repeat(stream, &[b' '; 1000], Duration::ZERO).await;
+    assert_eq!(status_of(&said), 413, "{said}");
+}
+
+pub async fn too_long_chunked(site: &Site) {
+    let chunk = [b"2710\r\n".as_slice(), &[b' '; 10_000], b"\r\n"].concat();
+    let stream = begin(site, "transfer-encoding: chunked").await;
+    let said = repeat(stream, &chunk, Duration::ZERO).await;
+    assert_eq!(status_of(&said), 413, "{said}");
+}
+
+pub async fn garbled_chunks(site: &Site) {
+    for body in [
+        "zz\r\nab\r\n",
+        "-1\r\n",
+        "ffffffffffffffffff\r\na",
+        "2\r\nabc\r\n0\r\n\r\n",
+        "\r\n\r\n",
+        "1;\r\x00\nx",
+    ] {
+        let mut stream = begin(site, "transfer-encoding: chunked").await;
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let said = until_closed(&mut stream).await;
+        assert!([0, 400].contains(&status_of(&said)), "{body:?}: {said}");
+    }
+}
+
+/// What goes with a chunk is bounded as well.
+pub async fn endless_chunk_parts(site: &Site) {
+    for start in ["1;", "1\r\n \r\n0\r\n"] {
+        let mut stream = begin(site, "transfer-encoding: chunked").await;
+        stream.write_all(start.as_bytes()).await.unwrap();
+        let piece =
+            if start.ends_with(';') { "x".repeat(1000) } else { format!("x: {}\r\n", "y".repeat(1000)) };
+        let mut sent = 0;
+        while sent < 100_000 && stream.write_all(piece.as_bytes()).await.is_ok() {
+            sent += 1;
+        }
+        assert!(sent < 100_000, "100 MB of them were taken");
+    }
+}
+
+/// All bodies together have a bound, that of each and of the number of connections aside. Small ones are not touched by it.
+pub async fn fill_memory(site: &Site) {
+    let mut abusers = Vec::new();
+    for _ in 0..20 {
+        let mut stream = begin(site, "content-length: 99999").await;
+        let _ = stream.write_all(&vec![b' '; 99_990]).await;
+        abusers.push(stream);
+    }
+    let mut statuses = Vec::new();
+    for stream in &mut abusers {
+        statuses.push(status_of(&until_closed(stream).await));
+    }
+    assert!(statuses.iter().all(|status| [408, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.contains(&503), "{statuses:?}");
+}
+
+pub async fn expect_continue(site: &Site) {
+    let mut stream = begin(site, "content-length: 10\r\nexpect: 100-continue").await;
+    assert_eq!(read_response(&mut stream).await.unwrap().0, 100);
+    assert_eq!(status_of(&until_closed(&mut stream).await), 408);
+    let mut stream = begin(site, "content-length: 1000000\r\nexpect: 100-continue").await;
+    assert_eq!(status_of(&until_closed(&mut stream).await), 413, "it is not asked for first");
+}
+
+pub async fn broken_off(site: &Site) {
+    for fields in ["content-length: 1000", "transfer-encoding: chunked"] {
+        for _ in 0..50 {
+            let mut stream = begin(site, fields).await;
+            stream.write_all(b"3e8\r\n").await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Abuse of connections.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::site::{INFER, Site, ask, metric, until_closed};
+use crate::support::{INPUTS, body};
+
+/// Connections that send nothing, and ones that have sent something before, are closed.
+pub async fn idle(site: &Site) {
+    let mut abusers = Vec::new();
+    for i in 0..20 {
+        let mut stream = site.abuser().await;
+        if i % 2 == 0 {
+            assert_eq!(ask(&mut stream, &[1.0; INPUTS]).await.map(|(status, _)| status), Some(200));
+        }
+        abusers.push(stream);
+    }
+    for stream in &mut abusers {
+        assert_eq!(until_closed(stream).await, "");
+    }
+}
+
+pub async fn flood_from_one(site: &Site) {
+    let mut abusers = Vec::new();
+    for _ in 0..300 {
+        abusers.push(site.abuser().await);
+    }
+    // Whoever got no place knows at once, well before idle connections are closed; another peer still has room.
+    let mut other = TcpStream::connect(site.address).await.unwrap();
+    assert_eq!(ask(&mut other, &[1.0; INPUTS]).await.map(|(status, _)| status), Some(200));
+    drop(other);
+    for stream in &mut abusers {
+        assert_eq!(until_closed(stream).await, "");
+    }
+    let refused = metric(&site.metrics().await, "parapet_connections_refused_total");
+    assert!(refused >= 200.0, "{refused} were refused");
+}
+
+/// All places are taken: who has one is served, who comes waits until idle ones are closed.
+pub async fn flood_from_everywhere(site: &Site) {
+    let mut abusers = JoinSet::new();
+    for i in 0..150_u8 {
+        let mut stream = site.connect_from(Ipv4Addr::new(127, 0, 1, 1 + i)).await;
+        abusers.spawn(async move { until_closed(&mut stream).await });
+    }
+    let mut newcomer = TcpStream::connect(site.address).await.unwrap();
+    assert_eq!(ask(&mut newcomer, &[1.0; INPUTS]).await.map(|(status, _)| status), Some(200));
+    while let Some(said) = abusers.join_next().await {
+        assert_eq!(said.unwrap(), "");
+    }
+}
+
+/// A reset in the middle of a request, instead of an orderly end.
+pub async fn reset(site: &Site) {
+    let body = body(&[1.0; INPUTS], "");
+    let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    for i in 0..200 {
+        let mut stream = site.abuser().await;
+        stream.set_zero_linger().unwrap();
+        let part = &request.as_bytes()[..request.len() * (i % 11) / 10];
+        stream.write_all(part).await.unwrap();
+    }
+}
+
+/// A client that closes its half has no interest in an answer; its connection does not stay.
+pub async fn half_closed(site: &Site) {
+    let body = body(&[crate::support::instance::HANG; INPUTS], "");
+    let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let mut abusers = Vec::new();
+    for part in [0, 10, request.len() - 5, request.len()] {
+        for _ in 0..5 {
+            let mut stream = site.abuser().await;
+            stream.write_all(&request.as_bytes()[..part]).await.unwrap();
+            stream.shutdown().await.unwrap();
+            abusers.push(stream);
+        }
+    }
+    for stream in &mut abusers {
+        until_closed(stream).await;
+    }
+}
+
+/// Requests without end, and nobody who reads the answers: writing is blocked, and the client cut off.
+pub async fn pipelined_unread(site: &Site) {
+    let mut abusers = JoinSet::new();
+    for _ in 0..3 {
+        let mut stream = site.abuser().await;
+        abusers.spawn(async move {
+            let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+            let mut sent = 0;
+            while sent < 1_000_000 && stream.write_all(requests.as_bytes()).await.is_ok() {
+                sent += 100;
+            }
+            sent
+        });
+    }
+    while let Some(sent) = abusers.join_next().await {
+        assert!(sent.unwrap() < 1_000_000, "a million requests were taken");
+    }
+}
+
+/// Takes a few bytes whenever its time is nearly over.
+pub async fn trickling_reader(site: &Site) {
+    let mut stream = site.abuser().await;
+    let (mut reading, mut writing) = stream.split();
+    let write = async {
+        let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+        while writing.write_all(requests.as_bytes()).await.is_ok() {}
+    };
+    let read = async {
+        let mut taken = 0;
+        let mut buffer = [0; 1024];
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            match reading.read(&mut buffer).await {
+                Ok(0) | Err(_) => break taken,
+                Ok(bytes) => taken += bytes,
+            }
+        }
+    };
+    // The writer ends when the server has cut it off; what was under way by then need not be read in drops.
+    tokio::select! {
+        () = write => {}
+        _ = read => {}
+    }
+}
+
+pub async fn endless_keep_alive(site: &Site) {
+    let mut stream = site.abuser().await;
+    let mut answers = 0;
+    while ask(&mut stream, &[1.0; INPUTS]).await.is_some() {
+        answers += 1;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(answers < 1000, "the connection is as old as it likes");
+    }
+    assert!(answers > 0);
+}

@@ -1,0 +1,70 @@
+//! Kinds of abuse, each done to a real frontend: the abuser gets the right status or is cut off at the limit, a bystander is
+//! answered meanwhile, and neither connections nor memory are left over.
+//!
+//! `SECURITY.md` has the same list in words.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, reason = "tests")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bodies;
+mod connections;
+mod headers;
+mod replay;
+mod requests;
+mod site;
+
+use site::while_others_are_served;
+
+/// A test for each kind: its name, what is done, and lines of the server's configuration that are its own.
+macro_rules! kinds {
+    ($($name:ident: $abuse:path $(, $server:literal)?;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            while_others_are_served(concat!("", $($server)?), $abuse).await;
+        }
+    )*};
+}
+
+kinds! {
+    // Headers.
+    headers_that_trickle: headers::trickle;
+    a_header_field_too_long: headers::field_too_long;
+    a_header_that_never_ends: headers::endless;
+    too_many_header_fields: headers::too_many_fields;
+    a_path_too_long: headers::path_too_long;
+    two_content_lengths_that_differ: headers::two_lengths;
+    content_length_and_chunks_at_once: headers::length_and_chunks;
+    garbage_on_the_port: headers::garbage;
+    a_tls_hello_on_the_plain_port: headers::tls_hello;
+    an_http_2_preface: headers::http_2_preface;
+    // Bodies.
+    bodies_that_trickle: bodies::trickle;
+    chunks_that_trickle: bodies::trickling_chunks;
+    a_body_too_long_by_its_content_length: bodies::too_long_announced;
+    a_body_too_long_by_its_chunks: bodies::too_long_chunked;
+    chunks_of_garbage: bodies::garbled_chunks;
+    chunk_extensions_and_trailers_without_end: bodies::endless_chunk_parts;
+    large_bodies_that_fill_memory: bodies::fill_memory;
+    expect_100_continue_and_no_body: bodies::expect_continue;
+    a_body_that_breaks_off: bodies::broken_off;
+    // Requests.
+    json_that_is_deep: requests::deep_json;
+    json_that_is_wide: requests::wide_json;
+    tensor_sizes_that_are_only_claimed: requests::claimed_sizes;
+    a_binary_header_beyond_the_body: requests::header_beyond_body;
+    numbers_out_of_range: requests::numbers;
+    absurd_deadlines: requests::deadlines;
+    names_without_number: requests::cardinality;
+    requests_that_are_given_up: requests::given_up, "max_connections_per_peer = 40";
+    // Connections.
+    idle_connections: connections::idle;
+    a_flood_of_connections_from_one_peer: connections::flood_from_one;
+    a_flood_of_connections_from_everywhere: connections::flood_from_everywhere;
+    connections_that_are_reset: connections::reset;
+    half_closed_connections: connections::half_closed;
+    requests_sent_ahead_by_who_does_not_read: connections::pipelined_unread;
+    a_reader_that_trickles: connections::trickling_reader;
+    endless_keep_alive: connections::endless_keep_alive, "max_connection_age_ms = 700";
+}

@@ -1,0 +1,173 @@
+//! Abuse within well-formed HTTP.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+
+use crate::site::{INFER, Site, metric, status_of};
+use crate::support::instance::HANG;
+use crate::support::{INPUTS, body, wait_until};
+
+fn input(shape: &str, datatype: &str, rest: &str) -> String {
+    format!(r#"{{"inputs":[{{"name":"input","datatype":"{datatype}","shape":{shape},{rest}}}]}}"#)
+}
+
+pub async fn deep_json(site: &Site) {
+    for bracket in ["[", "{\"a\":"] {
+        let deep = bracket.repeat(90_000 / bracket.len());
+        let data = input("[1,4]", "FP32", &format!("\"data\":{deep}"));
+        let parameter = format!(r#"{{"parameters":{{"a":{deep}"#);
+        let unknown = format!(r#"{{"unknown":{deep}"#);
+        for body in [&deep, &data, &parameter, &unknown] {
+            assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
+        }
+    }
+    let closed = format!("{}{}", "[".repeat(40_000), "]".repeat(40_000));
+    let body = input("[1,4]", "FP32", &format!("\"data\":{closed}"));
+    assert_eq!(site.status("", body).await, 400);
+}
+
+/// Many small things, each of which takes more memory than its text.
+pub async fn wide_json(site: &Site) {
+    let many = |part: &str| format!("{part},").repeat(90_000 / (part.len() + 1));
+    let inputs = many(r#"{"name":"","datatype":"FP32","shape":[0],"data":[]}"#);
+    let bodies = [
+        format!(r#"{{"inputs":[{}]}}"#, inputs.trim_end_matches(',')),
+        format!(r#"{{"inputs":[],"outputs":[{}]}}"#, many(r#"{"name":""}"#).trim_end_matches(',')),
+        format!(r#"{{"inputs":[],"parameters":{{"a":[{}]}}}}"#, many("[]").trim_end_matches(',')),
+        input(&format!("[{}]", many("1").trim_end_matches(',')), "FP32", r#""data":[]"#),
+        input("[1,4]", "FP32", &format!(r#""data":[{}]"#, many("1").trim_end_matches(','))),
+    ];
+    let mut most = Vec::new();
+    for round in 0..20 {
+        for body in &bodies {
+            assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
+        }
+        if round >= 9 {
+            most.push(site.memory_kb("VmHWM:"));
+        }
+    }
+    // What the allocator keeps is a matter of sizes, not of how often they are asked for.
+    assert!(most[most.len() - 1] - most[0] < 8 * 1024, "it grows on and on: {most:?} KB");
+}
+
+pub async fn claimed_sizes(site: &Site) {
+    for shape in [
+        "[1152921504606846976,64]",
+        "[18446744073709551615,18446744073709551615]",
+        "[18446744073709551616]",
+        "[-1,4]",
+        "[1000000000000,4]",
+        "[1.5,4]",
+        "[0,4]",
+    ] {
+        let json = input(shape, "FP32", r#""data":[1]"#);
+        assert_eq!(site.status("", &json).await, 400, "{shape}");
+        for size in ["16", "18446744073709551615", "-16"] {
+            let header = input(shape, "FP32", &format!(r#""parameters":{{"binary_data_size":{size}}}"#));
+            let length = format!("inference-header-content-length: {}\r\n", header.len());
+            assert_eq!(
+                site.status(&length, [header.as_bytes(), &[0; 16]].concat()).await,
+                400,
+                "{shape} {size}"
+            );
+        }
+    }
+    let strings = input("[1,4]", "BYTES", r#""parameters":{"binary_data_size":8}"#);
+    let length = format!("inference-header-content-length: {}\r\n", strings.len());
+    let claimed = [strings.as_bytes(), &[0xff; 8]].concat();
+    assert_eq!(site.status(&length, claimed).await, 400, "a string of 4 GB");
+}
+
+pub async fn header_beyond_body(site: &Site) {
+    let body = body(&[1.0; INPUTS], "");
+    for length in ["100000", "18446744073709551615", "18446744073709551616", "-1", "0", "1e3", ""] {
+        let field = format!("inference-header-content-length: {length}\r\n");
+        assert_eq!(site.status(&field, &body).await, 400, "{length}");
+    }
+}
+
+pub async fn numbers(site: &Site) {
+    for data in
+        ["1e60,1,1,1", "1e999,1,1,1", "-1e999,1,1,1", "NaN,1,1,1", "Infinity,1,1,1", "0x10,1,1,1", "1,1,1,"]
+    {
+        let body = input("[1,4]", "FP32", &format!("\"data\":[{data}]"));
+        assert_eq!(site.status("", body).await, 400, "{data}");
+    }
+    for (datatype, data) in
+        [("INT8", "128"), ("UINT8", "-1"), ("UINT64", "18446744073709551616"), ("INT64", "1.5")]
+    {
+        let body = input("[1,1]", datatype, &format!("\"data\":[{data}]"));
+        assert_eq!(site.status("", body).await, 400, "{datatype} {data}");
+    }
+    let long = input("[1,4]", "FP32", &format!("\"data\":[{},1,1,1]", "1".repeat(90_000)));
+    assert_eq!(site.status("", long).await, 400);
+}
+
+/// A client's deadline is bounded by the server's: an instance that hangs is waited for no longer.
+pub async fn deadlines(site: &Site) {
+    let hang = async |parameters: &str| site.status("", body(&[HANG; INPUTS], parameters)).await;
+    let statuses = tokio::join!(
+        hang(r#""timeout":18446744073709551615"#),
+        hang(r#""deadline_unix_ms":18446744073709551615"#),
+        hang(r#""timeout":18446744073709551615,"deadline_unix_ms":9223372036854775807"#),
+    );
+    // The first that is given up speaks against the instance: it may count as down by the time of the others.
+    let statuses = [statuses.0, statuses.1, statuses.2];
+    assert!(
+        statuses.contains(&504) && statuses.iter().all(|status| [503, 504].contains(status)),
+        "{statuses:?}"
+    );
+    for (parameters, status) in [
+        (r#""timeout":0"#, 504),
+        (r#""timeout":-1"#, 400),
+        (r#""timeout":1e300"#, 400),
+        (r#""timeout":18446744073709551616"#, 400),
+        (r#""deadline_unix_ms":0"#, 504),
+        (r#""deadline_unix_ms":"soon""#, 400),
+    ] {
+        assert_eq!(site.status("", body(&[1.0; INPUTS], parameters)).await, status, "{parameters}");
+    }
+}
+
+/// Names that clients choose make no series of metrics, and no state.
+pub async fn cardinality(site: &Site) {
+    let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+    site.status("", "{").await;
+    site.status("", body(&[1.0; INPUTS], "")).await;
+    let before = series(&site.metrics().await);
+    let body = body(&[1.0; INPUTS], "");
+    for i in 0..100 {
+        assert_eq!(site.status(&format!("x-request-id: {i}\r\n"), &body).await, 200);
+        assert_eq!(site.status(&format!("parapet-class: class-{i}\r\n"), &body).await, 400);
+        for path in [
+            format!("/v2/models/m{i}/infer"),
+            format!("/{i}"),
+            format!("/v2/models/linear/versions/{i}x/ready"),
+        ] {
+            let said =
+                site.send(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
+            assert!([404, 405].contains(&status_of(&said)), "{said}");
+        }
+    }
+    assert_eq!(series(&site.metrics().await), before);
+}
+
+/// Clients that ask for what takes long and leave: their work is withdrawn (CG-8).
+pub async fn given_up(site: &Site) {
+    let body = body(&[HANG; INPUTS], r#""timeout":2500000"#);
+    let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    for _ in 0..5 {
+        let mut abusers = Vec::new();
+        for _ in 0..30 {
+            let mut stream = site.abuser().await;
+            stream.write_all(request.as_bytes()).await.unwrap();
+            abusers.push(stream);
+        }
+        let asked = async || metric(&site.metrics().await, "parapet_queries_in_flight") >= 25.0;
+        wait_until("asked", Duration::from_secs(5), asked).await;
+        drop(abusers);
+        let withdrawn = async || metric(&site.metrics().await, "parapet_queries_in_flight") <= 2.0;
+        wait_until("withdrawn", Duration::from_millis(1500), withdrawn).await;
+    }
+}

@@ -1,0 +1,138 @@
+//! Who may ask for what.
+
+use std::sync::atomic::Ordering;
+
+use http::{Method, StatusCode};
+use parapet_frontend::tenants::Key;
+
+use crate::served::{
+    INFER, LIMIT, SAMPLE, ask_as, bearer, metrics, reload, serve, serve_plain, tenant, with_admin,
+};
+use crate::support::instance::{self, HANG};
+use crate::support::{INPUTS, coded_toml, get, infer, plain_toml, repository, request, wait_until};
+
+#[tokio::test]
+async fn tenants_have_keys_and_quotas() {
+    let (a, b) = (Key::generate(), Key::generate());
+    let repository = repository();
+    let instances = [instance::start(None).await];
+    let text = with_admin(&tenant("a", &a, "requests_per_second = 0.01\nburst = 2"))
+        + &tenant("b", &b, "")
+        + &plain_toml(repository.path(), &instances, "");
+    let served = serve(repository, &text).await;
+
+    let refused = infer(served.address, &SAMPLE, "").await;
+    assert_eq!(
+        (refused.status, refused.header("www-authenticate")),
+        (StatusCode::UNAUTHORIZED, Some("Bearer"))
+    );
+    assert_eq!(ask_as(served.address, &Key::generate(), &SAMPLE).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(get(served.address, "/v2/models/linear").await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(get(served.address, "/v2/health/ready").await.status, StatusCode::OK, "health needs no key");
+
+    let statuses = [(&a, 200), (&a, 200), (&a, 429), (&b, 200), (&b, 200), (&b, 200)];
+    for (key, status) in statuses {
+        let answer = ask_as(served.address, key, &SAMPLE).await;
+        assert_eq!(answer.status.as_u16(), status, "{:?}", answer.body);
+        assert_eq!(answer.header("retry-after").is_some(), status == 429);
+    }
+    let key = bearer(&b);
+    let with_key = [("authorization", key.as_str())];
+    let hidden = request(served.address, Method::GET, "/metrics", &with_key, b"").await;
+    assert_eq!(hidden.status, StatusCode::NOT_FOUND, "what tenants do is nothing for each other");
+    let text = metrics(served.admin).await;
+    for expected in [
+        r#"parapet_tenant_requests_total{tenant="a",outcome="admitted"} 2"#,
+        r#"parapet_tenant_requests_total{tenant="a",outcome="over_quota"} 1"#,
+        r#"parapet_tenant_requests_total{tenant="b",outcome="admitted"} 3"#,
+        "parapet_requests_unauthenticated_total 3",
+    ] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+/// The coding groups that two tenants' queries come to be in, by their numbers of members.
+async fn groups_of_two_tenants(mix: [bool; 2]) -> Vec<usize> {
+    let keys = [Key::generate(), Key::generate()];
+    let repository = repository();
+    let [deployed, parity] = [instance::start(None).await, instance::start(None).await];
+    let coded =
+        coded_toml(repository.path(), &[deployed], &[parity], "timeout_ms = 60000\nslots_per_instance = 8");
+    let coded =
+        coded.replace("k = 2", "k = 2\nflush_after_ms = 60000").replace("fixed_ms = 30", "fixed_ms = 60000");
+    let text = with_admin(&tenant("a", &keys[0], &format!("may_mix = {}", mix[0])))
+        + &tenant("b", &keys[1], &format!("may_mix = {}", mix[1]))
+        + &coded;
+    let served = serve(repository, &text).await;
+    let mut asked = tokio::task::JoinSet::new();
+    for key in keys {
+        asked.spawn(async move { ask_as(served.address, &key, &[HANG; INPUTS]).await });
+    }
+    let members = async || {
+        let groups = get(served.admin, "/debug/groups").await.json();
+        let groups = groups["models"]["linear"]["groups"].as_array().unwrap().clone();
+        groups.iter().map(|group| group["members"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    wait_until("in groups", LIMIT, async || members().await.iter().sum::<usize>() == 2).await;
+    members().await
+}
+
+#[tokio::test]
+async fn only_tenants_that_allow_it_share_a_group() {
+    for mix in [[false, false], [true, false]] {
+        assert_eq!(groups_of_two_tenants(mix).await, [1, 1], "{mix:?}");
+    }
+    assert_eq!(groups_of_two_tenants([true, true]).await, [2]);
+}
+
+#[tokio::test]
+async fn the_admin_listener_asks_for_its_key() {
+    let key = Key::generate();
+    let repository = repository();
+    let instances = [instance::start(None).await];
+    let text = with_admin(&format!("key_sha256 = [\"{}\"]\n", key.hash()))
+        + &plain_toml(repository.path(), &instances, "");
+    let served = serve(repository, &text).await;
+    let authorization = bearer(&key);
+    for (method, path) in [(Method::GET, "/debug/groups"), (Method::POST, "/admin/reload")] {
+        let without = request(served.admin, method.clone(), path, &[], b"").await;
+        assert_eq!(without.status, StatusCode::UNAUTHORIZED, "{path}");
+        let with = request(served.admin, method, path, &[("authorization", &authorization)], b"").await;
+        assert_eq!(with.status, StatusCode::OK, "{path}: {:?}", with.body);
+        assert_eq!(
+            get(served.address, path).await.status,
+            StatusCode::NOT_FOUND,
+            "{path} is not for clients"
+        );
+    }
+    assert!(metrics(served.admin).await.contains("parapet_config_reloads_total"));
+    assert_eq!(
+        get(served.admin, INFER).await.status,
+        StatusCode::NOT_FOUND,
+        "predictions are not for operators"
+    );
+}
+
+#[tokio::test]
+async fn without_a_key_pages_of_other_sites_are_refused() {
+    let repository = repository();
+    let instances = [instance::start(None).await];
+    let served = serve_plain(repository, &instances).await;
+    let other = [("origin", "http://evil.example")];
+    let refused = request(served.admin, Method::POST, "/admin/reload", &other, b"").await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn instances_hear_how_long_somebody_waits() {
+    let repository = repository();
+    let instances = [instance::start(None).await];
+    let served = serve_plain(repository, &instances).await;
+    let left = async |parameters: &str| {
+        assert_eq!(infer(served.address, &SAMPLE, parameters).await.status, StatusCode::OK);
+        instance::TIMEOUT_US.load(Ordering::SeqCst)
+    };
+    assert!((1..=700_000).contains(&left(r#""timeout":700000"#).await));
+    assert!((700_000..=1_000_000).contains(&left("").await), "the configured one");
+}

@@ -1,0 +1,100 @@
+//! TLS between client, frontend and instance.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use parapet_http_connection::{Connections, Limits, Tls};
+use parapet_tls::{ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use crate::served::{INFER, LIMIT, SAMPLE, reload, serve, with_admin};
+use crate::support::{body, instance, plain_toml, repository};
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(folder: &Path, name: &str) -> (Issuer, PathBuf) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let path = folder.join(format!("{name}.pem"));
+    fs::write(&path, issuer.pem()).unwrap();
+    (issuer, path)
+}
+
+fn identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, issuer).unwrap();
+    let (path, key_path) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+    fs::write(&path, certificate.pem()).unwrap();
+    fs::write(&key_path, key.serialize_pem()).unwrap();
+    Identity { certificate: path, key: key_path }
+}
+
+/// One inference over TLS; an error in words.
+async fn infer_by_tls(
+    address: SocketAddr,
+    ca: &Path,
+    identity: Option<&Identity>,
+) -> Result<StatusCode, String> {
+    let files = ClientFiles { ca: ca.to_owned(), identity: identity.cloned() };
+    let connector = ClientTls::load(files).unwrap().connector();
+    let name = parapet_tls::server_name("localhost").unwrap();
+    let limits = Limits { connect_timeout: Some(LIMIT), max_response_bytes: 1 << 20, max_idle: 0 };
+    let connections = Connections::new(address, limits).with_tls(Some(Tls { connector, name }));
+    let request =
+        Request::post(INFER).header("host", "localhost").body(Full::new(Bytes::from(body(&SAMPLE, ""))));
+    connections
+        .send(request.unwrap())
+        .await
+        .map(|response| response.status)
+        .map_err(|error| error.to_string())
+}
+
+/// Client, frontend and instance know each other by certificates; the frontend's is replaced while it serves.
+#[tokio::test]
+async fn tls_on_both_sides_and_certificates_that_change() {
+    let repository = repository();
+    let folder = repository.path().to_owned();
+    let (outer, outer_ca) = authority(&folder, "outer");
+    let (inner, inner_ca) = authority(&folder, "inner");
+    let instance_identity = identity(&folder, "instance", &inner);
+    let files = ServerFiles { identity: instance_identity, client_ca: Some(inner_ca.clone()) };
+    let instance = instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await;
+    let frontend = identity(&folder, "frontend", &outer);
+    identity(&folder, "to-instances", &inner);
+    let client = identity(&folder, "client", &outer);
+    let tls = "{ ca = \"inner.pem\", certificate = \"to-instances.crt\", key = \"to-instances.key\" }";
+    let plain = plain_toml(&folder, &[instance], &format!("tls = {tls}"));
+    let text = with_admin("")
+        + &plain
+            .replace(&format!("\"{instance}\""), &format!("\"https://{instance}\""))
+            .replace("[repository]", "tls = { certificate = \"frontend.crt\", key = \"frontend.key\", client_ca = \"outer.pem\" }\n[repository]");
+    let served = serve(repository, &text).await;
+
+    assert_eq!(infer_by_tls(served.address, &outer_ca, Some(&client)).await, Ok(StatusCode::OK));
+    assert!(infer_by_tls(served.address, &outer_ca, None).await.is_err(), "a client without a certificate");
+    assert!(
+        infer_by_tls(served.address, &inner_ca, Some(&client)).await.is_err(),
+        "a frontend that is not known"
+    );
+
+    let (new, new_ca) = authority(&folder, "new");
+    identity(&folder, "frontend", &new);
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    assert_eq!(infer_by_tls(served.address, &new_ca, Some(&client)).await, Ok(StatusCode::OK));
+    assert!(infer_by_tls(served.address, &outer_ca, Some(&client)).await.is_err(), "the old certificate");
+
+    fs::write(&frontend.certificate, "broken").unwrap();
+    assert_eq!(reload(served.admin).await.status, StatusCode::CONFLICT);
+    assert_eq!(
+        infer_by_tls(served.address, &new_ca, Some(&client)).await,
+        Ok(StatusCode::OK),
+        "the one before stays"
+    );
+}

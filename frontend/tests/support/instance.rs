@@ -1,0 +1,60 @@
+//! An instance without a model: it computes the linear model itself.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use http::HeaderMap;
+use parapet_http_serve::{Limits, Server};
+use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request, encode_response};
+use parapet_tls::ServerTls;
+use tokio::net::TcpListener;
+
+use super::{INPUTS, OUTPUTS, linear};
+
+/// An input that is never answered.
+pub const HANG: f32 = -777.0;
+
+/// The time limit of the last request, in microseconds.
+pub static TIMEOUT_US: AtomicU64 = AtomicU64::new(0);
+
+/// Answers at once, but for [`HANG`].
+pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
+    let app = Router::new()
+        .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
+        .route("/v2/models/{model}/versions/1/infer", post(predict));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::new(app, Limits::default()).with_tls(tls);
+    tokio::spawn(async move { server.run(listener, std::future::pending(), Duration::ZERO).await });
+    address
+}
+
+async fn predict(headers: HeaderMap, body: Bytes) -> Response {
+    let length = headers[HEADER_CONTENT_LENGTH].to_str().unwrap().parse().unwrap();
+    if let Some(timeout) = headers.get("parapet-timeout-us") {
+        TIMEOUT_US.store(timeout.to_str().unwrap().parse().unwrap(), Ordering::SeqCst);
+    }
+    let request = decode_request(body, Some(length)).unwrap();
+    let values = request.inputs[0].f32s().unwrap();
+    if values[0] == HANG {
+        std::future::pending::<()>().await;
+    }
+    let rows = values.len() / INPUTS;
+    let outputs: Vec<f32> = values.chunks(INPUTS).flat_map(linear).collect();
+    let response = InferResponse {
+        model_name: "linear".to_owned(),
+        model_version: None,
+        id: None,
+        parameters: serde_json::Map::new(),
+        outputs: vec![Tensor::from_f32("output", vec![rows, OUTPUTS], &outputs).unwrap()],
+    };
+    let encoded = encode_response(&response, |_| true).unwrap();
+    let length = encoded.header_length.unwrap().to_string();
+    ([(HEADER_CONTENT_LENGTH, length)], encoded.body).into_response()
+}

@@ -1,0 +1,158 @@
+//! What every way to an instance must do, whatever protocol it speaks: one suite, run over each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parapet_frontend::payload::Input;
+use parapet_frontend::upstream::{Instances, Transport as _};
+use parapet_frontend_core::{FailureKind, Outcome};
+use parapet_models::Instance;
+use parapet_open_inference::Tensor;
+use tokio::task::JoinSet;
+
+use super::instance_with;
+use super::support::memory::id;
+use super::support::{INPUTS, add_model, close, config, linear, plain_toml, repository};
+
+/// One instance of `linear`, and the way to it.
+struct Way {
+    scheme: &'static str,
+    instances: Instances,
+    instance: Instance,
+    _repository: tempfile::TempDir,
+}
+
+impl Way {
+    /// `flags` are the instance's.
+    async fn start(scheme: &'static str, flags: &[&str]) -> Self {
+        let repository = repository();
+        let flags = [&["--grpc-listen", "127.0.0.1:0", "--drain-grace-ms", "1"][..], flags].concat();
+        let instance = instance_with(repository.path(), "linear", &flags).await;
+        let address = match scheme {
+            "grpc" => instance.grpc_address().unwrap(),
+            _ => instance.address(),
+        };
+        let text = plain_toml(repository.path(), &[address], "")
+            .replace("instances = [\"", &format!("instances = [\"{scheme}://"));
+        let instances = Instances::new(&config(&text).unwrap().models[0]);
+        Self { scheme, instances, instance, _repository: repository }
+    }
+
+    async fn infer(&self, tensor: Tensor) -> Outcome<parapet_frontend::payload::Output> {
+        let rows = tensor.shape[0];
+        self.instances.infer(id(0, 0), Arc::new(Input::new(vec![tensor], rows))).await
+    }
+
+    async fn fails(&self, tensor: Tensor, kind: FailureKind) {
+        let failure = self.infer(tensor).await.unwrap_err();
+        assert_eq!(failure.kind, kind, "{}: {failure}", self.scheme);
+    }
+}
+
+fn samples(rows: usize) -> Tensor {
+    let values: Vec<f32> = (0..rows * INPUTS).map(|index| index as f32).collect();
+    Tensor::from_f32("input", vec![rows, INPUTS], &values).unwrap()
+}
+
+const SLOW: &str = "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }";
+
+fn profile() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), SLOW).unwrap();
+    file
+}
+
+async fn answers_and_refusals(scheme: &'static str) {
+    let way = Way::start(scheme, &["--max-batch-size", "2"]).await;
+    assert!(way.instances.ready(id(0, 0)).await, "{scheme}");
+    assert!(!way.instances.ready(id(0, 1)).await, "not configured");
+    for rows in [1, 2] {
+        let input = samples(rows);
+        let expected: Vec<f32> = input.f32s().unwrap().chunks(INPUTS).flat_map(linear).collect();
+        let output = way.infer(input).await.unwrap();
+        assert!(close(&output.tensors[0].f32s().unwrap(), &expected), "{scheme}");
+    }
+    way.fails(samples(3), FailureKind::Refused).await;
+    assert!(way.infer(samples(1)).await.is_ok(), "{scheme}: and it still answers");
+
+    let Way { instances, instance, .. } = way;
+    instance.shut_down().await;
+    assert!(!instances.ready(id(0, 0)).await, "{scheme}");
+    let gone = instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1))).await.unwrap_err();
+    assert_eq!(gone.kind, FailureKind::Unreachable, "{scheme}: {gone}");
+}
+
+/// A request without a place is told so; those in flight are lost with their instance.
+async fn busy_and_lost(scheme: &'static str) {
+    let profile = profile();
+    let flags = ["--fault-profile", profile.path().to_str().unwrap(), "--queue-capacity", "1"];
+    let Way { instances, instance, _repository, .. } = Way::start(scheme, &flags).await;
+    let instances = Arc::new(instances);
+    let mut asked = JoinSet::new();
+    // One is computed for a minute, one waits; then there is no place.
+    let busy = loop {
+        let instances = Arc::clone(&instances);
+        let input = Arc::new(Input::new(vec![samples(1)], 1));
+        asked.spawn(async move { instances.infer(id(0, 0), input).await });
+        assert!(asked.len() < 10, "{scheme}: no end of places");
+        if let Ok(Some(ended)) = tokio::time::timeout(Duration::from_millis(100), asked.join_next()).await {
+            break ended.unwrap().unwrap_err();
+        }
+    };
+    assert_eq!(busy.kind, FailureKind::InstanceBusy, "{scheme}: {busy}");
+    instance.shut_down().await;
+    assert!(!asked.is_empty());
+    while let Some(ended) = asked.join_next().await {
+        let lost = ended.unwrap().unwrap_err();
+        assert_eq!(lost.kind, FailureKind::ConnectionLost, "{scheme}: {lost}");
+    }
+}
+
+/// What the frontend's repository says of the model is not what the instance answers.
+async fn another_output_is_invalid(scheme: &'static str) {
+    let way = Way::start(scheme, &[]).await;
+    let other = tempfile::tempdir().unwrap();
+    add_model(other.path(), "linear", None);
+    let toml = other.path().join("linear/model.toml");
+    let text = std::fs::read_to_string(&toml).unwrap().replace("shape = [3]", "shape = [4]");
+    std::fs::write(&toml, text).unwrap();
+    let address = match scheme {
+        "grpc" => way.instance.grpc_address().unwrap(),
+        _ => way.instance.address(),
+    };
+    let text = plain_toml(other.path(), &[address], "")
+        .replace("instances = [\"", &format!("instances = [\"{scheme}://"));
+    let instances = Instances::new(&config(&text).unwrap().models[0]);
+    let failure = instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1))).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::InvalidOutput, "{scheme}: {failure}");
+}
+
+#[tokio::test]
+async fn answers_and_refusals_over_http() {
+    answers_and_refusals("http").await;
+}
+
+#[tokio::test]
+async fn answers_and_refusals_over_grpc() {
+    answers_and_refusals("grpc").await;
+}
+
+#[tokio::test]
+async fn busy_and_lost_over_http() {
+    busy_and_lost("http").await;
+}
+
+#[tokio::test]
+async fn busy_and_lost_over_grpc() {
+    busy_and_lost("grpc").await;
+}
+
+#[tokio::test]
+async fn another_output_is_invalid_over_http() {
+    another_output_is_invalid("http").await;
+}
+
+#[tokio::test]
+async fn another_output_is_invalid_over_grpc() {
+    another_output_is_invalid("grpc").await;
+}

@@ -1,0 +1,184 @@
+//! Parapet: content codings of HTTP bodies (RFC 9110, sections 8.4 and 12.5.3): gzip and deflate.
+//!
+//! [`Coding::of_request`] and [`Coding::for_response`] read the headers, [`decode`] and [`encode`] do the work, away from
+//! the threads that serve connections where it takes long. Decoding gives at most as many bytes as it is allowed, whatever
+//! a body claims, and sets memory aside only as bytes come out: a small body can unfold to a thousand times its size.
+
+mod accept;
+mod codec;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::{HeaderMap, StatusCode};
+
+/// Value for `Accept-Encoding` in an answer of 415: what [`Coding::of_request`] understands.
+pub const UNDERSTOOD: &str = "gzip, deflate";
+
+/// Bodies of fewer bytes are sent as they are: coding them costs more than it saves.
+pub const SMALLEST: usize = 1024;
+
+/// From this length on a body is encoded on another thread; it takes about a millisecond.
+const LONG: usize = 64 * 1024;
+
+/// A coding of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 1950, that is deflate (RFC 1951) in zlib's format. Bodies without that format, which some clients send by this
+    /// name, are read as well.
+    Deflate,
+}
+
+/// A body whose coding cannot be undone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodingError {
+    /// A coding that is not known here, or more than one.
+    #[error("content encoding {coding:?} is not understood; send gzip, deflate, or the body as it is")]
+    Unknown {
+        /// The header's value, cut short.
+        coding: String,
+    },
+    /// The decoded body is longer than allowed.
+    #[error("the decompressed body is larger than {limit} bytes")]
+    TooLarge {
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The bytes are not what the header says.
+    #[error("the body is not valid {coding}: {reason}")]
+    Malformed {
+        /// The coding's name.
+        coding: &'static str,
+        /// What is wrong.
+        reason: Arc<str>,
+    },
+}
+
+impl CodingError {
+    /// The HTTP status that tells the client.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Unknown { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Malformed { .. } => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl Coding {
+    /// Its name in headers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        match () {
+            () if is("gzip") || is("x-gzip") => Some(Self::Gzip),
+            () if is("deflate") => Some(Self::Deflate),
+            () => None,
+        }
+    }
+
+    /// The coding of a message's body, as its `Content-Encoding` says; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`CodingError::Unknown`].
+    pub fn of_request(headers: &HeaderMap) -> Result<Option<Self>, CodingError> {
+        let mut values = headers.get_all(CONTENT_ENCODING).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let name = value.to_str().map(str::trim).unwrap_or_default();
+        let only_one = values.next().is_none();
+        if only_one && (name.eq_ignore_ascii_case("identity") || value.is_empty()) {
+            return Ok(None);
+        }
+        let coding = Self::from_name(name).filter(|_| only_one);
+        let shown = || String::from_utf8_lossy(value.as_bytes()).chars().take(40).collect();
+        coding.map(Some).ok_or_else(|| CodingError::Unknown { coding: shown() })
+    }
+
+    /// The coding that a request's `Accept-Encoding` likes best for the answer; `None` for the body as it is.
+    pub fn for_response(headers: &HeaderMap) -> Option<Self> {
+        let values = headers.get_all(ACCEPT_ENCODING).iter();
+        accept::best(values.filter_map(|value| value.to_str().ok()))
+    }
+}
+
+/// Undoes `coding`; `limit` is how many bytes may come out.
+///
+/// # Errors
+/// [`CodingError::TooLarge`] and [`CodingError::Malformed`].
+pub async fn decode(coding: Coding, body: Bytes, limit: usize) -> Result<Bytes, CodingError> {
+    // However few bytes there are, it is not known how many come out.
+    let decoded = tokio::task::spawn_blocking(move || codec::decode(coding, &body, limit)).await;
+    decoded.unwrap_or_else(|error| {
+        Err(CodingError::Malformed { coding: coding.name(), reason: error.to_string().into() })
+    })
+}
+
+/// The body in `coding`; `None` if it is better sent as it is.
+pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
+    let encoded = match body.len() {
+        ..SMALLEST => return None,
+        SMALLEST..LONG => codec::encode(coding, body),
+        LONG.. => {
+            let body = body.clone();
+            tokio::task::spawn_blocking(move || codec::encode(coding, &body)).await.ok()?
+        }
+    };
+    (encoded.len() < body.len()).then_some(encoded)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn of(values: &[&'static str]) -> Result<Option<Coding>, CodingError> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
+        }
+        Coding::of_request(&headers)
+    }
+
+    #[test]
+    fn one_known_coding_is_read() {
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&["identity"]), Ok(None));
+        assert_eq!(of(&["GZip"]), Ok(Some(Coding::Gzip)));
+        assert_eq!(of(&["deflate"]), Ok(Some(Coding::Deflate)));
+        for unknown in [&["br"][..], &["gzip, gzip"], &["gzip", "gzip"], &["identity", "br"], &["gzip;q=1"]] {
+            assert_eq!(of(unknown).unwrap_err().status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{unknown:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn small_bodies_and_those_that_do_not_shrink_go_as_they_are() {
+        assert_eq!(encode(Coding::Gzip, &Bytes::from(vec![0; SMALLEST - 1])).await, None);
+        for length in [SMALLEST, LONG] {
+            let body = Bytes::from(vec![0; length]);
+            let encoded = encode(Coding::Gzip, &body).await.unwrap();
+            assert_eq!(decode(Coding::Gzip, encoded, length).await.unwrap(), body);
+            let mut state = 1_u32;
+            let noise = std::iter::repeat_with(|| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            });
+            assert_eq!(
+                encode(Coding::Gzip, &noise.take(length).collect()).await,
+                None,
+                "noise of {length} bytes"
+            );
+        }
+    }
+}

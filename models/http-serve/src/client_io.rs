@@ -1,0 +1,176 @@
+//! What a connection's socket is given beside hyper's care: a limit on slow readers, and an end that loses no response.
+//!
+//! A write that goes through at once, as nearly all do, sets no timer. A client that takes nothing for the time allowed is
+//! given up; so is one that takes a few bytes now and then, since each of them would buy it the whole time again.
+//!
+//! Closing a socket that holds unread data resets the connection, and the client may lose the response that it was about to
+//! read: the 413 to a body that it is still sending, for one. So the end of what is written is said first, and what comes
+//! in is thrown away for a little while (a lingering close).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+/// The longest that a closed connection is still read from.
+const LINGER: Duration = Duration::from_millis(500);
+/// The most that is read and thrown away.
+const LINGER_BYTES: usize = 4 << 20;
+
+pub(crate) struct ClientIo<S> {
+    io: S,
+    limit: Duration,
+    min_rate: f64,
+    blocked: Option<Blocked>,
+    lingering: Lingering,
+}
+
+/// The client is behind with taking its response.
+struct Blocked {
+    since: Instant,
+    /// Bytes taken since.
+    taken: usize,
+    timer: Pin<Box<Sleep>>,
+}
+
+enum Lingering {
+    No,
+    /// All is written, its end too.
+    Reading {
+        timer: Pin<Box<Sleep>>,
+        read: usize,
+    },
+    Done,
+}
+
+impl<S> ClientIo<S> {
+    /// `limit` is the time for which a client may take nothing, `min_rate` the bytes per second that it must take after it.
+    pub(crate) fn new(io: S, limit: Duration, min_rate: u32) -> Self {
+        let min_rate = f64::from(min_rate.max(1));
+        Self { io, limit, min_rate, blocked: None, lingering: Lingering::No }
+    }
+
+    fn wrote(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match result {
+            Poll::Ready(Ok(bytes)) => {
+                if let Some(blocked) = &mut self.blocked {
+                    blocked.taken += bytes;
+                }
+                Poll::Ready(Ok(bytes))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.wait(context),
+        }
+    }
+
+    fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let limit = self.limit;
+        let blocked = self.blocked.get_or_insert_with(|| Blocked {
+            since: Instant::now(),
+            taken: 0,
+            timer: Box::pin(sleep(limit)),
+        });
+        let earned =
+            Duration::try_from_secs_f64(blocked.taken as f64 / self.min_rate).unwrap_or(Duration::MAX);
+        let end = blocked.since.checked_add(limit.saturating_add(earned));
+        if let Some(end) = end.filter(|end| *end != blocked.timer.deadline()) {
+            blocked.timer.as_mut().reset(end);
+        }
+        ready!(blocked.timer.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client takes too little of its response",
+        )))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.io).poll_write(context, data);
+        self.wrote(context, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.io).poll_write_vectored(context, data);
+        self.wrote(context, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    /// hyper flushes once all that it has is written: the client has caught up.
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.io).poll_flush(context);
+        if result.is_pending() {
+            return self.wait(context);
+        }
+        self.blocked = None;
+        result
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            match &mut this.lingering {
+                Lingering::No => {
+                    let result = Pin::new(&mut this.io).poll_shutdown(context);
+                    if result.is_pending() {
+                        return this.wait(context);
+                    }
+                    ready!(result)?;
+                    this.lingering =
+                        Lingering::Reading { timer: Box::pin(sleep_until(Instant::now() + LINGER)), read: 0 };
+                }
+                Lingering::Reading { timer, read } => {
+                    let mut scratch = [0; 4096];
+                    let mut buffer = ReadBuf::new(&mut scratch);
+                    let got = Pin::new(&mut this.io).poll_read(context, &mut buffer);
+                    let count = buffer.filled().len();
+                    let over = match got {
+                        // Nothing has come: no unread data will reset the connection.
+                        Poll::Pending if *read == 0 => true,
+                        Poll::Pending => {
+                            ready!(timer.as_mut().poll(context));
+                            true
+                        }
+                        Poll::Ready(Err(_)) => true,
+                        Poll::Ready(Ok(())) => {
+                            *read += count;
+                            count == 0 || *read >= LINGER_BYTES || timer.is_elapsed()
+                        }
+                    };
+                    if over {
+                        this.lingering = Lingering::Done;
+                    }
+                }
+                Lingering::Done => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Parapet: Open Inference Protocol v2 over gRPC, for both sides of a connection.
+//!
+//! [`message`] has the messages of `inference.GRPCInferenceService`; [`InferenceClient`] and [`InferenceServer`] are generated.
+//! [`read_request`] and [`write_request`], [`read_response`] and [`write_response`] turn messages into the types that the
+//! REST form has too ([`parapet_open_inference`]): contents in raw form are passed on without a copy, typed contents are
+//! converted. [`serve`] is the accept loop; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
+//! errors are classified in one place, whatever protocol they go out by.
+
+mod codec;
+mod contents;
+mod convert;
+pub mod message;
+mod parameters;
+mod serve;
+mod status;
+mod timeout;
+
+pub use convert::{Form, MessageError, read_request, read_response, write_request, write_response};
+pub use serve::{Drained, Limits, serve};
+pub use status::{code_of, status_of};
+pub use timeout::timeout_of;
+
+/// The client.
+pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient as InferenceClient;
+/// What a server implements, and what makes an HTTP service of it.
+pub use generated::g_r_p_c_inference_service_server::{
+    GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
+};
+
+#[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/inference.GRPCInferenceService.rs"));
+}

@@ -1,0 +1,204 @@
+//! Messages of the service `inference.GRPCInferenceService`, field by field as KServe and Triton publish them.
+//!
+//! Triton's further parameter types (`double_param`, `uint64_param`) are among them; its extensions (statistics, model
+//! control, shared memory, streaming) are not. Contents are [`Bytes`]: those of a message that was received are slices of
+//! it.
+
+#![allow(missing_docs, reason = "the names are the protocol's own, and explained in its specification")]
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::{Message, Oneof};
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServerLiveRequest {}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServerLiveResponse {
+    #[prost(bool, tag = "1")]
+    pub live: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServerReadyRequest {}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServerReadyResponse {
+    #[prost(bool, tag = "1")]
+    pub ready: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelReadyRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Empty for the version that the server chooses.
+    #[prost(string, tag = "2")]
+    pub version: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ModelReadyResponse {
+    #[prost(bool, tag = "1")]
+    pub ready: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServerMetadataRequest {}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ServerMetadataResponse {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+    #[prost(string, repeated, tag = "3")]
+    pub extensions: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelMetadataRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Empty for the version that the server chooses.
+    #[prost(string, tag = "2")]
+    pub version: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelMetadataResponse {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, repeated, tag = "2")]
+    pub versions: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub platform: String,
+    #[prost(message, repeated, tag = "4")]
+    pub inputs: Vec<TensorMetadata>,
+    #[prost(message, repeated, tag = "5")]
+    pub outputs: Vec<TensorMetadata>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct TensorMetadata {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub datatype: String,
+    /// -1 for an axis of any length.
+    #[prost(int64, repeated, tag = "3")]
+    pub shape: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ModelInferRequest {
+    #[prost(string, tag = "1")]
+    pub model_name: String,
+    /// Empty for the version that the server chooses.
+    #[prost(string, tag = "2")]
+    pub model_version: String,
+    /// Empty for none.
+    #[prost(string, tag = "3")]
+    pub id: String,
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub parameters: BTreeMap<String, InferParameter>,
+    #[prost(message, repeated, tag = "5")]
+    pub inputs: Vec<InferTensor>,
+    #[prost(message, repeated, tag = "6")]
+    pub outputs: Vec<InferRequestedOutput>,
+    /// One for each input, or none at all; little-endian, as in REST's binary form.
+    #[prost(bytes = "bytes", repeated, tag = "7")]
+    pub raw_input_contents: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ModelInferResponse {
+    #[prost(string, tag = "1")]
+    pub model_name: String,
+    #[prost(string, tag = "2")]
+    pub model_version: String,
+    /// Empty for none.
+    #[prost(string, tag = "3")]
+    pub id: String,
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub parameters: BTreeMap<String, InferParameter>,
+    #[prost(message, repeated, tag = "5")]
+    pub outputs: Vec<InferTensor>,
+    /// One for each output, or none at all.
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub raw_output_contents: Vec<Bytes>,
+}
+
+/// An input (`InferInputTensor`) or an output (`InferOutputTensor`): the same on the wire.
+#[derive(Clone, PartialEq, Message)]
+pub struct InferTensor {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub datatype: String,
+    #[prost(int64, repeated, tag = "3")]
+    pub shape: Vec<i64>,
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub parameters: BTreeMap<String, InferParameter>,
+    #[prost(message, optional, tag = "5")]
+    pub contents: Option<InferTensorContents>,
+}
+
+/// `InferRequestedOutputTensor`.
+#[derive(Clone, PartialEq, Message)]
+pub struct InferRequestedOutput {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub parameters: BTreeMap<String, InferParameter>,
+}
+
+/// Contents in typed form: in the field that the datatype asks for.
+#[derive(Clone, PartialEq, Message)]
+pub struct InferTensorContents {
+    /// BOOL.
+    #[prost(bool, repeated, tag = "1")]
+    pub bool_contents: Vec<bool>,
+    /// INT8, INT16 and INT32.
+    #[prost(int32, repeated, tag = "2")]
+    pub int_contents: Vec<i32>,
+    /// INT64.
+    #[prost(int64, repeated, tag = "3")]
+    pub int64_contents: Vec<i64>,
+    /// UINT8, UINT16 and UINT32.
+    #[prost(uint32, repeated, tag = "4")]
+    pub uint_contents: Vec<u32>,
+    /// UINT64.
+    #[prost(uint64, repeated, tag = "5")]
+    pub uint64_contents: Vec<u64>,
+    /// FP32.
+    #[prost(float, repeated, tag = "6")]
+    pub fp32_contents: Vec<f32>,
+    /// FP64.
+    #[prost(double, repeated, tag = "7")]
+    pub fp64_contents: Vec<f64>,
+    /// BYTES, without the lengths that raw contents have.
+    #[prost(bytes = "bytes", repeated, tag = "8")]
+    pub bytes_contents: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct InferParameter {
+    #[prost(oneof = "ParameterChoice", tags = "1, 2, 3, 4, 5")]
+    pub parameter_choice: Option<ParameterChoice>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ParameterChoice {
+    #[prost(bool, tag = "1")]
+    BoolParam(bool),
+    #[prost(int64, tag = "2")]
+    Int64Param(i64),
+    #[prost(string, tag = "3")]
+    StringParam(String),
+    #[prost(double, tag = "4")]
+    DoubleParam(f64),
+    #[prost(uint64, tag = "5")]
+    Uint64Param(u64),
+}

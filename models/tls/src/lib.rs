@@ -1,0 +1,266 @@
+//! TLS for servers and clients, by rustls with ring: certificates from PEM files that may be replaced while it runs.
+//!
+//! A server's files are read again by [`ServerTls::reload`]; what is not sound leaves the certificate of before in place, and
+//! connections that are open keep theirs. TLS 1.2 and 1.3, with rustls's own choice of ciphers.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::crypto::CryptoProvider;
+pub use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use sha2::{Digest as _, Sha256};
+pub use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+
+/// Why certificate files are of no use. Says nothing of what a key file holds.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file without what it should hold.
+    #[error("{}: no {what} in PEM form", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// Certificate and key don't belong together, or cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file of the certificate.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Who one is: a chain of certificates, the own one first, and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificates, PEM.
+    pub certificate: PathBuf,
+    /// The key of the first, PEM.
+    pub key: PathBuf,
+}
+
+/// The files of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// Who it is.
+    pub identity: Identity,
+    /// Who signs its clients' certificates, PEM; clients need none without it.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The files of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// Who signs its servers' certificates, PEM.
+    pub ca: PathBuf,
+    /// Who it is, for servers that want to know.
+    pub identity: Option<Identity>,
+}
+
+/// A server's side.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: ServerFiles,
+    config: ArcSwap<ServerConfig>,
+    /// Of the files' contents as they were read.
+    digest: Mutex<[u8; 32]>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
+        let contents = Contents::read(&files)?;
+        let config = contents.config(&files)?;
+        let digest = Mutex::new(contents.digest());
+        Ok(Self { files, config: ArcSwap::from_pointee(config), digest })
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &ServerFiles {
+        &self.files
+    }
+
+    /// For the next connection.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.load_full())
+    }
+
+    /// Reads the files again; whether they had changed.
+    ///
+    /// # Errors
+    /// [`TlsError`]; the certificate of before stays.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        let contents = Contents::read(&self.files)?;
+        let mut digest = self.digest.lock();
+        if contents.digest() == *digest {
+            return Ok(false);
+        }
+        self.config.store(Arc::new(contents.config(&self.files)?));
+        *digest = contents.digest();
+        Ok(true)
+    }
+}
+
+/// What is in a server's files.
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Contents {
+    fn read(files: &ServerFiles) -> Result<Self, TlsError> {
+        Ok(Self {
+            certificate: read(&files.identity.certificate)?,
+            key: read(&files.identity.key)?,
+            client_ca: files.client_ca.as_deref().map(read).transpose()?,
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        for part in [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten()
+        {
+            digest.update(Sha256::digest(part));
+        }
+        digest.finalize().into()
+    }
+
+    fn config(&self, files: &ServerFiles) -> Result<ServerConfig, TlsError> {
+        let path = &files.identity.certificate;
+        let chain = certificates(path, &self.certificate)?;
+        let key = private_key(&files.identity.key, &self.key)?;
+        let provider = provider();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(path, error))?;
+        let builder = match (&files.client_ca, &self.client_ca) {
+            (Some(path), Some(contents)) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path, contents)?), provider)
+                        .build()
+                        .map_err(|error| unusable(path, error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+/// A client's side. Two that show themselves alike have read the same.
+#[derive(Clone)]
+pub struct ClientTls {
+    files: ClientFiles,
+    /// Of what was read.
+    digest: [u8; 32],
+    config: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, digest, .. } = self;
+        f.debug_struct("ClientTls").field("files", files).field("digest", digest).finish_non_exhaustive()
+    }
+}
+
+impl ClientTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(files: ClientFiles) -> Result<Self, TlsError> {
+        let mut digest = Sha256::new();
+        let mut read = |path: &Path| {
+            let contents = read(path)?;
+            digest.update(Sha256::digest(&contents));
+            Ok::<_, TlsError>(contents)
+        };
+        let roots = roots(&files.ca, &read(&files.ca)?)?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&files.ca, error))?
+            .with_root_certificates(roots);
+        let mut config = match &files.identity {
+            None => builder.with_no_client_auth(),
+            Some(Identity { certificate, key }) => {
+                let chain = certificates(certificate, &read(certificate)?)?;
+                let key = private_key(key, &read(key)?)?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| unusable(certificate, error))?
+            }
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { digest: digest.finalize().into(), files, config: Arc::new(config) })
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &ClientFiles {
+        &self.files
+    }
+
+    /// For connections.
+    pub fn connector(&self) -> TlsConnector {
+        TlsConnector::from(Arc::clone(&self.config))
+    }
+}
+
+/// The name that a server's certificate must have: a DNS name or an IP address, without a port.
+pub fn server_name(host: &str) -> Option<ServerName<'static>> {
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(host.to_owned()).ok()
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}
+
+fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
+    chain
+        .ok()
+        .filter(|chain| !chain.is_empty())
+        .ok_or_else(|| TlsError::Empty { path: path.to_owned(), what: "certificate" })
+}
+
+fn private_key(path: &Path, contents: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(contents)
+        .map_err(|_| TlsError::Empty { path: path.to_owned(), what: "private key" })
+}
+
+fn roots(path: &Path, contents: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, contents)? {
+        roots.add(certificate).map_err(|error| unusable(path, error))?;
+    }
+    Ok(roots)
+}
+
+fn unusable(path: &Path, reason: impl std::fmt::Display) -> TlsError {
+    TlsError::Unusable { path: path.to_owned(), reason: reason.to_string() }
+}

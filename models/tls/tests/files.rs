@@ -1,0 +1,101 @@
+//! Certificates in files: who is let in, and what a change of the files does.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parapet_tls::{ClientFiles, ClientTls, Identity, ServerFiles, ServerTls, TlsError, server_name};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(folder: &Path, name: &str) -> (Issuer, PathBuf) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let path = folder.join(format!("{name}.pem"));
+    fs::write(&path, issuer.pem()).unwrap();
+    (issuer, path)
+}
+
+fn identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    let files =
+        Identity { certificate: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")) };
+    fs::write(&files.certificate, certificate.pem()).unwrap();
+    fs::write(&files.key, key.serialize_pem()).unwrap();
+    files
+}
+
+/// Whether both sides agree, and a byte gets through.
+async fn meet(server: &ServerTls, client: &ClientTls) -> bool {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (near, far) = tokio::io::duplex(16 * 1024);
+    let name = server_name("localhost").unwrap();
+    let (accepted, connected) =
+        tokio::join!(server.acceptor().accept(near), client.connector().connect(name, far));
+    let (Ok(mut accepted), Ok(mut connected)) = (accepted, connected) else { return false };
+    // Whether the server takes the client's certificate, a client hears only with the first read.
+    accepted.write_u8(7).await.unwrap();
+    accepted.flush().await.unwrap();
+    connected.read_u8().await.is_ok()
+}
+
+#[tokio::test]
+async fn a_server_lets_in_whom_its_authority_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, our_ca) = authority(folder.path(), "ours");
+    let (theirs, their_ca) = authority(folder.path(), "theirs");
+    let server_identity = identity(folder.path(), "server", &ours);
+    let server = |client_ca: Option<&PathBuf>| {
+        let files = ServerFiles { identity: server_identity.clone(), client_ca: client_ca.cloned() };
+        ServerTls::load(files).unwrap()
+    };
+    let client = |ca: &PathBuf, identity: Option<&Identity>| {
+        ClientTls::load(ClientFiles { ca: ca.clone(), identity: identity.cloned() }).unwrap()
+    };
+    let (known, unknown) =
+        (identity(folder.path(), "known", &ours), identity(folder.path(), "unknown", &theirs));
+    assert!(meet(&server(None), &client(&our_ca, None)).await);
+    assert!(!meet(&server(None), &client(&their_ca, None)).await, "a server that the client does not know");
+    assert!(meet(&server(Some(&our_ca)), &client(&our_ca, Some(&known))).await);
+    assert!(!meet(&server(Some(&our_ca)), &client(&our_ca, None)).await, "a client without a certificate");
+    assert!(
+        !meet(&server(Some(&our_ca)), &client(&our_ca, Some(&unknown))).await,
+        "one of another authority"
+    );
+}
+
+#[tokio::test]
+async fn files_that_change_are_taken_if_they_are_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, old_ca) = authority(folder.path(), "old");
+    let (new, new_ca) = authority(folder.path(), "new");
+    let files = identity(folder.path(), "server", &old);
+    let server = ServerTls::load(ServerFiles { identity: files.clone(), client_ca: None }).unwrap();
+    let client = |ca: PathBuf| ClientTls::load(ClientFiles { ca, identity: None }).unwrap();
+    let (knows_old, knows_new) = (client(old_ca), client(new_ca));
+    assert!(!server.reload().unwrap(), "nothing has changed");
+
+    fs::write(&files.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let error = server.reload().unwrap_err();
+    assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
+    fs::write(&files.certificate, "").unwrap();
+    assert!(server.reload().unwrap_err().to_string().ends_with("no certificate in PEM form"));
+    assert!(meet(&server, &knows_old).await, "the certificate of before stays");
+
+    identity(folder.path(), "server", &new);
+    assert!(server.reload().unwrap());
+    assert!(meet(&server, &knows_new).await && !meet(&server, &knows_old).await);
+}
+
+#[test]
+fn names_and_addresses_are_names_of_servers() {
+    for host in ["localhost", "127.0.0.1", "[::1]", "a.example"] {
+        assert!(server_name(host).is_some(), "{host}");
+    }
+    assert!(server_name("no name").is_none());
+}

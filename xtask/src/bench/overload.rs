@@ -1,0 +1,199 @@
+//! `cargo xtask bench-overload`: three times the capacity, for a minute.
+//!
+//! Emulated instances take a constant time for each query and no processor, so that the capacity is known: instances over
+//! service time. Requests come by Poisson's law at a normal rate, then at three times the capacity, then at the normal rate
+//! again. What is wanted: goodput stays at 90 % of the capacity and more, accepted requests are answered within twice the
+//! normal p99, the others hear so within 5 ms, the frontend's memory is bounded, and afterwards all is as before. Writes its
+//! part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
+
+mod processes;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use self::processes::Processes;
+use super::section;
+use crate::demo::binary;
+use crate::{cargo, models, native, workspace};
+
+/// Arguments of `cargo xtask bench-overload`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Instances of the deployed model; half as many of the parity model
+    #[arg(long, default_value_t = 8)]
+    instances: usize,
+    /// Milliseconds that an instance takes for a query
+    #[arg(long, default_value_t = 18.0)]
+    service_ms: f64,
+    /// Share of the capacity that is normal
+    #[arg(long, default_value_t = 0.7)]
+    normal: f64,
+    /// Times the capacity that is too much
+    #[arg(long, default_value_t = 3.0)]
+    overload: f64,
+    /// Seconds of overload
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Seconds of normal load, before and after
+    #[arg(long, default_value_t = 20)]
+    normal_seconds: u32,
+    /// Use the release binaries as they are
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// One part of the run.
+#[derive(Debug)]
+struct Part {
+    title: String,
+    offered: f64,
+    answered: f64,
+    p50: f64,
+    p99: f64,
+    refused: u64,
+    refused_p99: Option<f64>,
+    /// Requests that failed in another way than by 503.
+    others: u64,
+    memory_mb: f64,
+    valid: bool,
+}
+
+fn folder() -> PathBuf {
+    workspace::root().join(".parapet/bench-overload")
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If a step fails, there are no models, or an aim is missed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !args.no_build {
+        native::run(&native::Args { serving_only: true })?;
+        cargo::build_serving()?;
+    }
+    ensure!(
+        models::repository().join("fashion-parity/model.toml").is_file(),
+        "no models; run `cargo xtask demo` first"
+    );
+    let processes = Processes::start(&folder(), args.instances, args.instances.div_ceil(2), args.service_ms)?;
+    let capacity = args.instances as f64 * 1e3 / args.service_ms;
+    // Connections are opened and the service time is learned.
+    part(&processes, "warm-up", args.normal * capacity, 5)?;
+    let normal = args.normal * capacity;
+    let plan = [
+        (format!("{} of the capacity", args.normal), normal, args.normal_seconds),
+        (format!("{} times the capacity", args.overload), args.overload * capacity, args.seconds),
+        (format!("{} again", args.normal), normal, args.normal_seconds),
+    ];
+    let parts = plan
+        .iter()
+        .map(|(title, rate, seconds)| part(&processes, title, *rate, *seconds))
+        .collect::<Result<Vec<_>>>()?;
+    let (text, missed) = report(args, capacity, &parts);
+    println!("{text}");
+    let path = workspace::root().join("frontend/RESULTS.md");
+    section::write(&path, "What was measured of the frontend", "cargo xtask bench-overload", &text)?;
+    ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
+    Ok(())
+}
+
+fn part(processes: &Processes, title: &str, rate: f64, seconds: u32) -> Result<Part> {
+    println!("{title}: {rate:.0} requests/s for {seconds} s");
+    let report = load(&processes.url, rate, seconds)?;
+    let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
+    let failed = number("/counts/failed").context("no counts")? + number("/counts/unanswered").unwrap_or(0.0);
+    let refused = report["errors"]
+        .as_object()
+        .and_then(|errors| errors.get("http-503"))
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    Ok(Part {
+        title: title.to_owned(),
+        offered: rate,
+        answered: number("/answered_per_s").context("no answered_per_s")?,
+        p50: number("/latency/answered/p50").unwrap_or(f64::NAN),
+        p99: number("/latency/answered/p99").unwrap_or(f64::NAN),
+        refused,
+        refused_p99: number("/time_to_failure/p99"),
+        others: (failed as u64).saturating_sub(refused),
+        memory_mb: processes.memory_mb()?.1,
+        valid: report["valid"].as_bool().unwrap_or(false),
+    })
+}
+
+fn load(url: &str, rate: f64, seconds: u32) -> Result<Value> {
+    let data = models::data();
+    let report = folder().join("run.json");
+    let status = Command::new(binary("parapet-loadgen"))
+        .args(["run", "--target", url, "--model", "fashion"])
+        .args(["--rate", &rate.to_string(), "--duration", &seconds.to_string()])
+        .arg("--images")
+        .arg(data.join("t10k-images-idx3-ubyte.gz"))
+        .arg("--json")
+        .arg(&report)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("cannot start parapet-loadgen")?;
+    ensure!(status.success(), "parapet-loadgen failed ({status})");
+    serde_json::from_slice(&fs::read(&report)?).context("run.json is no report")
+}
+
+/// The section's text, and the aims that were missed.
+fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
+    let mut text = format!(
+        "`cargo xtask bench-overload`: {} instances with an emulated service time of {} ms, so that {capacity:.0} requests/s is all that\n\
+         they can do; coded, k = 2, with {} parity instances; one thread of the frontend; the generator on the same 2 cores.\n\n\
+         | load | offered, requests/s | answered | p50, ms | p99, ms | refused (503) | p99 of refusing, ms | other failures | most memory, MB |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+        args.instances,
+        args.service_ms,
+        args.instances.div_ceil(2),
+    );
+    for part in parts {
+        let refused_p99 = part.refused_p99.map_or("-".to_owned(), |p99| format!("{p99:.2}"));
+        let late = if part.valid { "" } else { " (the generator was late)" };
+        let _ = writeln!(
+            text,
+            "| {}{late} | {:.0} | {:.0} | {:.1} | {:.1} | {} | {refused_p99} | {} | {:.1} |",
+            part.title,
+            part.offered,
+            part.answered,
+            part.p50,
+            part.p99,
+            part.refused,
+            part.others,
+            part.memory_mb
+        );
+    }
+    let mut missed = Vec::new();
+    if let [normal, overload, after] = parts {
+        let goodput = overload.answered / capacity;
+        let slower = overload.p99 / normal.p99;
+        let refused = overload.refused_p99.unwrap_or(0.0);
+        let grown = overload.memory_mb - normal.memory_mb;
+        let aims = [
+            (goodput >= 0.9, format!("goodput {:.1} % of the capacity (wanted: 90)", goodput * 100.0)),
+            (
+                slower <= 2.0,
+                format!("p99 of accepted requests {slower:.2} times the normal one (wanted: 2 at most)"),
+            ),
+            (refused <= 5.0, format!("p99 of refusing {refused:.2} ms (wanted: 5 at most)")),
+            (grown <= 16.0, format!("memory grew by {grown:.1} MB (wanted: 16 at most)")),
+            (
+                after.refused == 0,
+                format!("{} refused when the overload was over (wanted: none)", after.refused),
+            ),
+        ];
+        text.push_str("\nUnder overload: ");
+        text.push_str(&aims.iter().map(|(_, said)| said.as_str()).collect::<Vec<_>>().join("; "));
+        text.push_str(".\n");
+        missed = aims.into_iter().filter(|(met, _)| !met).map(|(_, said)| said).collect();
+    }
+    (text, missed)
+}

@@ -1,0 +1,146 @@
+//! `cargo xtask check-dashboards`: a real Prometheus scrapes a real cluster, and every query of the Grafana dashboard and every
+//! expression of the rules must give a number there; promtool checks the rules, their tests and the metrics themselves.
+
+mod prometheus;
+mod queries;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::prometheus::Prometheus;
+use crate::sample::{self, Cluster};
+use crate::{http, workspace};
+
+/// Arguments of `cargo xtask check-dashboards`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave the answers of all queries in this file
+    #[arg(long, value_name = "FILE")]
+    answers: Option<std::path::PathBuf>,
+}
+
+/// For which there is load: some scrapes for every rate.
+const LOAD: Duration = Duration::from_secs(6);
+const RULES: &str = "deploy/prometheus/rules.yml";
+const TESTS: &str = "deploy/prometheus/rules-test.yml";
+const DASHBOARD: &str = "deploy/grafana/parapet.json";
+const ADAPTER: &str = "deploy/prometheus/adapter.yml";
+
+/// Runs the checks.
+///
+/// # Errors
+/// If Prometheus is not installed, promtool complains, or a query gives nothing.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    promtool(&["check", "rules", RULES], None)?;
+    promtool(&["test", "rules", TESTS], None)?;
+    sample::build()?;
+    let folder = sample::folder("dashboards");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut cluster = Cluster::start(&folder)?;
+    let prometheus = Prometheus::start(&mut cluster, &folder)?;
+    load(&cluster)?;
+    for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
+        let metrics = http::get(&format!("{url}/metrics"))?;
+        promtool(&["check", "metrics"], Some(&metrics)).with_context(|| format!("{url}/metrics"))?;
+    }
+    prometheus.wait_for_scrapes(&cluster)?;
+
+    let queries = queries::of_dashboard(&root_file(DASHBOARD)?)
+        .and_then(|mut all| {
+            all.extend(queries::of_rules(&prometheus.rules()?)?);
+            all.extend(queries::of_adapter(&root_file(ADAPTER)?)?);
+            Ok(all)
+        })
+        .context("the queries")?;
+    let (mut empty, mut answers) = (Vec::new(), String::new());
+    for query in &queries {
+        let samples = prometheus.query(&query.expression).with_context(|| query.name.clone())?;
+        answers += &format!("{}\n    {}\n    {samples:?}\n", query.name, query.expression);
+        if !samples.iter().any(|sample| sample.is_finite()) {
+            empty.push(format!("{}: {} gives {samples:?}", query.name, query.expression));
+        }
+    }
+    if let Some(path) = &args.answers {
+        fs::write(path, answers).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    ensure!(empty.is_empty(), "{} queries give no number:\n{}", empty.len(), empty.join("\n"));
+    every_metric_is_there(&cluster, &queries)?;
+    println!("{} queries, all of them with numbers", queries.len());
+    Ok(())
+}
+
+fn root_file(path: &str) -> Result<String> {
+    fs::read_to_string(workspace::root().join(path)).with_context(|| format!("cannot read {path}"))
+}
+
+/// Requests one after the other, some of them while the first replica is frozen, some of them mistaken.
+fn load(cluster: &Cluster) -> Result<()> {
+    let end = Instant::now() + LOAD;
+    let mut number = 0_u8;
+    while Instant::now() < end {
+        for _ in 0..10 {
+            number = number.wrapping_add(1);
+            cluster.infer(f32::from(number))?;
+        }
+        // Two at a time, so that one meets the frozen replica, and is reconstructed.
+        cluster.while_frozen(|| {
+            std::thread::scope(|scope| {
+                let asked = [0.5_f32, 1.5].map(|value| scope.spawn(move || cluster.infer(value)));
+                asked.into_iter().for_each(|asked| drop(asked.join()));
+            });
+        });
+        let _ = http::post(&format!("{}/v2/models/{}/infer", cluster.frontend, sample::MODEL), "{}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What the dashboard shows and the rules use exists: a metric that was renamed is found out even where a query hides it.
+fn every_metric_is_there(cluster: &Cluster, queries: &[queries::Query]) -> Result<()> {
+    let mut served = BTreeSet::new();
+    for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
+        let metrics = http::get(&format!("{url}/metrics"))?;
+        let names = metrics.lines().filter(|line| !line.starts_with('#'));
+        served.extend(names.filter_map(|line| Some(line.split(['{', ' ']).next()?.to_owned())));
+    }
+    for query in queries {
+        for name in queries::metrics(&query.expression) {
+            ensure!(served.contains(&name), "{}: no server has a metric {name}", query.name);
+        }
+    }
+    Ok(())
+}
+
+/// Runs promtool in the root of the checkout.
+fn promtool(args: &[&str], input: Option<&str>) -> Result<()> {
+    let mut child = Command::new("promtool")
+        .args(args)
+        .current_dir(workspace::root())
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("promtool is missing (Debian, Ubuntu: `apt install prometheus`)")?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        stdin.write_all(input.as_bytes()).context("cannot write to promtool")?;
+    }
+    let output = child.wait_with_output().context("cannot wait for promtool")?;
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    if !output.status.success() {
+        bail!("promtool {}: {said}", args.join(" "));
+    }
+    Ok(())
+}
+
+/// A file under `folder`, written.
+fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,189 @@
+//! A small cluster that needs no training, for checks: a linear model, which is its own parity model for the sum code, two replicas,
+//! a parity instance and a frontend, as processes of this machine with ports of their own.
+
+mod repository;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+pub(crate) use self::repository::{Kind, write as write_model};
+use crate::{cargo, workspace};
+
+/// How long a process may take to say that it is ready.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// The model, and its parity model.
+pub(crate) const MODEL: &str = "fashion";
+const PARITY: &str = "fashion-parity";
+
+/// Processes that end with this value.
+pub(crate) struct Cluster {
+    folder: PathBuf,
+    processes: Vec<Child>,
+    /// `http://HOST:PORT` of the replicas, then of the parity instance.
+    pub(crate) instances: Vec<String>,
+    /// The frontend's.
+    pub(crate) frontend: String,
+}
+
+/// Where a check keeps what it makes.
+pub(crate) fn folder(check: &str) -> PathBuf {
+    workspace::root().join(".parapet/check").join(check)
+}
+
+/// Builds the serving side, all of it: a choice of packages would have other features, and compile dependencies once more.
+/// Nothing with `PARAPET_BUILT` set: then the programs are those that the tests have built.
+///
+/// # Errors
+/// If cargo does not succeed.
+pub(crate) fn build() -> Result<()> {
+    if std::env::var_os("PARAPET_BUILT").is_some() {
+        return Ok(());
+    }
+    cargo::run(&["build", "--quiet"])
+}
+
+/// A program that [`build`] has made.
+pub(crate) fn binary(name: &str) -> PathBuf {
+    workspace::target().join("debug").join(name)
+}
+
+/// A request for one image, whose pixels are `value` and a little more.
+pub(crate) fn query(value: f32) -> String {
+    let pixels: Vec<f32> =
+        (0_u16..).take(repository::INPUTS).map(|i| value + f32::from(i % 13) / 13.0).collect();
+    let shape: Vec<usize> = [1].into_iter().chain(repository::SHAPE).collect();
+    let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": pixels });
+    serde_json::json!({ "inputs": [input] }).to_string()
+}
+
+impl Cluster {
+    /// Starts everything, and waits until the frontend is ready.
+    ///
+    /// # Errors
+    /// If a process does not start.
+    pub(crate) fn start(folder: &Path) -> Result<Self> {
+        let models = folder.join("models");
+        fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
+        write_model(&models, MODEL, Kind::Deployed)?;
+        write_model(&models, PARITY, Kind::Parity { deployed: MODEL, encoder: "sum" })?;
+        let mut cluster = Self {
+            folder: folder.to_owned(),
+            processes: Vec::new(),
+            instances: Vec::new(),
+            frontend: String::new(),
+        };
+        for (index, model) in [MODEL, MODEL, PARITY].into_iter().enumerate() {
+            let mut command = Command::new(binary("parapet-instance"));
+            command.arg("--repository").arg(&models).args(["--model", model, "--listen", "127.0.0.1:0"]);
+            let url = cluster.spawn(command, &format!("instance-{index}"))?;
+            cluster.instances.push(url);
+        }
+        let config = folder.join("parapet.toml");
+        fs::write(&config, cluster.config()?)
+            .with_context(|| format!("cannot write {}", config.display()))?;
+        let mut command = Command::new(binary("parapet-frontend"));
+        command.arg("--config").arg(&config);
+        cluster.frontend = cluster.spawn(command, "frontend")?;
+        let patience = Instant::now() + START_LIMIT;
+        while crate::http::get(&format!("{}/v2/health/ready", cluster.frontend)).is_err() {
+            if Instant::now() > patience {
+                bail!("the frontend does not get ready: see {}", folder.join("frontend.log").display());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(cluster)
+    }
+
+    /// Coded, with a parity pool that is discovered, so that discovery's metrics are there, too.
+    fn config(&self) -> Result<String> {
+        let [first, second, parity] = self.instances.as_slice() else { bail!("three instances") };
+        let address = |url: &str| url.trim_start_matches("http://").to_owned();
+        let port = parity.rsplit(':').next().unwrap_or_default();
+        Ok(format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\n\n[repository]\npath = \"models\"\n\n\
+             [[models]]\nname = \"{MODEL}\"\ninstances = [\"{}\", \"{}\"]\nslots_per_instance = 1\n\
+             [models.health]\ninterval_ms = 200\n\n\
+             [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\nhold_back = {{ fixed_ms = 5 }}\naudit_every = 1\n\
+             defer_parity = false\n\n\
+             [[models.strategy.parity]]\nmodel = \"{PARITY}\"\ninstances = {{ dns = \"127.0.0.1\", port = {port} }}\n",
+            address(first),
+            address(second),
+        ))
+    }
+
+    /// Asks the model once.
+    pub(crate) fn infer(&self, value: f32) -> Result<String> {
+        let url = format!("{}/v2/models/{MODEL}/infer", self.frontend);
+        crate::http::post(&url, &query(value))
+    }
+
+    /// Freezes the first replica for so long, while `meanwhile` runs.
+    pub(crate) fn while_frozen<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
+        let pid = self.processes.first().map(|process| Pid::from_raw(process.id().cast_signed()));
+        if let Some(pid) = pid {
+            let _ = kill(pid, Signal::SIGSTOP);
+        }
+        let result = meanwhile();
+        if let Some(pid) = pid {
+            let _ = kill(pid, Signal::SIGCONT);
+        }
+        result
+    }
+
+    /// Starts a process that ends with the cluster, and waits for the line that says it is ready; the URL in it.
+    pub(crate) fn spawn(&mut self, mut command: Command, name: &str) -> Result<String> {
+        let log = self.folder.join(format!("{name}.log"));
+        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut process = command
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let output = process.stdout.take();
+        self.processes.push(process);
+        let (ready, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = ready.send(output.and_then(|output| BufReader::new(output).lines().next()?.ok()));
+        });
+        match said.recv_timeout(START_LIMIT) {
+            Ok(Some(line)) => Ok(line.rsplit(' ').next().unwrap_or_default().to_owned()),
+            _ => {
+                let log = fs::read_to_string(&log).unwrap_or_default();
+                bail!("{name} did not start: {}", log.lines().last().unwrap_or("it said nothing"))
+            }
+        }
+    }
+
+    /// Keeps a process until the cluster ends.
+    pub(crate) fn adopt(&mut self, process: Child) {
+        self.processes.push(process);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            let pid = Pid::from_raw(process.id().cast_signed());
+            let _ = kill(pid, Signal::SIGCONT);
+            let _ = kill(pid, Signal::SIGTERM);
+        }
+        let patience = Instant::now() + Duration::from_secs(5);
+        for process in &mut self.processes {
+            while Instant::now() < patience && matches!(process.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
