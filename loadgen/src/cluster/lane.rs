@@ -66,7 +66,8 @@ impl Lane {
             |source| ClusterError::Given { strategy: strategy.name.clone(), source: Box::new(source) };
         let target: TargetUrl = url.parse().map_err(of_strategy)?;
         let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await.map_err(of_strategy)?;
-        let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding).map_err(of_strategy)?;
+        let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding)
+            .map_err(of_strategy)?;
         let elsewhere: Option<TargetUrl> =
             strategy.metrics_url.as_ref().map(|url| url.parse()).transpose().map_err(of_strategy)?;
         let metrics = match elsewhere {

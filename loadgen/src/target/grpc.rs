@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut as _, Bytes};
 use parapet_open_inference::{ModelMetadata, TensorMetadata};
-use parapet_open_inference_grpc::message::{ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described};
+use parapet_open_inference_grpc::message::{
+    ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described,
+};
 use parapet_open_inference_grpc::{InferenceClient, read_response};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -61,7 +63,8 @@ impl Transport for GrpcTransport {
         let message = answer.map_err(|status| failure(&status))?.into_inner();
         let response = read_response(message).map_err(|_| Failure::InvalidAnswer)?;
         let parameter = |name: &str| response.parameters.get(name);
-        let confidence = parameter("confidence").and_then(serde_json::Value::as_f64).map(|value| value as f32);
+        let confidence =
+            parameter("confidence").and_then(serde_json::Value::as_f64).map(|value| value as f32);
         Ok(Answer {
             provenance: provenance(parameter("provenance").and_then(serde_json::Value::as_str)),
             confidence: confidence.filter(|confidence| confidence.is_finite()),
@@ -124,13 +127,17 @@ pub(super) async fn metadata(address: SocketAddr, model: &str) -> Result<ModelMe
     let endpoint = endpoint(address).map_err(|error| Unanswered::Unreachable(error.to_string()))?;
     let channel = endpoint.connect().await.map_err(|error| Unanswered::Unreachable(causes(&error)))?;
     let request = ModelMetadataRequest { name: model.to_owned(), version: String::new() };
-    let answer = InferenceClient::new(channel).model_metadata(request).await.map_err(|status| match status.code() {
-        Code::NotFound => Unanswered::UnknownModel,
-        _ if status.source().is_some() => Unanswered::Unreachable(causes(&status)),
-        code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
-    })?;
+    let answer =
+        InferenceClient::new(channel).model_metadata(request).await.map_err(|status| {
+            match status.code() {
+                Code::NotFound => Unanswered::UnknownModel,
+                _ if status.source().is_some() => Unanswered::Unreachable(causes(&status)),
+                code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
+            }
+        })?;
     let answer = answer.into_inner();
-    let tensors = |described: Vec<Described>| described.into_iter().map(tensor).collect::<Result<Vec<_>, _>>();
+    let tensors =
+        |described: Vec<Described>| described.into_iter().map(tensor).collect::<Result<Vec<_>, _>>();
     Ok(ModelMetadata {
         name: answer.name,
         versions: answer.versions,
@@ -142,8 +149,9 @@ pub(super) async fn metadata(address: SocketAddr, model: &str) -> Result<ModelMe
 
 fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
     let Described { name, datatype, shape } = described;
-    let datatype =
-        datatype.parse().map_err(|_| Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}")))?;
+    let datatype = datatype
+        .parse()
+        .map_err(|_| Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}")))?;
     Ok(TensorMetadata { name, datatype, shape })
 }
 

@@ -70,7 +70,9 @@ pub enum TargetError {
         reason: String,
     },
     /// The requests' form is the other protocol's.
-    #[error("target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with binary or json")]
+    #[error(
+        "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with binary or json"
+    )]
     Encoding {
         /// The target.
         target: String,
@@ -250,8 +252,16 @@ mod tests {
         assert_eq!("http://localhost".parse::<TargetUrl>().unwrap().port, 80);
         let url: TargetUrl = "grpc://localhost:9000".parse().unwrap();
         assert!(url.is_grpc() && url.to_string() == "grpc://localhost:9000");
-        for wrong in ["", "localhost:8000", "grpc://localhost", "https://a:1", "http://", "http://a/b", "http://u@a:1", "ftp://a"]
-        {
+        for wrong in [
+            "",
+            "localhost:8000",
+            "grpc://localhost",
+            "https://a:1",
+            "http://",
+            "http://a/b",
+            "http://u@a:1",
+            "ftp://a",
+        ] {
             assert!(matches!(wrong.parse::<TargetUrl>(), Err(TargetError::Url { .. })), "{wrong}");
         }
     }
