@@ -70,6 +70,44 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn requests_go_over_grpc_as_well() {
+    let (address, requests) = common::grpc::start(|number, request| {
+        assert_eq!(request.parameters["timeout"], 4_000_000);
+        match number % 10 {
+            0 | 1 => Act::WrongReconstruction,
+            2 => Act::Refuse(StatusCode::SERVICE_UNAVAILABLE),
+            3 => Act::Never,
+            _ => Act::Exact,
+        }
+    })
+    .await;
+    let setting = Setting { target: format!("grpc://{address}"), ..Setting::at(address) };
+    let output = setting.run(&["--requests", "100", "--timeout-ms", "1000", "--deadline-ms", "4000"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(requests.load(Ordering::SeqCst), 100);
+    let report = setting.report();
+    let counts = report.counts;
+    assert_eq!((counts.answered, counts.failed, counts.unanswered), (80, 10, 10));
+    assert_eq!(report.errors, [("grpc-14".to_owned(), 10)].into());
+    let [exact, reconstructed] =
+        [Provenance::Exact, Provenance::Reconstructed].map(|provenance| &report.provenance[&provenance]);
+    assert_eq!((exact.count, reconstructed.count), (60, 20));
+    assert!(exact.accuracy.unwrap().accuracy > 0.99 && reconstructed.accuracy.unwrap().accuracy < 0.01);
+
+    for (changes, says) in [
+        (vec!["--encoding", "json"], "cannot be sent json"),
+        (vec!["--model", "others"], "serves no model \"others\""),
+        (vec!["--target", "grpc://127.0.0.1:1"], "unreachable"),
+        (vec!["--target", "grpc://localhost"], "grpc://host:port"),
+    ] {
+        let output = setting.run(&changes).await;
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn every_request_is_accounted_for() {
     let (setting, requests) = Setting::new(|number, request| {
         assert_eq!(request.parameters["allow_approximate"], true);

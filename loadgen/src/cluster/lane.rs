@@ -10,7 +10,7 @@ use super::processes::{Fleet, Places, Process};
 use super::{ASK_LIMIT, ClusterError, SETTLE_LIMIT, SETTLE_PERIOD, counters, frontend};
 use crate::compare::{Measured, Redundancy};
 use crate::experiment::{Experiment, Strategy};
-use crate::target::{HttpTransport, TargetError, TargetUrl};
+use crate::target::{AnyTransport, TargetError, TargetUrl};
 
 pub(super) struct Lane {
     /// Ends with the lane.
@@ -19,7 +19,7 @@ pub(super) struct Lane {
     metrics: Option<Metrics>,
     /// What the metrics said before the first block.
     before: Option<Redundancy>,
-    pub(super) transport: Arc<HttpTransport>,
+    pub(super) transport: Arc<AnyTransport>,
     pub(super) measured: Measured,
 }
 
@@ -48,7 +48,7 @@ impl Lane {
         let process = fleet.frontend(&strategy.name, &configuration)?;
         let target: TargetUrl = format!("http://{}", process.address).parse()?;
         let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await?;
-        let transport = HttpTransport::new(&target, address, &experiment.model)?;
+        let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding)?;
         let metrics = Some(Metrics { target, address });
         let mut lane = Self::new(experiment, strategy, transport, metrics);
         lane.measured.instances = Some(experiment.instances_used(strategy));
@@ -66,7 +66,8 @@ impl Lane {
             |source| ClusterError::Given { strategy: strategy.name.clone(), source: Box::new(source) };
         let target: TargetUrl = url.parse().map_err(of_strategy)?;
         let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await.map_err(of_strategy)?;
-        let transport = HttpTransport::new(&target, address, &experiment.model).map_err(of_strategy)?;
+        let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding)
+            .map_err(of_strategy)?;
         let elsewhere: Option<TargetUrl> =
             strategy.metrics_url.as_ref().map(|url| url.parse()).transpose().map_err(of_strategy)?;
         let metrics = match elsewhere {
@@ -88,7 +89,7 @@ impl Lane {
     fn new(
         experiment: &Experiment,
         strategy: &Strategy,
-        transport: HttpTransport,
+        transport: AnyTransport,
         metrics: Option<Metrics>,
     ) -> Self {
         let measured = Measured {

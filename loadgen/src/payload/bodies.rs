@@ -8,6 +8,8 @@ use bytes::Bytes;
 use parapet_open_inference::{
     Datatype, Encoding, InferRequest, ModelMetadata, ProtocolError, Tensor, encode_request,
 };
+use parapet_open_inference_grpc::write_request;
+use prost::Message as _;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
@@ -22,6 +24,8 @@ pub const MAX_DISTINCT: usize = 10_000;
 /// The ChaCha stream of the order of rows; the schedule has stream 0 of the same seed.
 const ORDER_STREAM: u64 = 1;
 
+const GRPC: &str = "application/grpc";
+
 /// Form in which inputs and outputs travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -30,11 +34,13 @@ pub enum WireEncoding {
     Binary,
     /// JSON alone.
     Json,
+    /// Raw contents in gRPC's messages.
+    Grpc,
 }
 
 /// The name is no encoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown encoding; use binary or json")]
+#[error("unknown encoding; use binary, json or grpc")]
 pub struct UnknownEncoding;
 
 impl fmt::Display for WireEncoding {
@@ -42,6 +48,7 @@ impl fmt::Display for WireEncoding {
         formatter.write_str(match self {
             Self::Binary => "binary",
             Self::Json => "json",
+            Self::Grpc => "grpc",
         })
     }
 }
@@ -53,6 +60,7 @@ impl FromStr for WireEncoding {
         match name {
             "binary" => Ok(Self::Binary),
             "json" => Ok(Self::Json),
+            "grpc" => Ok(Self::Grpc),
             _ => Err(UnknownEncoding),
         }
     }
@@ -153,14 +161,19 @@ impl Bodies {
             let tensor = Tensor::from_f32(input, shape.clone(), &rows.sample(row))?;
             let mut request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
             options.write_to(&mut request);
+            let label = rows.label(row);
             let encoding = match options.encoding {
                 WireEncoding::Binary => Encoding::Binary,
                 WireEncoding::Json => Encoding::Json,
+                WireEncoding::Grpc => {
+                    let bytes = write_request(&model.name, None, &request).encode_to_vec().into();
+                    return Ok(Body { bytes, header_length: None, content_type: GRPC, row, label });
+                }
             };
             let encoded = encode_request(&request, encoding)?;
             let content_type = encoded.content_type();
             let header_length = encoded.header_length;
-            Ok(Body { bytes: encoded.body, header_length, content_type, row, label: rows.label(row) })
+            Ok(Body { bytes: encoded.body, header_length, content_type, row, label })
         };
         order.into_iter().map(body).collect::<Result<_, _>>().map(Self)
     }

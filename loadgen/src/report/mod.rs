@@ -75,7 +75,7 @@ pub struct RunReport {
     pub provenance: BTreeMap<Provenance, Answers>,
     /// Accuracy over all answers; absent where no class is known.
     pub accuracy: Option<Accuracy>,
-    /// Failed requests by kind: `http-STATUS`, `connect`, `connection-lost`, `invalid-answer`.
+    /// Failed requests by kind: `http-STATUS`, `grpc-CODE`, `connect`, `connection-lost`, `invalid-answer`.
     pub errors: BTreeMap<String, usize>,
     /// How late requests were sent.
     pub lag: LagReport,

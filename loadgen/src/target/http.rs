@@ -64,18 +64,23 @@ fn answer(response: Response) -> Result<Answer, Failure> {
         return Err(Failure::Status(status.as_u16()));
     }
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
-    let provenance = match text(PROVENANCE) {
-        None | Some("exact") => Provenance::Exact,
-        Some("hedged") => Provenance::Hedged,
-        Some("backup") => Provenance::Backup,
-        Some("reconstructed") => Provenance::Reconstructed,
-        Some(_) => Provenance::Other,
-    };
+    let provenance = provenance(text(PROVENANCE));
     let confidence =
         text(CONFIDENCE).and_then(|value| value.parse().ok()).filter(|value: &f32| value.is_finite());
     let header_length = header_length(&headers)?;
     let response = decode_response(body, header_length).map_err(|_| Failure::InvalidAnswer)?;
     Ok(Answer { provenance, confidence, class: top_class(&response) })
+}
+
+/// What a server says of how an answer came about.
+pub(super) fn provenance(said: Option<&str>) -> Provenance {
+    match said {
+        None | Some("exact") => Provenance::Exact,
+        Some("hedged") => Provenance::Hedged,
+        Some("backup") => Provenance::Backup,
+        Some("reconstructed") => Provenance::Reconstructed,
+        Some(_) => Provenance::Other,
+    }
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
@@ -85,7 +90,7 @@ fn header_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
 }
 
 /// Where the largest value of the first FP32 output is; the first such place.
-fn top_class(response: &InferResponse) -> Option<usize> {
+pub(super) fn top_class(response: &InferResponse) -> Option<usize> {
     let output = response.outputs.iter().find(|output| output.datatype == Datatype::Fp32)?;
     let values = output.f32s().ok()?;
     let (mut best, mut class) = (f32::NEG_INFINITY, None);

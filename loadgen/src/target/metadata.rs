@@ -12,10 +12,13 @@ use parapet_http_connection::{Connections, Response};
 use parapet_open_inference::ModelMetadata;
 
 use super::LIMITS;
+use super::grpc::{self, Unanswered};
+use crate::payload::WireEncoding;
 
-/// A server's address: `http://host:port`.
+/// A server's address: `http://host:port`, or `grpc://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetUrl {
+    grpc: bool,
     authority: String,
     host: String,
     port: u16,
@@ -25,7 +28,7 @@ pub struct TargetUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// Not an address of the form wanted.
-    #[error("target {given:?} is not an address; give --target as http://host:port")]
+    #[error("target {given:?} is not an address; give --target as http://host:port or grpc://host:port")]
     Url {
         /// What was given.
         given: String,
@@ -56,7 +59,7 @@ pub enum TargetError {
     },
     /// The server answers, but not as the Open Inference Protocol has it.
     #[error(
-        "target {target}: GET /v2/models/{model} gave {reason}; is it an Open Inference Protocol server, and ready?"
+        "target {target}: asked for the metadata of {model}, gave {reason}; is it an Open Inference Protocol server, and ready?"
     )]
     Metadata {
         /// The target.
@@ -65,6 +68,16 @@ pub enum TargetError {
         model: String,
         /// What is wrong.
         reason: String,
+    },
+    /// The requests' form is the other protocol's.
+    #[error(
+        "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with binary or json"
+    )]
+    Encoding {
+        /// The target.
+        target: String,
+        /// The form.
+        encoding: WireEncoding,
     },
     /// The model's name cannot be part of a path.
     #[error("model name {model:?} cannot be part of a URL; check --model")]
@@ -83,10 +96,17 @@ impl FromStr for TargetUrl {
         let authority = uri.authority().ok_or_else(wrong)?;
         let plain =
             matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.as_str().contains('@');
-        if uri.scheme_str() != Some("http") || !plain {
+        let grpc = match uri.scheme_str() {
+            Some("http") => false,
+            // There is no usual port.
+            Some("grpc") if authority.port().is_some() => true,
+            _ => return Err(wrong()),
+        };
+        if !plain {
             return Err(wrong());
         }
         Ok(Self {
+            grpc,
             authority: authority.to_string(),
             host: authority.host().trim_matches(['[', ']']).to_owned(),
             port: authority.port_u16().unwrap_or(80),
@@ -96,11 +116,17 @@ impl FromStr for TargetUrl {
 
 impl fmt::Display for TargetUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "http://{}", self.authority)
+        let scheme = if self.grpc { "grpc" } else { "http" };
+        write!(formatter, "{scheme}://{}", self.authority)
     }
 }
 
 impl TargetUrl {
+    /// Whether the server is to be asked over gRPC.
+    pub fn is_grpc(&self) -> bool {
+        self.grpc
+    }
+
     /// Host and port, for the `Host` header.
     pub(super) fn authority(&self) -> &str {
         &self.authority
@@ -180,12 +206,21 @@ impl TargetUrl {
     }
 
     async fn ask(&self, address: SocketAddr, model: &str) -> Result<ModelMetadata, TargetError> {
-        let response = self.get(address, &model_path(model)?).await?;
         let metadata = |reason: String| TargetError::Metadata {
             target: self.to_string(),
             model: model.to_owned(),
             reason,
         };
+        if self.grpc {
+            return grpc::metadata(address, model).await.map_err(|unanswered| match unanswered {
+                Unanswered::Unreachable(reason) => self.unreachable(reason),
+                Unanswered::Wrong(reason) => metadata(reason),
+                Unanswered::UnknownModel => {
+                    TargetError::UnknownModel { target: self.to_string(), model: model.to_owned() }
+                }
+            });
+        }
+        let response = self.get(address, &model_path(model)?).await?;
         match response.status {
             StatusCode::OK => serde_json::from_slice(&response.body)
                 .map_err(|error| metadata(format!("no model metadata ({error})"))),
@@ -211,12 +246,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_http_addresses_parse() {
+    fn only_plain_addresses_parse() {
         let url: TargetUrl = "http://[::1]:8000/".parse().unwrap();
         assert_eq!((url.host.as_str(), url.port), ("::1", 8000));
         assert_eq!("http://localhost".parse::<TargetUrl>().unwrap().port, 80);
-        for wrong in ["", "localhost:8000", "https://a:1", "http://", "http://a/b", "http://u@a:1", "ftp://a"]
-        {
+        let url: TargetUrl = "grpc://localhost:9000".parse().unwrap();
+        assert!(url.is_grpc() && url.to_string() == "grpc://localhost:9000");
+        for wrong in [
+            "",
+            "localhost:8000",
+            "grpc://localhost",
+            "https://a:1",
+            "http://",
+            "http://a/b",
+            "http://u@a:1",
+            "ftp://a",
+        ] {
             assert!(matches!(wrong.parse::<TargetUrl>(), Err(TargetError::Url { .. })), "{wrong}");
         }
     }

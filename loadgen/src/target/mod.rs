@@ -1,18 +1,21 @@
 //! The server under load.
 
+mod grpc;
 mod http;
 mod metadata;
 
+pub use grpc::GrpcTransport;
 pub use http::HttpTransport;
 pub use metadata::{TargetError, TargetUrl};
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use parapet_http_connection::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::payload::Body;
+use crate::payload::{Body, WireEncoding};
 
 /// Every connection that is idle is kept: a limit on connections would make requests wait for each other and so turn the load
 /// into a closed loop, and opening one takes time of the generator's.
@@ -22,6 +25,45 @@ const LIMITS: Limits = Limits { connect_timeout: None, max_response_bytes: 16 <<
 pub trait Transport: Send + Sync + 'static {
     /// Sends `body` and waits for the answer, however long that takes. Dropping the future gives the request up.
     fn send(&self, body: &Body) -> impl Future<Output = Result<Answer, Failure>> + Send;
+}
+
+/// Requests by the protocol that the target's address names.
+pub enum AnyTransport {
+    /// REST, `http://`.
+    Http(HttpTransport),
+    /// gRPC, `grpc://`.
+    Grpc(GrpcTransport),
+}
+
+impl AnyTransport {
+    /// For requests to `model` in this form, at `address`, which [`TargetUrl::metadata`] found.
+    ///
+    /// # Errors
+    /// [`TargetError`] when the names make no valid request, or the form is the other protocol's.
+    pub fn new(
+        target: &TargetUrl,
+        address: SocketAddr,
+        model: &str,
+        encoding: WireEncoding,
+    ) -> Result<Self, TargetError> {
+        if target.is_grpc() != (encoding == WireEncoding::Grpc) {
+            return Err(TargetError::Encoding { target: target.to_string(), encoding });
+        }
+        if target.is_grpc() {
+            GrpcTransport::new(address).map(Self::Grpc)
+        } else {
+            HttpTransport::new(target, address, model).map(Self::Http)
+        }
+    }
+}
+
+impl Transport for AnyTransport {
+    async fn send(&self, body: &Body) -> Result<Answer, Failure> {
+        match self {
+            Self::Http(transport) => transport.send(body).await,
+            Self::Grpc(transport) => transport.send(body).await,
+        }
+    }
 }
 
 /// How an answer came about.
@@ -72,6 +114,8 @@ pub enum Failure {
     ConnectionLost,
     /// An HTTP status other than 200.
     Status(u16),
+    /// A gRPC code other than OK, as its number.
+    Grpc(i32),
     /// Status 200 with a body that breaks the protocol.
     InvalidAnswer,
 }
@@ -82,6 +126,7 @@ impl fmt::Display for Failure {
             Self::Connect => formatter.write_str("connect"),
             Self::ConnectionLost => formatter.write_str("connection-lost"),
             Self::Status(status) => write!(formatter, "http-{status}"),
+            Self::Grpc(code) => write!(formatter, "grpc-{code}"),
             Self::InvalidAnswer => formatter.write_str("invalid-answer"),
         }
     }

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, dead_code, reason = "tests; each uses a part")]
 
+pub(crate) mod grpc;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text, TraceSettings};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
-use parapet_loadgen::target::{HttpTransport, TargetUrl};
+use parapet_loadgen::target::{AnyTransport, TargetUrl};
 use parking_lot::Mutex;
 
 use crate::display::{self, Live, RUN_HEIGHT, RunView, run_lines};
@@ -31,7 +31,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Server under load, http://host:port
+    /// Server under load, http://host:port or grpc://host:port
     #[arg(long)]
     target: String,
     /// Model to ask
@@ -60,9 +60,9 @@ pub(crate) struct Args {
     /// Seed of the schedule and of the order of rows
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Form of the tensors: binary or json
-    #[arg(long, default_value_t = WireEncoding::Binary)]
-    encoding: WireEncoding,
+    /// Form of the tensors: binary or json over HTTP, grpc over gRPC [default: binary, or grpc]
+    #[arg(long)]
+    encoding: Option<WireEncoding>,
     /// Milliseconds after which a request is given up
     #[arg(long, default_value_t = 5000)]
     timeout_ms: u64,
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
 /// What a run needs.
 struct Prepared {
     plan: Plan,
-    transport: HttpTransport,
+    transport: AnyTransport,
     settings: Settings,
 }
 
@@ -154,9 +154,11 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
     let (schedule, trace) = schedule(args)?;
     let rows = args.payload.load()?;
     let target: TargetUrl = args.target.parse()?;
+    let usual = if target.is_grpc() { WireEncoding::Grpc } else { WireEncoding::Binary };
+    let encoding = args.encoding.unwrap_or(usual);
     let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {
-        encoding: args.encoding,
+        encoding,
         allow_approximate: args.allow_approximate,
         deadline: args.deadline_ms.map(Duration::from_millis),
     };
@@ -166,8 +168,8 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
         bodies: Arc::new(bodies),
         timeout: Duration::from_millis(args.timeout_ms),
     };
-    let transport = HttpTransport::new(&target, address, &args.model)?;
-    let settings = settings(args, &rows, &plan.schedule, trace);
+    let transport = AnyTransport::new(&target, address, &args.model, encoding)?;
+    let settings = settings(args, encoding, &rows, &plan.schedule, trace);
     Ok(Prepared { plan, transport, settings })
 }
 
@@ -209,7 +211,7 @@ fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Opt
     Live::start(RUN_HEIGHT, Box::new(render))
 }
 
-async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recording> {
+async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
     let progress = Arc::new(Progress::new(&plan.schedule));
     let stop = Stop::default();
     let mut interrupts = Interrupts::listen()?;
@@ -234,7 +236,13 @@ async fn drive(plan: &Plan, transport: HttpTransport) -> anyhow::Result<Recordin
     }
 }
 
-fn settings(args: &Args, rows: &Rows, schedule: &Schedule, trace: Option<TraceSettings>) -> Settings {
+fn settings(
+    args: &Args,
+    encoding: WireEncoding,
+    rows: &Rows,
+    schedule: &Schedule,
+    trace: Option<TraceSettings>,
+) -> Settings {
     let (images, labels) = rows.names();
     Settings {
         target: args.target.clone(),
@@ -244,7 +252,7 @@ fn settings(args: &Args, rows: &Rows, schedule: &Schedule, trace: Option<TraceSe
         trace,
         rate: args.rate.unwrap_or_else(|| schedule.mean_rate()),
         timeout_ms: args.timeout_ms,
-        encoding: args.encoding,
+        encoding,
         allow_approximate: args.allow_approximate,
         deadline_ms: args.deadline_ms,
         images,

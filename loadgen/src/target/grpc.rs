@@ -1,0 +1,170 @@
+//! Requests over the Open Inference Protocol's gRPC form.
+
+use std::error::Error as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{BufMut as _, Bytes};
+use parapet_open_inference::{ModelMetadata, TensorMetadata};
+use parapet_open_inference_grpc::message::{
+    ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described,
+};
+use parapet_open_inference_grpc::{InferenceClient, read_response};
+use tonic::client::Grpc;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, ConnectError, Request, Status};
+use tonic_prost::{ProstCodec, ProstDecoder};
+
+use super::http::{provenance, top_class};
+use super::metadata::TargetError;
+use super::{Answer, Failure, LIMITS, Transport};
+use crate::payload::Body;
+
+/// HTTP/2 connections, which take turns: servers let one carry some hundred requests at a time, and more would wait.
+const CONNECTIONS: usize = 8;
+/// Bytes of answers on their way on one connection.
+const WINDOW: u32 = 8 << 20;
+
+/// Sends to one server; the model is part of each message.
+#[derive(Debug)]
+pub struct GrpcTransport {
+    connections: Vec<Channel>,
+    next: AtomicUsize,
+}
+
+impl GrpcTransport {
+    /// For the server at `address`, which [`metadata`](super::TargetUrl::metadata) found. Connects when it is first used.
+    ///
+    /// # Errors
+    /// [`TargetError`] when the address makes no URI.
+    pub fn new(address: SocketAddr) -> Result<Self, TargetError> {
+        let endpoint = endpoint(address)?;
+        let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();
+        Ok(Self { connections, next: AtomicUsize::new(0) })
+    }
+}
+
+fn endpoint(address: SocketAddr) -> Result<Endpoint, TargetError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    let endpoint = endpoint.map_err(|_| TargetError::Url { given: address.to_string() })?;
+    Ok(endpoint.tcp_nodelay(true).initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW))
+}
+
+impl Transport for GrpcTransport {
+    async fn send(&self, body: &Body) -> Result<Answer, Failure> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % CONNECTIONS;
+        let channel = self.connections.get(turn).ok_or(Failure::Connect)?.clone();
+        let mut client = Grpc::new(channel).max_decoding_message_size(LIMITS.max_response_bytes);
+        client.ready().await.map_err(|_| Failure::Connect)?;
+        let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelInfer");
+        let answer = client.unary(Request::new(body.bytes.clone()), path, Encoded).await;
+        let message = answer.map_err(|status| failure(&status))?.into_inner();
+        let response = read_response(message).map_err(|_| Failure::InvalidAnswer)?;
+        let parameter = |name: &str| response.parameters.get(name);
+        let confidence =
+            parameter("confidence").and_then(serde_json::Value::as_f64).map(|value| value as f32);
+        Ok(Answer {
+            provenance: provenance(parameter("provenance").and_then(serde_json::Value::as_str)),
+            confidence: confidence.filter(|confidence| confidence.is_finite()),
+            class: top_class(&response),
+        })
+    }
+}
+
+/// Requests that were encoded before the run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Encoded;
+
+impl Codec for Encoded {
+    type Encode = Bytes;
+    type Decode = ModelInferResponse;
+    type Encoder = Self;
+    type Decoder = ProstDecoder<ModelInferResponse>;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<ModelInferResponse, ModelInferResponse>::default().decoder()
+    }
+}
+
+impl Encoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(message);
+        Ok(())
+    }
+}
+
+/// A status with a source was made on this side, by a connection that failed.
+fn failure(status: &Status) -> Failure {
+    let mut cause = status.source();
+    let made_here = cause.is_some();
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
+            return Failure::Connect;
+        }
+        cause = error.source();
+    }
+    if made_here { Failure::ConnectionLost } else { Failure::Grpc(status.code() as i32) }
+}
+
+/// Why the metadata could not be had.
+pub(super) enum Unanswered {
+    Unreachable(String),
+    UnknownModel,
+    Wrong(String),
+}
+
+/// What the server at `address` says of `model`.
+pub(super) async fn metadata(address: SocketAddr, model: &str) -> Result<ModelMetadata, Unanswered> {
+    let endpoint = endpoint(address).map_err(|error| Unanswered::Unreachable(error.to_string()))?;
+    let channel = endpoint.connect().await.map_err(|error| Unanswered::Unreachable(causes(&error)))?;
+    let request = ModelMetadataRequest { name: model.to_owned(), version: String::new() };
+    let answer =
+        InferenceClient::new(channel).model_metadata(request).await.map_err(|status| {
+            match status.code() {
+                Code::NotFound => Unanswered::UnknownModel,
+                _ if status.source().is_some() => Unanswered::Unreachable(causes(&status)),
+                code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
+            }
+        })?;
+    let answer = answer.into_inner();
+    let tensors =
+        |described: Vec<Described>| described.into_iter().map(tensor).collect::<Result<Vec<_>, _>>();
+    Ok(ModelMetadata {
+        name: answer.name,
+        versions: answer.versions,
+        platform: answer.platform,
+        inputs: tensors(answer.inputs)?,
+        outputs: tensors(answer.outputs)?,
+    })
+}
+
+fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
+    let Described { name, datatype, shape } = described;
+    let datatype = datatype
+        .parse()
+        .map_err(|_| Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}")))?;
+    Ok(TensorMetadata { name, datatype, shape })
+}
+
+/// An error with its causes, in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !line.ends_with(&reason) {
+            line = format!("{line}: {reason}");
+        }
+        cause = error.source();
+    }
+    line
+}

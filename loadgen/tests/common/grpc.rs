@@ -1,0 +1,114 @@
+//! The same server over gRPC.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parapet_open_inference::{InferResponse, Tensor};
+use parapet_open_inference_grpc::message::{
+    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
+    ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
+    ServerReadyRequest, ServerReadyResponse,
+};
+use parapet_open_inference_grpc::{
+    Form, InferenceServer, InferenceService, Limits, read_request, serve, write_response,
+};
+use tokio::net::TcpListener;
+use tonic::{Request, Response, Status};
+
+use super::{Act, Behaviour, CLASSES, model_metadata};
+
+struct Service {
+    behaviour: Behaviour,
+    requests: Arc<AtomicUsize>,
+}
+
+/// Serves model `digits` until the runtime ends; counts the requests that it gets.
+pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = InferenceServer::new(Service { behaviour, requests: Arc::clone(&requests) });
+    let hour = Duration::from_secs(3600);
+    let limits = Limits {
+        max_connections: 100,
+        max_streams: 1000,
+        max_header_bytes: 10_000,
+        idle_timeout: hour,
+        request_timeout: hour,
+    };
+    tokio::spawn(async move { serve(listener, service, limits, std::future::pending(), hour).await });
+    (address, requests)
+}
+
+fn nothing<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("the load generator does not ask this"))
+}
+
+#[tonic::async_trait]
+impl InferenceService for Service {
+    async fn server_live(
+        &self,
+        _: Request<ServerLiveRequest>,
+    ) -> Result<Response<ServerLiveResponse>, Status> {
+        nothing()
+    }
+
+    async fn server_ready(
+        &self,
+        _: Request<ServerReadyRequest>,
+    ) -> Result<Response<ServerReadyResponse>, Status> {
+        nothing()
+    }
+
+    async fn model_ready(
+        &self,
+        _: Request<ModelReadyRequest>,
+    ) -> Result<Response<ModelReadyResponse>, Status> {
+        nothing()
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<ServerMetadataRequest>,
+    ) -> Result<Response<ServerMetadataResponse>, Status> {
+        nothing()
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<ModelMetadataRequest>,
+    ) -> Result<Response<ModelMetadataResponse>, Status> {
+        if request.get_ref().name != "digits" {
+            return Err(Status::not_found("no such model"));
+        }
+        Ok(Response::new(model_metadata().into()))
+    }
+
+    async fn model_infer(
+        &self,
+        request: Request<ModelInferRequest>,
+    ) -> Result<Response<ModelInferResponse>, Status> {
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(request.get_ref().model_name, "digits");
+        let (request, _) = read_request(request.into_inner()).unwrap();
+        let class = (request.inputs[0].f32s().unwrap()[0] * 255.0).round() as usize;
+        let (class, provenance) = match (self.behaviour)(number, &request) {
+            Act::Exact => (class, "exact"),
+            Act::WrongReconstruction => ((class + 1) % CLASSES, "reconstructed"),
+            Act::Refuse(_) => return Err(Status::unavailable("try later")),
+            Act::Garble | Act::Never => std::future::pending().await,
+        };
+        let mut scores = [0.0; CLASSES];
+        scores[class] = 1.0;
+        let mut response = InferResponse {
+            model_name: "digits".to_owned(),
+            outputs: vec![Tensor::from_f32("scores", [1, CLASSES], &scores).unwrap()],
+            ..InferResponse::default()
+        };
+        response.parameters.insert("provenance".to_owned(), provenance.into());
+        response.parameters.insert("confidence".to_owned(), 0.75.into());
+        Ok(Response::new(write_response(&response, Form::Raw)))
+    }
+}
