@@ -9,7 +9,7 @@ EXCEPT = "positive_data_acceptance"
 
 def check(server, program):
     url = f"http://{server.http}/v2/openapi.json"
-    line = [program, "run", url, "--checks", "all", "--exclude-checks", EXCEPT, "--max-examples", "40", "--seed", "1"]
+    line = [program, "run", url, "--checks", "all", "--exclude-checks", EXCEPT, "--max-examples", "15", "--seed", "1"]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:

@@ -42,7 +42,8 @@ const MLSERVER: Environment =
 /// If something cannot be built or installed, or a check fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args { serving_only: true })?;
-    cargo::run(&["build", "-p", "parapet-frontend", "-p", "parapet-models", "--bins"])?;
+    // The plain build, which is there already if anybody has made it: a choice of packages is compiled anew.
+    cargo::run(&["build"])?;
     let folder = workspace::root().join(".parapet/interop");
     let repository = folder.join("models");
     write_models(&repository)?;

@@ -30,7 +30,7 @@ pub trait Transport: Send + Sync + 'static {
 /// Requests by the protocol that the target's address names.
 pub enum AnyTransport {
     /// REST, `http://`.
-    Http(HttpTransport),
+    Http(Box<HttpTransport>),
     /// gRPC, `grpc://`.
     Grpc(GrpcTransport),
 }
@@ -52,7 +52,7 @@ impl AnyTransport {
         if target.is_grpc() {
             GrpcTransport::new(address).map(Self::Grpc)
         } else {
-            HttpTransport::new(target, address, model).map(Self::Http)
+            HttpTransport::new(target, address, model).map(|transport| Self::Http(Box::new(transport)))
         }
     }
 }
