@@ -2,6 +2,7 @@
 
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use parapet_frontend::tenants::Key;
 use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::message::{
     ModelInferRequest, ModelMetadataRequest, ModelReadyRequest, ParameterChoice, ServerLiveRequest,
@@ -16,6 +17,11 @@ use super::{Cluster, instance_with};
 
 /// Two replicas and a parity instance, all of them over gRPC.
 async fn start() -> (Cluster, InferenceClient<Channel>) {
+    start_with("").await
+}
+
+/// The same with more in the configuration.
+async fn start_with(more: &str) -> (Cluster, InferenceClient<Channel>) {
     let repository = repository();
     let mut instances = Vec::new();
     for model in ["linear", "linear", "linear-parity"] {
@@ -27,6 +33,7 @@ async fn start() -> (Cluster, InferenceClient<Channel>) {
             .replace("[server]\n", "[server]\ngrpc_listen = \"127.0.0.1:0\"\n")
             .replace("instances = [\"", "instances = [\"grpc://")
             .replace(", \"127", ", \"grpc://127")
+            + more
     })
     .await;
     let address = cluster.grpc_address.unwrap();
@@ -70,6 +77,46 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
     let answer = client.model_infer(typed).await.unwrap().into_inner();
     assert!(answer.raw_output_contents.is_empty());
     assert!(close(&answer.outputs[0].contents.as_ref().unwrap().fp32_contents, &expected));
+}
+
+#[tokio::test]
+async fn keys_and_quotas_hold_over_grpc() {
+    let key = Key::generate();
+    let quota = "requests_per_second = 0.001\nburst = 1";
+    let tenant = format!("[[tenants]]\nname = \"a\"\nkey_sha256 = [\"{}\"]\n{quota}\n", key.hash());
+    let (_cluster, mut client) = start_with(&tenant).await;
+    let with_key = |authorization: &str| {
+        let mut asked = Request::new(request(&SAMPLES));
+        asked.metadata_mut().insert("authorization", authorization.parse().unwrap());
+        asked
+    };
+    assert!(
+        client.server_ready(ServerReadyRequest {}).await.unwrap().into_inner().ready,
+        "health needs none"
+    );
+    for refused in [
+        client.model_infer(request(&SAMPLES)).await.unwrap_err(),
+        client
+            .model_infer(ModelInferRequest { model_name: "other".into(), ..request(&SAMPLES) })
+            .await
+            .unwrap_err(),
+        client.model_infer(with_key("Bearer wrong")).await.unwrap_err(),
+        client.server_metadata(ServerMetadataRequest {}).await.unwrap_err(),
+        client
+            .model_metadata(ModelMetadataRequest { name: "linear".into(), version: String::new() })
+            .await
+            .unwrap_err(),
+        client
+            .model_ready(ModelReadyRequest { name: "linear".into(), version: String::new() })
+            .await
+            .unwrap_err(),
+    ] {
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
+    let bearer = format!("Bearer {}", key.text());
+    assert!(client.model_infer(with_key(&bearer)).await.is_ok());
+    let refused = client.model_infer(with_key(&bearer)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
 }
 
 #[tokio::test]
