@@ -6,10 +6,10 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{trainer, write_quarters};
+use common::{command, succeed_saying, trainer, write_quarters};
 
 /// A cluster on this machine. It ends with this.
 struct Cluster {
@@ -18,11 +18,12 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn up(folder: &Path, workers: usize) -> Self {
+    fn up(folder: &Path, servers: usize, workers: usize) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
         command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.args(["--threads", "1", "cluster", "up", "--servers", "2", "--listen", "127.0.0.1:0"]);
-        let mut process = command.args(["--workers", &workers.to_string()]).spawn().unwrap();
+        command.args(["--threads", "1", "cluster", "up", "--listen", "127.0.0.1:0"]);
+        command.args(["--servers", &servers.to_string(), "--workers", &workers.to_string()]);
+        let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let registry = loop {
             let line = lines.next().unwrap().unwrap();
@@ -43,29 +44,39 @@ impl Drop for Cluster {
     }
 }
 
-fn train(folder: &Path, name: &str, rest: &str) -> Vec<u8> {
-    let line = format!(
-        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --steps 40 --seed 5 \
-         --augment none --transform raw --out models --name {name} {rest}"
-    );
-    let output = trainer(folder, &line);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+/// A folder with data and a deployed model.
+fn workplace() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_quarters(folder.path(), 200, 60);
+    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none --out models --name quarters";
+    succeed_saying(folder.path(), line);
+    folder
+}
+
+fn line(name: &str, rest: &str) -> String {
+    format!(
+        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --seed 5 --augment none \
+         --transform raw --out models --name {name} {rest}"
+    )
+}
+
+fn model(folder: &Path, name: &str) -> Vec<u8> {
     fs::read(folder.join("models").join(name).join("1/model.onnx")).unwrap()
+}
+
+fn train(folder: &Path, name: &str, rest: &str) -> Vec<u8> {
+    succeed_saying(folder, &line(name, &format!("--steps 40 {rest}")));
+    model(folder, name)
 }
 
 #[test]
 fn a_cluster_gives_the_model_of_one_process() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = workplace();
     let folder = folder.path();
-    write_quarters(folder, 200, 60);
-    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none --out models --name quarters";
-    let output = trainer(folder, line);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-
     let alone = train(folder, "alone", "");
     let mut in_parts = Vec::new();
     for workers in [0, 2] {
-        let cluster = Cluster::up(folder, workers);
+        let cluster = Cluster::up(folder, 2, workers);
         let on = format!("--cluster {}", cluster.registry);
         let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
         assert!(sequential == alone, "one executor and {workers} workers: another model");
@@ -75,6 +86,65 @@ fn a_cluster_gives_the_model_of_one_process() {
         assert!(in_parts.last() == Some(&resumed), "what is in its checkpoint");
     }
     assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
+}
+
+/// Checkpoints of a run, the oldest first.
+fn checkpoints(run: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(run).unwrap().map(|file| file.unwrap().path());
+    let is_one = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("checkpoint-");
+    let mut found: Vec<PathBuf> = files.filter(is_one).collect();
+    found.sort();
+    found
+}
+
+/// The optimiser's state lies on the servers, so that a checkpoint is put together from all of them, and taken apart again.
+#[test]
+fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
+    const SETTINGS: &str = "--steps 400 --checkpoint-steps 30 --executors 2";
+    let folder = workplace();
+    let folder = folder.path();
+    let on = |cluster: &Cluster| format!("{SETTINGS} --cluster {}", cluster.registry);
+    let run = |name: &str| folder.join("models/.runs").join(name);
+    let three = Cluster::up(folder, 3, 1);
+    succeed_saying(folder, &line("straight", &on(&three)));
+    let straight = model(folder, "straight");
+
+    let mut child = command(folder, &line("killed", &on(&three)));
+    let mut child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(
+        lines.by_ref().filter(|line| line.contains(": checkpoint ")).take(2).count(),
+        2,
+        "it has ended"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(three);
+    assert!(!folder.join("models/killed").exists(), "it was killed before its end");
+
+    for (servers, is_torn) in [(2, false), (5, true)] {
+        let name = format!("on-{servers}");
+        fs::create_dir(run(&name)).unwrap();
+        for file in fs::read_dir(run("killed")).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), run(&name).join(file.file_name())).unwrap();
+        }
+        let whole = checkpoints(&run(&name));
+        assert_eq!(whole.len(), 2, "{whole:?}");
+        let mut expected = &whole[1];
+        if is_torn {
+            // As a disk may leave it that was never told to keep it: its name is there, not all of it is.
+            let contents = fs::read(&whole[1]).unwrap();
+            fs::write(&whole[1], &contents[..contents.len() / 2]).unwrap();
+            expected = &whole[0];
+        }
+        let cluster = Cluster::up(folder, servers, 1);
+        let said = succeed_saying(folder, &line(&name, &format!("{} --resume", on(&cluster))));
+        assert_eq!(said.contains("not a whole checkpoint"), is_torn, "{said}");
+        let step = expected.file_stem().unwrap().to_string_lossy().rsplit('-').next().unwrap().to_owned();
+        let step = format!("goes on after step {}", step.trim_start_matches('0'));
+        assert!(said.contains(&step), "{step} is not in {said}");
+        assert!(model(folder, &name) == straight, "another model on {servers} servers");
+    }
 }
 
 #[test]

@@ -159,13 +159,30 @@ impl<T: Transport> Training<T> {
             since: Instant::now(),
             apart: None,
         };
-        // Whatever the servers have; the clock tells which step that is.
+        // One that is over before has no servers any longer that would answer.
+        let over = over(training.view.clone(), training.job.clone());
+        let found = tokio::select! {
+            found = training.find() => found,
+            () = over => Err(ClusterError::Ended),
+        };
+        match found {
+            Ok(()) => Ok(training),
+            Err(error) => {
+                // Or others would wait for this process to compute.
+                let _ = training.membership.leave().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whatever the servers have; the clock tells which step that is.
+    async fn find(&mut self) -> Result<(), ClusterError> {
         loop {
-            let pull = training.pull(&training.reader, Clock(0)).await?;
+            let pull = self.pull(&self.reader, Clock(0)).await?;
             let pulled = timeout(PATIENCE, pull).await;
             let pulled = pulled.map_err(|_| ClusterError::Late { step: 0, waited: PATIENCE })?;
-            if training.take(pulled.map_err(|error| training.failed("the pull", error))?)? {
-                return Ok(training);
+            if self.take(pulled.map_err(|error| self.failed("the pull", error))?)? {
+                return Ok(());
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -243,7 +260,12 @@ impl<T: Transport> Training<T> {
             }
             let Some(&asker) = own.first() else {
                 // Nothing to do here: only to see how far the others are. Servers let no stranger wait.
-                if self.look().await? {
+                let over = over(self.view.clone(), self.job.clone());
+                let looked = tokio::select! {
+                    looked = self.look() => looked?,
+                    () = over => return Err(ClusterError::Ended),
+                };
+                if looked {
                     return Ok(Settled::Done);
                 }
                 let _ = timeout(LOOKS, self.view.changed()).await;
@@ -350,11 +372,8 @@ impl<T: Transport> Training<T> {
         Ok(self.membership.leave().await?)
     }
 
-    /// Whether the registry still names this training; while it is away, it counts as under way.
     fn is_under_way(&self) -> bool {
-        let view = self.view.borrow();
-        let job = view.job.as_deref().map(Job::parse);
-        !view.reachable || job.is_some_and(|job| job.is_ok_and(|job| job.array == self.job.array))
+        is_under_way(&self.view.borrow(), &self.job)
     }
 
     /// Of the next step.
@@ -412,6 +431,20 @@ impl<T: Transport> Training<T> {
 
     fn failed(&self, what: &'static str, error: parapet_parameter_server_node::TaskError) -> ClusterError {
         ClusterError::Task { what, step: self.steps_done() + 1, cause: error.to_string() }
+    }
+}
+
+/// Whether the registry still names this training; while it is away, it counts as under way.
+fn is_under_way(view: &View, job: &Job) -> bool {
+    let named = view.job.as_deref().map(Job::parse);
+    !view.reachable || named.is_some_and(|named| named.is_ok_and(|named| named.array == job.array))
+}
+
+/// Ends when the training has.
+async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
+    // A registry that is gone for good says nothing any more.
+    if view.wait_for(|view| !is_under_way(view, &job)).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
