@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use parapet_onnx::{ElementType, identity_model, linear_model};
 
-use crate::{cargo, native, workspace};
+use crate::{native, sample, workspace};
 
 /// Arguments of `cargo xtask interop`.
 #[derive(Debug, clap::Args)]
@@ -42,8 +42,7 @@ const MLSERVER: Environment =
 /// If something cannot be built or installed, or a check fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args { serving_only: true })?;
-    // The plain build, which is there already if anybody has made it: a choice of packages is compiled anew.
-    cargo::run(&["build"])?;
+    sample::build()?;
     let folder = workspace::root().join(".parapet/interop");
     let repository = folder.join("models");
     write_models(&repository)?;
