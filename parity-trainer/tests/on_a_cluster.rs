@@ -88,6 +88,32 @@ fn a_cluster_gives_the_model_of_one_process() {
     assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
 }
 
+/// Batch norm's running moments are measured by whoever computes a part, and belong to the model that is written.
+#[test]
+fn a_model_with_batch_norm_does_not_depend_on_the_number_of_workers() {
+    const NETWORK: &str = "--network resnet8:4 --steps 12 --validate-every 3 --checkpoint-steps 5";
+    let folder = workplace();
+    let folder = folder.path();
+    let train = |name: &str, rest: &str| {
+        let line = line(name, rest).replace("--network mlp:256,64", NETWORK);
+        succeed_saying(folder, &line);
+        model(folder, name)
+    };
+    let alone = train("alone", "");
+    let mut in_parts = Vec::new();
+    for workers in [0, 3] {
+        let cluster = Cluster::up(folder, 2, workers);
+        let on = format!("--cluster {}", cluster.registry);
+        let sequential = train("sequential", &format!("{on} --executors 1"));
+        assert!(sequential == alone, "one executor and {workers} workers: another model");
+        in_parts.push(train("parts", &on));
+        let resumed = train("parts", "--resume");
+        assert!(in_parts.last() == Some(&resumed), "what is in its checkpoint");
+    }
+    assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
+    assert!(in_parts[0] != alone, "its parts are normalised by themselves");
+}
+
 /// Checkpoints of a run, the oldest first.
 fn checkpoints(run: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(run).unwrap().map(|file| file.unwrap().path());

@@ -1,5 +1,6 @@
 //! Updates as a parameter server makes them.
 
+use parapet_parameter_server::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::UpdateRule;
@@ -33,12 +34,18 @@ fn update(rule: &UpdateRule, step: u64, gradient: &[f32], values: &mut [f32], st
 
 /// A training whose start comes over the wire: the first push sets the weights, those after it the optimiser's state,
 /// slot by slot, as far as it goes on from another training. All later ones are steps.
+///
+/// The rows after the weights are not learned: they hold what the network measures while it learns, such as batch norm's
+/// running moments, and a step replaces them by the sum of what is pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
     /// The update of each step.
     pub rule: UpdateRule,
     /// Steps that were done before it.
     pub done: u64,
+    /// The first row that is not learned, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_from: Option<Key>,
 }
 
 impl TrainingRule {
@@ -67,11 +74,25 @@ impl parapet_parameter_server::UpdateRule for TrainingRule {
             slot.copy_from_slice(gradient);
         }
     }
+
+    fn border(&self) -> Option<Key> {
+        self.measured_from
+    }
+
+    fn apply_beyond(&self, step: u32, pushed: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        if u64::from(step) > self.set_up() {
+            values.copy_from_slice(pushed);
+        } else {
+            parapet_parameter_server::UpdateRule::apply(self, step, pushed, values, state);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use parapet_parameter_server::UpdateRule as _;
 
     use super::*;
     use crate::{OptimiserSpec, Schedule};
@@ -98,7 +119,7 @@ mod tests {
     fn a_training_that_was_set_up_goes_on_as_the_one_before() {
         let gradient = |step: u32| vec![(step as f32).sin(), 0.5, -0.25];
         let mut plain = Row([vec![1.0, -2.0, 0.0], vec![0.0; 3], vec![0.0; 3]]);
-        let fresh = TrainingRule { rule: rule(), done: 0 };
+        let fresh = TrainingRule { rule: rule(), done: 0, measured_from: None };
         let mut set = Row([vec![0.0; 3], vec![0.0; 3], vec![0.0; 3]]);
         assert_eq!(fresh.set_up(), 1);
         apply(&fresh, &mut set, 1, &plain.0[0].clone());
@@ -109,7 +130,7 @@ mod tests {
         }
         assert_eq!(set, plain);
 
-        let later = TrainingRule { rule: rule(), done: 4 };
+        let later = TrainingRule { rule: rule(), done: 4, measured_from: None };
         let mut resumed = Row([vec![9.0; 3], vec![9.0; 3], vec![9.0; 3]]);
         for (step, slot) in (1..).zip(&plain.0.clone()) {
             apply(&later, &mut resumed, step, slot);
@@ -121,8 +142,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_measured_is_replaced_by_each_step_and_stays_while_a_training_is_set_up() {
+        for done in [0, 4] {
+            let rule = TrainingRule { rule: rule(), done, measured_from: Some(3) };
+            assert_eq!(rule.border(), Some(3));
+            let [mut values, mut first, mut second] = [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]];
+            let mut push = |step: u64, pushed: [f32; 2]| {
+                rule.apply_beyond(step as u32, &pushed, &mut values, &mut [&mut first, &mut second]);
+                values.clone()
+            };
+            assert_eq!(push(1, [1.0, -2.0]), [1.0, -2.0]);
+            for slot in 2..=rule.set_up() {
+                assert_eq!(push(slot, [0.0, 0.0]), [1.0, -2.0]);
+            }
+            for step in 1..3 {
+                let measured = [step as f32, 0.1];
+                assert_eq!(push(rule.set_up() + step, measured), measured);
+            }
+        }
+    }
+
+    #[test]
     fn a_rule_reads_back_to_the_last_bit() {
-        let training = TrainingRule { rule: UpdateRule { learning_rate: 0.1 + 0.2, ..rule() }, done: 3 };
+        let rule = UpdateRule { learning_rate: 0.1 + 0.2, ..rule() };
+        let training = TrainingRule { rule, done: 3, measured_from: Some(7) };
         let text = toml::to_string(&training).unwrap();
         assert_eq!(toml::from_str::<TrainingRule>(&text).unwrap(), training);
     }

@@ -10,6 +10,8 @@ pub use adam::{Adam, Decay};
 pub use ftrl::Ftrl;
 pub use sgd::{Add, Momentum, Sgd};
 
+use crate::Key;
+
 /// How a gradient changes parameters.
 ///
 /// Replicas apply the same operations each for itself, so a rule must be deterministic to the last bit (PS-5): no
@@ -26,4 +28,14 @@ pub trait UpdateRule: std::fmt::Debug + Send + Sync {
     /// Updates some parameters: `gradient`, `values` and each of the `slots` slices of `state` are of one length. They
     /// are one or more rows with the same `step`, 1 for their first update (0 if steps are not counted).
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]);
+
+    /// The key from which on rows are something else and updated by [`apply_beyond`](Self::apply_beyond), if there is one.
+    fn border(&self) -> Option<Key> {
+        None
+    }
+
+    /// As [`apply`](Self::apply), for the rows from the border on.
+    fn apply_beyond(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        self.apply(step, gradient, values, state);
+    }
 }

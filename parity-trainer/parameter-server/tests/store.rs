@@ -9,6 +9,35 @@ use proptest::prelude::*;
 
 const END: Key = 3_000;
 
+/// Adam up to a key, and rows that are replaced from there on.
+#[derive(Debug)]
+struct Replaced {
+    adam: Adam,
+    from: Key,
+}
+
+impl UpdateRule for Replaced {
+    fn slots(&self) -> usize {
+        self.adam.slots()
+    }
+
+    fn counts_steps(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        self.adam.apply(step, gradient, values, state);
+    }
+
+    fn border(&self) -> Option<Key> {
+        Some(self.from)
+    }
+
+    fn apply_beyond(&self, _: u32, pushed: &[f32], values: &mut [f32], _: &mut [&mut [f32]]) {
+        values.copy_from_slice(pushed);
+    }
+}
+
 /// Row by row, with the rule itself as the only shared part.
 #[derive(Clone, Default)]
 struct Reference(BTreeMap<Key, Row>);
@@ -29,7 +58,12 @@ impl Reference {
         });
         *steps += 1;
         let mut slices: Vec<&mut [f32]> = state.iter_mut().map(|s| &mut s[..]).collect();
-        layout.rule.apply(if layout.rule.counts_steps() { *steps } else { 0 }, gradient, values, &mut slices);
+        let step = if layout.rule.counts_steps() { *steps } else { 0 };
+        if layout.rule.border().is_some_and(|border| key >= border) {
+            layout.rule.apply_beyond(step, gradient, values, &mut slices);
+        } else {
+            layout.rule.apply(step, gradient, values, &mut slices);
+        }
     }
 
     fn read(&self, width: usize, key: Key) -> Vec<f32> {
@@ -110,8 +144,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn equals_a_map_of_rows(ops in prop::collection::vec(op(), 1..12), sparse: bool, width in 1usize..4, adam: bool) {
-        let layout = if adam { Layout::dense(width, Adam::default()) } else { Layout::dense(width, Sgd { rate: 0.1, decay: 0.0 }) };
+    fn equals_a_map_of_rows(
+        ops in prop::collection::vec(op(), 1..12),
+        sparse: bool,
+        width in 1usize..4,
+        rule in 0..3,
+        border in 0..=END,
+    ) {
+        let layout = match rule {
+            0 => Layout::dense(width, Adam::default()),
+            1 => Layout::dense(width, Sgd { rate: 0.1, decay: 0.0 }),
+            _ => Layout::dense(width, Replaced { adam: Adam::default(), from: border }),
+        };
         check(Layout { sparse, ..layout }.starting_from(initial), ops);
     }
 }

@@ -128,7 +128,7 @@ impl ParameterBackend for EmbeddedBackend {
         Ok(BackendState { clock: self.clock, arrays })
     }
 
-    fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+    fn restore(&mut self, state: &BackendState, _buffers: &[f32]) -> Result<(), BackendError> {
         (self.server, self.client) = cluster(self.rule, state, self.pushed.len())?;
         self.clock = state.clock;
         self.pushed.clear();
@@ -300,7 +300,7 @@ mod tests {
                 if step == cut {
                     let state = served.state().unwrap();
                     served = EmbeddedBackend::new(rule(optimiser), start.zeroes_like()).unwrap();
-                    served.restore(&state).unwrap();
+                    served.restore(&state, &[]).unwrap();
                 }
                 for push in 0..pushes {
                     let gradients = set(|index| (index as f32 * seed + push as f32).cos());
@@ -331,8 +331,8 @@ mod tests {
 
         let mut state = backend.state().unwrap();
         state.arrays.pop();
-        assert!(matches!(backend.restore(&state), Err(BackendError::State { .. })));
+        assert!(matches!(backend.restore(&state, &[]), Err(BackendError::State { .. })));
         state.arrays[0].1.pop();
-        assert!(matches!(backend.restore(&state), Err(BackendError::Layout { .. })));
+        assert!(matches!(backend.restore(&state, &[]), Err(BackendError::Layout { .. })));
     }
 }

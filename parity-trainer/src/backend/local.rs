@@ -53,7 +53,7 @@ impl ParameterBackend for LocalBackend {
         Ok(BackendState { clock: self.clock, arrays })
     }
 
-    fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+    fn restore(&mut self, state: &BackendState, _buffers: &[f32]) -> Result<(), BackendError> {
         let weights = self.weights.values_mut();
         weights.copy_from_slice(state.array_of(WEIGHTS, weights.len())?);
         self.optimiser.restore(state)?;
@@ -142,7 +142,7 @@ mod tests {
             let (mut straight, mut first, mut second) = (fresh(), fresh(), fresh());
             go(&mut straight, &steps);
             go(&mut first, before);
-            second.restore(&first.state().unwrap()).unwrap();
+            second.restore(&first.state().unwrap(), &[]).unwrap();
             go(&mut second, after);
             prop_assert_eq!(straight.state().unwrap(), second.state().unwrap());
         }

@@ -47,11 +47,17 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// If it cannot be had.
     fn state(&mut self) -> Result<BackendState, BackendError>;
 
-    /// Goes on from `state`.
+    /// Goes on from `state`, with these buffers, if it keeps any.
     ///
     /// # Errors
     /// If it is another model's or another optimiser's.
-    fn restore(&mut self, state: &BackendState) -> Result<(), BackendError>;
+    fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError>;
+
+    /// Whether it keeps the buffers, too, because nobody computes all parts of a step: they are then pulled with the weights,
+    /// and each part begins with those of the step and pushes its own with its gradients. The next step's are their mean.
+    fn keeps_buffers(&self) -> bool {
+        false
+    }
 
     /// Steps done, where others may make steps, too.
     fn steps_done(&self) -> Option<u64> {
@@ -188,18 +194,18 @@ mod tests {
         ];
         for (name, mut backend) in backends {
             let whole = backend.state().unwrap();
-            backend.restore(&whole).unwrap();
+            backend.restore(&whole, &[]).unwrap();
             for place in 0..whole.arrays.len() {
                 let mut short = whole.clone();
                 short.arrays[place].1.pop();
-                let error = backend.restore(&short).unwrap_err().to_string();
+                let error = backend.restore(&short, &[]).unwrap_err().to_string();
                 assert!(
                     error.contains(&whole.arrays[place].0) && error.contains("hold 4"),
                     "{name}: {error}"
                 );
                 let mut less = whole.clone();
                 less.arrays.remove(place);
-                let error = backend.restore(&less).unwrap_err();
+                let error = backend.restore(&less, &[]).unwrap_err();
                 assert!(matches!(error, BackendError::State { .. }), "{name}: {error}");
             }
         }

@@ -25,23 +25,32 @@ impl ParameterShape {
     }
 }
 
-/// Values for all of a model's parameters (weights or gradients), one parameter after the other.
+/// Values for all of a model's parameters (weights or gradients), one parameter after the other; and what the model keeps
+/// besides, its buffers, such as batch norm's running moments: those to compute with, or those after a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParameterSet {
     layout: Arc<[ParameterShape]>,
     values: Vec<f32>,
+    buffers: Vec<f32>,
 }
 
 impl ParameterSet {
     /// Zeroes for parameters of `layout`.
     pub fn zeroes(layout: Vec<ParameterShape>) -> Self {
         let length = layout.iter().map(ParameterShape::len).sum();
-        Self { layout: layout.into(), values: vec![0.0; length] }
+        Self { layout: layout.into(), values: vec![0.0; length], buffers: Vec::new() }
+    }
+
+    /// The same with these buffers, all in a row.
+    #[must_use]
+    pub fn with_buffers(self, buffers: Vec<f32>) -> Self {
+        Self { buffers, ..self }
     }
 
     /// Zeroes of the same layout.
     pub fn zeroes_like(&self) -> Self {
-        Self { layout: Arc::clone(&self.layout), values: vec![0.0; self.values.len()] }
+        let (values, buffers) = (vec![0.0; self.values.len()], vec![0.0; self.buffers.len()]);
+        Self { layout: Arc::clone(&self.layout), values, buffers }
     }
 
     /// Names and shapes, in order.
@@ -57,6 +66,16 @@ impl ParameterSet {
     /// All values, to be written.
     pub fn values_mut(&mut self) -> &mut [f32] {
         &mut self.values
+    }
+
+    /// All buffers.
+    pub fn buffers(&self) -> &[f32] {
+        &self.buffers
+    }
+
+    /// All buffers, to be written.
+    pub fn buffers_mut(&mut self) -> &mut [f32] {
+        &mut self.buffers
     }
 
     /// Each parameter with its values.
@@ -133,11 +152,18 @@ impl Pushed {
     pub(super) fn add(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
         if self.count == 0 {
             self.sum.fill("the gradients", gradients.values())?;
+            self.sum.buffers.fill(0.0);
         } else {
             self.sum.add("the gradients", gradients.values())?;
         }
+        self.sum.buffers.iter_mut().zip(&gradients.buffers).for_each(|(sum, value)| *sum += value);
         self.count += 1;
         Ok(())
+    }
+
+    /// The sum of the buffers after each batch.
+    pub(super) fn buffers(&self) -> &[f32] {
+        self.sum.buffers()
     }
 
     /// Their sum and how many they are; nothing if there are none.

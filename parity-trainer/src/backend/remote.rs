@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parapet_parameter_server_cluster::ClusterError;
-use parapet_parameter_server_cluster::training::{Job, NewTraining, Settled, Training, next_job};
+use parapet_parameter_server_cluster::training::{Job, NewTraining, ROW, Settled, Training, next_job};
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::{Address, Registry};
 use tokio::runtime::Runtime;
@@ -66,6 +66,9 @@ impl Cluster {
 
 /// A part in a training on a cluster. The batch of each step is cut into parts, one for each executor; which of them are
 /// computed here follows from who else is there. Leaves, and ends the training if it leads it, when it is dropped.
+///
+/// The servers' array has the weights, filled up to a whole row, and then the model's buffers: what the model becomes does not
+/// depend on which process computes which part.
 #[derive(Debug)]
 pub struct RemoteBackend {
     cluster: Cluster,
@@ -75,6 +78,8 @@ pub struct RemoteBackend {
     task: String,
     training: Option<Training<Sockets>>,
     pushed: Pushed,
+    /// How many values the buffers have.
+    buffers: usize,
     gradient_norm: f64,
 }
 
@@ -97,9 +102,10 @@ impl RemoteBackend {
             task,
             training: None,
             pushed: Pushed::none(weights),
+            buffers: weights.buffers().len(),
             gradient_norm: 0.0,
         };
-        backend.begin(weights.values(), None)?;
+        backend.begin(weights.values(), weights.buffers(), None)?;
         Ok(backend)
     }
 
@@ -108,24 +114,32 @@ impl RemoteBackend {
     /// # Errors
     /// If it is another model's, or the servers do not answer.
     pub fn join(cluster: Cluster, job: Job, weights: &ParameterSet) -> Result<Self, BackendError> {
-        let (expected, got) = (weights.values().len(), job.length);
+        let (expected, got) = (array_length(weights.values().len(), weights.buffers().len()), job.length);
         if expected != got {
             return Err(BackendError::Layout { what: "the cluster's parameters".into(), expected, got });
         }
         let (rule, executors, task) = (job.training.rule, job.executors.len(), job.task.clone());
         let joined = Training::join(&cluster.registry, &cluster.name, Sockets, job);
         let training = Some(cluster.runtime.block_on(joined)?);
-        let pushed = Pushed::none(weights);
-        Ok(Self { cluster, rule, executors, task, training, pushed, gradient_norm: 0.0 })
+        let (pushed, buffers) = (Pushed::none(weights), weights.buffers().len());
+        Ok(Self { cluster, rule, executors, task, training, pushed, buffers, gradient_norm: 0.0 })
     }
 
-    fn begin(&mut self, weights: &[f32], from: Option<(u64, &[Vec<f32>])>) -> Result<(), BackendError> {
+    fn begin(
+        &mut self,
+        weights: &[f32],
+        buffers: &[f32],
+        from: Option<(u64, &[Vec<f32>])>,
+    ) -> Result<(), BackendError> {
         self.end()?;
+        let measured_from = (!buffers.is_empty()).then_some(weights.len().div_ceil(ROW) as u64);
+        let array: Vec<f32> = scaled((weights, 1.0), (buffers, 1.0)).collect();
         let new = NewTraining {
             rule: self.rule,
             executors: self.executors,
             shards: SHARDS,
-            weights,
+            weights: &array,
+            measured_from,
             from,
             task: &self.task,
         };
@@ -158,8 +172,13 @@ impl Drop for RemoteBackend {
 
 impl ParameterBackend for RemoteBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
+        let (length, buffers) = (self.pushed.len(), self.buffers);
         let (_, training) = self.training()?;
-        into.fill("the parameters to pull into", training.weights())
+        let (weights, rest) = training.weights().split_at_checked(length).unwrap_or_default();
+        into.fill("the parameters to pull into", weights)?;
+        let pulled = rest.get(rest.len() - buffers.min(rest.len())..).unwrap_or_default();
+        into.buffers_mut().iter_mut().zip(pulled).for_each(|(own, pulled)| *own = *pulled);
+        Ok(())
     }
 
     fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
@@ -175,21 +194,32 @@ impl ParameterBackend for RemoteBackend {
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {
+        let length = self.pushed.len();
         let (runtime, training) = self.training()?;
-        let slots = runtime.block_on(training.optimiser_state())?;
-        let mut arrays = vec![(WEIGHTS.to_owned(), training.weights().to_vec())];
+        let mut slots = runtime.block_on(training.optimiser_state())?;
+        slots.iter_mut().for_each(|slot| slot.truncate(length));
+        let weights = training.weights().get(..length).unwrap_or_default();
+        let mut arrays = vec![(WEIGHTS.to_owned(), weights.to_vec())];
         arrays.extend(SLOTS.iter().map(|&name| name.to_owned()).zip(slots));
         Ok(BackendState { clock: training.steps_done(), arrays })
     }
 
-    fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+    fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError> {
         let length = self.pushed.len();
+        let (expected, got) = (self.buffers, buffers.len());
+        if expected != got {
+            return Err(BackendError::Layout { what: "the state's buffers".into(), expected, got });
+        }
         let weights = state.array_of(WEIGHTS, length)?;
         let slots = SLOTS.iter().take(self.rule.optimiser.slots());
         let slots = slots.map(|name| Ok(state.array_of(name, length)?.to_vec()));
         let slots = slots.collect::<Result<Vec<_>, BackendError>>()?;
         let from = (state.clock > 0).then_some((state.clock, &slots[..]));
-        self.begin(weights, from)
+        self.begin(weights, buffers, from)
+    }
+
+    fn keeps_buffers(&self) -> bool {
+        true
     }
 
     fn steps_done(&self) -> Option<u64> {
@@ -208,20 +238,20 @@ impl ParameterBackend for RemoteBackend {
         // Clipped by itself: nobody knows the length of the sum before it is made.
         let (norm, scale) = self.rule.scale(gradients.values(), 1);
         self.gradient_norm = norm;
-        let scale = (scale / self.executors as f64) as f32;
+        let share = 1.0 / self.executors as f64;
+        let array = scaled((gradients.values(), scale * share), (gradients.buffers(), share));
         let (runtime, training) = self.training()?;
-        let scaled = gradients.values().iter().map(|gradient| gradient * scale);
-        Ok(runtime.block_on(training.push(part, scaled))?)
+        Ok(runtime.block_on(training.push(part, array))?)
     }
 
     fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
         if let Some((sum, count)) = self.pushed.sum() {
             let (norm, scale) = self.rule.scale(sum, count);
             self.gradient_norm = norm;
-            let scale = (scale / self.executors as f64) as f32;
+            let share = 1.0 / self.executors as f64;
+            let array = scaled((sum, scale * share), (self.pushed.buffers(), share / f64::from(count)));
             let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
-            let scaled = sum.iter().map(|gradient| gradient * scale);
-            self.cluster.runtime.block_on(training.push(0, scaled))?;
+            self.cluster.runtime.block_on(training.push(0, array))?;
             self.pushed.clear();
         }
         let (runtime, training) = self.training()?;
@@ -238,4 +268,21 @@ impl ParameterBackend for RemoteBackend {
         let changes = self.training.as_mut().map(Training::changes).unwrap_or_default();
         changes.iter().map(ToString::to_string).collect()
     }
+}
+
+/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied by its factor.
+fn scaled<'a>(
+    (weights, factor): (&'a [f32], f64),
+    (buffers, share): (&'a [f32], f64),
+) -> impl Iterator<Item = f32> + use<'a> {
+    let (factor, share) = (factor as f32, share as f32);
+    let filling = array_length(weights.len(), buffers.len()) - weights.len() - buffers.len();
+    let weights = weights.iter().map(move |value| value * factor);
+    let buffers = buffers.iter().map(move |value| value * share);
+    weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
+}
+
+/// Numbers in the servers' array for so many weights and values of buffers, which begin a row.
+const fn array_length(weights: usize, buffers: usize) -> usize {
+    if buffers == 0 { weights } else { weights.next_multiple_of(ROW) + buffers }
 }

@@ -297,8 +297,8 @@ impl Trainer {
     /// # Errors
     /// If it is another model's.
     pub fn restore(&mut self, state: &TrainerState) -> Result<(), TrainError> {
-        self.backend.restore(&state.backend)?;
         self.weights.load_buffers(&state.buffers)?;
+        self.backend.restore(&state.backend, &self.weights.flat_buffers()?)?;
         self.best.clone_from(&state.best);
         self.rng = rand::SeedableRng::from_seed(state.rng.seed);
         self.rng.set_stream(state.rng.stream);

@@ -54,7 +54,9 @@ impl Weights {
         for (tensor, (_, values)) in trainable.iter().zip(parameters.iter_mut()) {
             read(&tensor.detach(), values)?;
         }
-        let buffers = buffers.into_iter().filter(|(_, tensor)| tensor.kind() == Kind::Float).collect();
+        let buffers: Vec<_> =
+            buffers.into_iter().filter(|(_, tensor)| tensor.kind() == Kind::Float).collect();
+        let parameters = parameters.with_buffers(flat(&buffers)?);
         let gradients = parameters.zeroes_like();
         Ok(Self { trainable, buffers, parameters, gradients })
     }
@@ -67,6 +69,9 @@ impl Weights {
     /// Brings the network's weights up to date.
     pub(super) fn pull(&mut self, backend: &mut dyn ParameterBackend) -> Result<(), TrainError> {
         backend.pull(&mut self.parameters)?;
+        if backend.keeps_buffers() {
+            self.write_buffers()?;
+        }
         self.write()
     }
 
@@ -87,7 +92,17 @@ impl Weights {
                 values.fill(0.0);
             }
         }
+        if backend.keeps_buffers() {
+            self.gradients.buffers_mut().copy_from_slice(&flat(&self.buffers)?);
+            // The next part here begins with the same.
+            self.write_buffers()?;
+        }
         Ok(backend.push_part(part, &self.gradients)?)
+    }
+
+    /// All buffers in a row.
+    pub(super) fn flat_buffers(&self) -> Result<Vec<f32>, TrainError> {
+        Ok(flat(&self.buffers)?)
     }
 
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
@@ -119,12 +134,35 @@ impl Weights {
         Ok(())
     }
 
+    /// Gives the network the buffers that were pulled last.
+    fn write_buffers(&mut self) -> Result<(), TrainError> {
+        let mut rest = self.parameters.buffers();
+        for (_, tensor) in &mut self.buffers {
+            let (own, others) = rest.split_at_checked(tensor.numel()).unwrap_or((rest, &[]));
+            write(tensor, own)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
     fn write(&mut self) -> Result<(), TrainError> {
         for (tensor, (_, values)) in self.trainable.iter_mut().zip(self.parameters.iter()) {
             write(tensor, values)?;
         }
         Ok(())
     }
+}
+
+/// All values of these in a row.
+fn flat(buffers: &[(String, Tensor)]) -> Result<Vec<f32>, NetworkError> {
+    let mut values = vec![0.0; buffers.iter().map(|(_, tensor)| tensor.numel()).sum()];
+    let mut rest = values.as_mut_slice();
+    for (_, tensor) in buffers {
+        let (own, others) = rest.split_at_mut(tensor.numel());
+        read(tensor, own)?;
+        rest = others;
+    }
+    Ok(values)
 }
 
 fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), NetworkError> {

@@ -96,7 +96,15 @@ fn host<T: Transport>(cluster: &Cluster<T>, registry: Registry, steps: u64) -> J
 }
 
 fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
-    NewTraining { rule: rule(steps), executors: EXECUTORS, shards: 3, weights, from: None, task: "test" }
+    NewTraining {
+        rule: rule(steps),
+        executors: EXECUTORS,
+        shards: 3,
+        weights,
+        measured_from: None,
+        from: None,
+        task: "test",
+    }
 }
 
 async fn fixed<T: Transport>(transport: T, hosts: usize) {

@@ -122,15 +122,17 @@ impl Chunk {
         row
     }
 
-    /// Applies the rule to the rows `first..last`, in runs of equal steps.
+    /// Applies the rule to the rows `first..last`, in runs of equal steps on one side of its border.
     pub(super) fn update(&mut self, first: usize, last: usize, gradients: &[f32], layout: &Layout) {
         let width = layout.width;
         let last = last.min(self.rows());
+        let border = layout.rule.border().map_or(usize::MAX, |key| self.place(key));
         let mut from = first;
         while from < last {
-            let mut to = last;
+            let is_beyond = from >= border;
+            let mut to = if is_beyond { last } else { last.min(border) };
             let mut step = 0;
-            if let Some(steps) = self.steps.get_mut(from..last).filter(|steps| !steps.is_empty()) {
+            if let Some(steps) = self.steps.get_mut(from..to).filter(|steps| !steps.is_empty()) {
                 let old = steps.first().copied().unwrap_or(0);
                 step = old.saturating_add(1);
                 to = from + steps.iter().take_while(|&&s| s == old).count();
@@ -143,7 +145,11 @@ impl Chunk {
                 .iter_mut()
                 .map(|column| column.get_mut(from * width..to * width).unwrap_or_default())
                 .collect();
-            layout.rule.apply(step, gradient, values, &mut state);
+            if is_beyond {
+                layout.rule.apply_beyond(step, gradient, values, &mut state);
+            } else {
+                layout.rule.apply(step, gradient, values, &mut state);
+            }
             from = to;
         }
     }

@@ -94,7 +94,7 @@ mod tests {
             steps: 5,
             clip: None,
         };
-        let training = TrainingRule { rule, done: 2 };
+        let training = TrainingRule { rule, done: 2, measured_from: None };
         let executors = vec![20, 21, 22, 23, 24];
         Job { array: 1, length: 3 * ROW + 1, executors, driver: 9, training, task: "learn\nthis".into() }
     }

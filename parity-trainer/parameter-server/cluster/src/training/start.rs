@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_optimiser::{TrainingRule, UpdateRule};
-use parapet_parameter_server::{ArrayId, Clock, Keys, Values, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, Key, Keys, Values, WorkerId};
 use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_registry::{Joining, Member, Membership, Registry, RegistryError, View};
@@ -28,7 +28,9 @@ pub struct NewTraining<'a> {
     pub shards: u64,
     /// The parameters to begin with.
     pub weights: &'a [f32],
-    /// Where it goes on from: steps done, and the optimiser's slots, each as long as the parameters.
+    /// The first row of them that is not learned, but measured: see [`TrainingRule`].
+    pub measured_from: Option<Key>,
+    /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
     /// What is learned from what, for the other processes; one line or more.
     pub task: &'a str,
@@ -73,7 +75,7 @@ impl<T: Transport> Training<T> {
             length: new.weights.len(),
             executors: executors.iter().map(|executor| executor.0).collect(),
             driver: host.0,
-            training: TrainingRule { rule: new.rule, done },
+            training: TrainingRule { rule: new.rule, done, measured_from: new.measured_from },
             task: new.task.to_owned(),
         };
         let keys = job.keys();
