@@ -13,10 +13,10 @@ use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec};
 use parapet_parameter_server_node::transport::{Memory, Tcp, Transport};
 use parapet_parameter_server_node::{TaskSpec, Worker};
 use parapet_parameter_server_registry::Registry;
-use support::{CLUSTER, Cluster, soon};
+use support::{CLUSTER, Cluster, assert_within, soon};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Not a whole number of rows.
 const LENGTH: usize = 700;
@@ -139,6 +139,83 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
     for hosts in [1, 2, 4] {
         fixed(Tcp, hosts).await;
     }
+}
+
+/// Makes the steps of a training up to `steps`, and stays.
+async fn follow<T: Transport>(mut training: Training<T>, steps: u64) -> Training<T> {
+    let (told, _news) = mpsc::unbounded_channel();
+    work(&mut training, steps, &told).await.unwrap();
+    training
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_without_an_executor_follows_the_training_and_the_bits_stay() {
+    const STEPS: u64 = 8;
+    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(STEPS, &weights));
+    let leading = soon(begun).await.unwrap();
+    let job = leading.job().clone();
+    let mut joined = Vec::new();
+    for _ in 0..EXECUTORS + 1 {
+        let registry = cluster.open().await;
+        let part = Training::join(&registry, CLUSTER, cluster.transport(), job.clone());
+        joined.push((soon(part).await.unwrap(), registry));
+    }
+    let count = EXECUTORS + 2;
+    for (_, registry) in &joined {
+        let mut views = registry.view();
+        soon(views.wait_for(|view| view.present_workers.len() == count)).await.unwrap();
+    }
+    // The last ones to come have nothing to do, and nobody waits for them.
+    let mut idle = joined.split_off(EXECUTORS - 1);
+    assert_eq!(idle.len(), 2);
+    for (training, _) in &mut idle {
+        assert_eq!(training.to_do(), Vec::<usize>::new());
+    }
+    let mut following = vec![tokio::spawn(follow(leading, STEPS))];
+    following.extend(joined.into_iter().map(|(training, _)| tokio::spawn(follow(training, STEPS))));
+    let mut watching = Vec::new();
+    for (mut training, _) in idle {
+        watching.push(tokio::spawn(async move {
+            while training.steps_done() < STEPS {
+                // It would push a gradient of its own otherwise.
+                assert_eq!(training.settle().await.unwrap(), Settled::Done);
+                assert_eq!(training.to_do(), Vec::<usize>::new());
+            }
+            training
+        }));
+    }
+    let mut all = Vec::new();
+    for process in watching.into_iter().chain(following) {
+        all.push(soon(process).await.unwrap());
+    }
+    for training in all {
+        assert_eq!(training.weights(), plain(STEPS).0);
+        soon(training.leave()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_comes_when_the_training_is_over_is_told_so_at_once() {
+    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(3, &weights));
+    let training = soon(begun).await.unwrap();
+    let job = training.job().clone();
+    // One has heard of it and is still on its way.
+    let late = cluster.open().await;
+    let leaving = follow(training, 3).await.leave();
+    soon(leaving).await.unwrap();
+    let mut views = late.view();
+    soon(views.wait_for(|view| view.job.is_none())).await.unwrap();
+    let begun = Instant::now();
+    let joining = soon(Training::join(&late, CLUSTER, cluster.transport(), job)).await;
+    assert!(matches!(joining, Err(ClusterError::Ended)), "{joining:?}");
+    assert_within::<Memory>(Duration::from_secs(1), begun, "to be told");
+    cluster.until("it has left", |view| view.present_workers.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
