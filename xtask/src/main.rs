@@ -51,6 +51,8 @@ enum Step {
     BenchClusterTraining(bench::cluster_training::Args),
     /// Measure what staleness buys in training while a worker is slow
     BenchStaleness(bench::staleness::Args),
+    /// Measure the frontend as a proxy, beside nginx
+    BenchProxy(bench::proxy::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Step::BenchOverload(args) => bench::overload::run(&args),
         Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
+        Step::BenchProxy(args) => bench::proxy::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),

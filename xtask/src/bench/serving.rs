@@ -15,10 +15,6 @@
 //! an added latency is the two more hops. Targets take turns, so that a machine whose speed drifts drifts for all. Needs the
 //! models of `cargo xtask demo`.
 
-mod client;
-mod nginx;
-mod remote;
-
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -26,9 +22,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use self::client::{Client, Pace, p50_us, time_requests};
-use self::nginx::Nginx;
-use self::remote::RemoteInstance;
+use super::client::{Client, Pace, p50_us, time_requests};
+use super::nginx::Nginx;
+use super::remote::RemoteInstance;
 use super::spread::Spread;
 use crate::demo::{self, Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
@@ -92,7 +88,7 @@ fn latency(args: &Args) -> Result<()> {
         |text: String| text.replace("[server]\n", &format!("[server]\nbusy_poll_us = {BUSY_POLL_US}\n"));
     let plain_awake = cluster.add_frontend(Mode::Plain, 3, awake)?;
     let coded_awake = cluster.add_frontend(Mode::Coded, 4, awake)?;
-    let nginx = Nginx::start(&urls)?;
+    let nginx = Nginx::start(&demo::folder().join("nginx"), &urls, None)?;
     let mut targets = vec![
         ("instances", urls.iter().map(|url| connect(url, "fashion")).collect::<Result<Vec<_>>>()?),
         ("none", vec![connect(&plain, "fashion")?]),
@@ -135,7 +131,9 @@ fn remote_parity(cluster: &mut Cluster, connect: impl Fn(&str) -> Result<Client>
     let addresses: Vec<(String, String)> = cluster
         .parity_addresses()
         .into_iter()
-        .map(|address| Ok((address, RemoteInstance::start(response, service_time)?.address().to_owned())))
+        .map(|address| {
+            Ok((address, RemoteInstance::start(response, "{}", service_time)?.address().to_owned()))
+        })
         .collect::<Result<_>>()?;
     cluster.add_frontend(Mode::Coded, 2, |text| {
         addresses.iter().fold(text, |text, (from, to)| text.replace(from, to))
