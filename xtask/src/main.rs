@@ -5,6 +5,7 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod cores;
 mod dashboards;
 mod demo;
 mod deploy;

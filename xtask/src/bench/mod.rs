@@ -2,7 +2,6 @@
 
 mod client;
 pub(crate) mod cluster_training;
-mod cores;
 pub(crate) mod fidelity;
 pub(crate) mod loadgen;
 mod nginx;

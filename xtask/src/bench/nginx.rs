@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::cores::pinned;
 use super::servers::Server;
+use crate::cores::pinned;
 
 /// One worker of nginx that passes every request on over kept-alive connections.
 pub(super) struct Nginx {

@@ -23,11 +23,11 @@ use serde_json::Value;
 use self::report::{Even, Target};
 use self::wrk::Wrk;
 use super::client::Client;
-use super::cores::{processor_seconds, stay_on};
 use super::nginx::Nginx;
 use super::remote::RemoteInstance;
 use super::section;
 use super::servers::Servers;
+use crate::cores::{processor_seconds, stay_on};
 use crate::demo::{binary, binary_query};
 use crate::{cargo, http, models, native, workspace};
 

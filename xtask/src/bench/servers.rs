@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::cores::pinned;
+use crate::cores::pinned;
 use crate::demo::binary;
 use crate::models;
 

@@ -9,7 +9,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// A command that runs on `core` alone, if one is given.
-pub(super) fn pinned(program: impl AsRef<Path>, core: Option<usize>) -> Command {
+pub(crate) fn pinned(program: impl AsRef<Path>, core: Option<usize>) -> Command {
     let program = program.as_ref();
     match core {
         None => Command::new(program),
@@ -25,7 +25,7 @@ pub(super) fn pinned(program: impl AsRef<Path>, core: Option<usize>) -> Command 
 ///
 /// # Errors
 /// Where there is no such core.
-pub(super) fn stay_on(core: usize) -> Result<()> {
+pub(crate) fn stay_on(core: usize) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core).with_context(|| format!("core {core}"))?;
     sched_setaffinity(Pid::from_raw(0), &cores).with_context(|| format!("this machine has no core {core}"))
@@ -35,7 +35,7 @@ pub(super) fn stay_on(core: usize) -> Result<()> {
 ///
 /// # Errors
 /// If it has ended.
-pub(super) fn processor_seconds(pid: u32) -> Result<f64> {
+pub(crate) fn processor_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name in brackets may hold anything.
