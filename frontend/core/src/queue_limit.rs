@@ -7,8 +7,9 @@
 //!
 //! Once the shortest wait exceeds the target, the bound becomes what drains within the target at the rate at which queries
 //! were started meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). From then on the mean wait is held
-//! to the target: above it the bound is set in the same way, below it grows by a tenth and one, up to the fixed bound, at which
-//! the search for a standing queue begins anew. The target is a share of the service time, which is learned: a wait of 10 ms is
+//! to the target: above it the bound is set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at
+//! which the search for a standing queue begins anew; in between it stays, since the waits of those whom a bound that swings
+//! lets in are its longest. The target is a share of the service time, which is learned: a wait of 10 ms is
 //! long for a model that takes 2 ms, and nothing for one that takes a second. It is not learned under overload: where an instance
 //! is sent several requests at a time, most of what it takes then is the wait for its other requests.
 //!
@@ -58,6 +59,8 @@ pub struct QueueLimit {
 const ENOUGH: u32 = 128;
 /// A straggler counts as no more than this many times the average.
 const CLIP: f64 = 4.0;
+/// A mean wait below this share of the target is short enough for the bound to grow.
+const SHORT: f64 = 0.85;
 /// For this long after a refusal there is overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
 /// More intervals without overload raise any bound to the fixed one.
@@ -139,7 +142,7 @@ impl QueueLimit {
         if (if is_limiting { mean } else { shortest }) > target {
             let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
             self.limit = drained.min(self.limit);
-        } else {
+        } else if !is_limiting || mean < SHORT * target {
             let intervals = elapsed.as_nanos() / interval.as_nanos().max(1);
             for _ in 0..intervals.min(FORGOTTEN) {
                 self.limit = self.limit * 1.1 + 1.0;
