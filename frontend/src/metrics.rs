@@ -3,6 +3,8 @@
 //! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
 //! live accuracy of reconstructions, with no labels of data needed.
 
+mod exemplars;
+mod openmetrics;
 mod presence;
 mod server;
 mod total;
@@ -19,6 +21,7 @@ use metrics_exporter_prometheus::{
 };
 use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats, Switches};
 
+use self::exemplars::Exemplars;
 use self::presence::Presence;
 use self::total::Total;
 use crate::error::ErrorKind;
@@ -96,6 +99,7 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     presence: Arc<Presence>,
+    exemplars: Arc<Exemplars>,
 }
 
 impl Metrics {
@@ -110,12 +114,20 @@ impl Metrics {
             .build_recorder();
         let handle = recorder.handle();
         with_local_recorder(&recorder, describe);
-        Ok(Self { recorder, handle, presence: Arc::default() })
+        Ok(Self { recorder, handle, presence: Arc::default(), exemplars: Arc::default() })
     }
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
         self.handle.render() + &self.presence.render()
+    }
+
+    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does not accept that.
+    pub fn render_openmetrics(&self, accept: &str) -> Option<(&'static str, String)> {
+        let accepted = openmetrics::is_accepted(accept);
+        accepted.then(|| {
+            (openmetrics::CONTENT_TYPE, openmetrics::of(&self.render(), &self.exemplars.by_series()))
+        })
     }
 
     /// Moves recorded samples into their buckets; without it they pile up between scrapes.
@@ -141,8 +153,8 @@ impl Metrics {
 
     /// The meters of one model.
     pub fn model(&self, model: &str, classes: &[ClassLabels], pool_labels: &[String]) -> ModelMeters {
-        let presence = Arc::clone(&self.presence);
-        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, presence))
+        let shared = (Arc::clone(&self.presence), Arc::clone(&self.exemplars));
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, shared))
     }
 }
 
@@ -222,6 +234,7 @@ struct ClassMeters {
 pub struct ModelMeters {
     model: String,
     presence: Arc<Presence>,
+    exemplars: Arc<Exemplars>,
     answers: [(&'static str, Counter, Histogram); 4],
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
@@ -270,7 +283,12 @@ impl ClassMeters {
 }
 
 impl ModelMeters {
-    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], presence: Arc<Presence>) -> Self {
+    fn new(
+        model: &str,
+        classes: &[ClassLabels],
+        pool_labels: &[String],
+        (presence, exemplars): (Arc<Presence>, Arc<Exemplars>),
+    ) -> Self {
         let model = model.to_owned();
         let answers = |provenance: &'static str| {
             (
@@ -308,15 +326,20 @@ impl ModelMeters {
             redundancy_on: gauge!(REDUNDANCY_ON, "model" => model.clone()),
             hold_back_overridden: gauge!(HOLD_BACK_OVERRIDDEN, "model" => model.clone()),
             presence,
+            exemplars,
             model,
         }
     }
 
-    /// A request was answered with a prediction.
-    pub fn answered(&self, provenance: &Provenance, took: Duration) {
-        if let Some((_, count, seconds)) = self.answers.iter().find(|(kind, ..)| *kind == provenance.kind) {
+    /// A request was answered with a prediction. `trace_id` if it is traced.
+    pub fn answered(&self, provenance: &Provenance, took: Duration, trace_id: Option<&str>) {
+        if let Some((kind, count, seconds)) = self.answers.iter().find(|(kind, ..)| *kind == provenance.kind)
+        {
             count.increment(1);
             seconds.record(took.as_secs_f64());
+            if let Some(trace_id) = trace_id {
+                self.exemplars.keep(&self.model, kind, took, trace_id);
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 mod support;
 
 mod access;
+mod exemplars;
 mod live;
 mod reload;
 mod rolling;
