@@ -14,6 +14,7 @@ mod docs;
 mod elastic;
 mod http;
 mod interop;
+mod live_page;
 mod models;
 mod native;
 mod netns;
@@ -62,6 +63,8 @@ enum Step {
     CheckDashboards(dashboards::Args),
     /// Check what is in deploy/: units, compose file, chart, configurations
     CheckDeploy(deploy::Args),
+    /// Look at the live page in headless Chromium while instances freeze, and throw its switches
+    CheckLivePage(live_page::Args),
     /// Run the commands of the documentation against a small cluster
     CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Step::CheckDashboards(args) => dashboards::run(&args),
         Step::CheckDeploy(args) => deploy::run(&args),
         Step::CheckDocs(args) => docs::run(&args),
+        Step::CheckLivePage(args) => live_page::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
         Step::Interop(args) => interop::run(&args),
         Step::ElasticTrain(args) => elastic::run(&args),
