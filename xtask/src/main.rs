@@ -16,6 +16,7 @@ mod interop;
 mod models;
 mod native;
 mod netns;
+mod netns_serve;
 mod processes;
 mod sample;
 mod test;
@@ -69,6 +70,8 @@ enum Step {
     ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
+    /// Serve on three hosts (network namespaces) while one is cut off; needs root, etcd and Prometheus
+    NetnsServe(netns_serve::Args),
     /// Pack the serving side as a tarball and as a Debian package
     Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Step::Interop(args) => interop::run(&args),
         Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
+        Step::NetnsServe(args) => netns_serve::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),
