@@ -5,6 +5,7 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod chaos_serving;
 mod dashboards;
 mod demo;
 mod deploy;
@@ -64,6 +65,8 @@ enum Step {
     CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Freeze, kill, spoil, reload and roll a serving cluster, and judge every answer
+    ChaosServing(chaos_serving::Args),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
     /// Train while workers and servers join and leave
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Step::CheckDeploy(args) => deploy::run(&args),
         Step::CheckDocs(args) => docs::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::ChaosServing(args) => chaos_serving::run(&args),
         Step::Interop(args) => interop::run(&args),
         Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
