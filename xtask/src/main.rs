@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod chaos;
 mod chaos_serving;
+mod cores;
 mod dashboards;
 mod demo;
 mod deploy;
@@ -53,6 +54,8 @@ enum Step {
     BenchClusterTraining(bench::cluster_training::Args),
     /// Measure what staleness buys in training while a worker is slow
     BenchStaleness(bench::staleness::Args),
+    /// Measure the frontend as a proxy, beside nginx
+    BenchProxy(bench::proxy::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Step::BenchOverload(args) => bench::overload::run(&args),
         Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
+        Step::BenchProxy(args) => bench::proxy::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
