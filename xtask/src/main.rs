@@ -5,6 +5,7 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod chaos_serving;
 mod cores;
 mod dashboards;
 mod demo;
@@ -18,6 +19,7 @@ mod live_page;
 mod models;
 mod native;
 mod netns;
+mod netns_serve;
 mod processes;
 mod sample;
 mod test;
@@ -69,12 +71,16 @@ enum Step {
     CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Freeze, kill, spoil, reload and roll a serving cluster, and judge every answer
+    ChaosServing(chaos_serving::Args),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
     /// Train while workers and servers join and leave
     ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
+    /// Serve on three hosts (network namespaces) while one is cut off; needs root, etcd and Prometheus
+    NetnsServe(netns_serve::Args),
     /// Pack the serving side as a tarball and as a Debian package
     Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -100,9 +106,11 @@ fn main() -> ExitCode {
         Step::CheckDocs(args) => docs::run(&args),
         Step::CheckLivePage(args) => live_page::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::ChaosServing(args) => chaos_serving::run(&args),
         Step::Interop(args) => interop::run(&args),
         Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
+        Step::NetnsServe(args) => netns_serve::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),

@@ -20,7 +20,9 @@ impl Hostile {
         let page = page.to_owned();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let _ = answer(stream, &page);
+                let page = page.clone();
+                // Browsers open connections before they need them; these must not keep the others waiting.
+                std::thread::spawn(move || answer(stream, &page));
             }
         });
         Ok(Self { url })
