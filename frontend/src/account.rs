@@ -58,12 +58,14 @@ impl<'a> Account<'a> {
     /// It was answered, or refused.
     pub(crate) fn end<R>(self, model: &ServedModel, result: &Result<(R, Provenance), ServeError>) {
         let trace_id = self.trace_id();
-        let trace_id = trace_id.as_ref().map(tracing::field::display);
         let Self { app, model: name, request_id, started, traced } = self;
         let (took, meters) = (started.elapsed(), model.driver().meters());
+        if let Ok((_, provenance)) = result {
+            meters.answered(provenance, took, trace_id.as_deref());
+        }
+        let trace_id = trace_id.as_ref().map(tracing::field::display);
         match result {
             Ok((_, provenance)) => {
-                meters.answered(provenance, took);
                 let kind = provenance.kind;
                 tracing::debug!(request_id, model = name, trace_id, provenance = kind, ?took, "answered");
                 if let Some(traced) = traced {

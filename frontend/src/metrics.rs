@@ -3,6 +3,8 @@
 //! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
 //! live accuracy of reconstructions, with no labels of data needed.
 
+mod exemplars;
+mod openmetrics;
 mod presence;
 mod server;
 mod total;
@@ -10,14 +12,16 @@ mod total;
 pub use server::ServerMeters;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats};
+use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats, Switches};
 
+use self::exemplars::Exemplars;
 use self::presence::Presence;
 use self::total::Total;
 use crate::error::ErrorKind;
@@ -76,6 +80,10 @@ pub const QUEUE_LIMIT: &str = "parapet_queue_limit";
 pub const EJECTED: &str = "parapet_instances_ejected";
 /// Times that an instance was ejected for its bad answers, by model.
 pub const EJECTIONS: &str = "parapet_instance_ejections_total";
+/// 1 while new queries get the redundancy that is configured, 0 while an operator has switched it off, by model.
+pub const REDUNDANCY_ON: &str = "parapet_redundancy_on";
+/// 1 while an operator has put another hold-back in place of the configured one, by model.
+pub const HOLD_BACK_OVERRIDDEN: &str = "parapet_hold_back_overridden";
 /// Violations of an invariant, by model and invariant.
 pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 
@@ -91,6 +99,7 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     presence: Arc<Presence>,
+    exemplars: Arc<Exemplars>,
 }
 
 impl Metrics {
@@ -105,12 +114,20 @@ impl Metrics {
             .build_recorder();
         let handle = recorder.handle();
         with_local_recorder(&recorder, describe);
-        Ok(Self { recorder, handle, presence: Arc::default() })
+        Ok(Self { recorder, handle, presence: Arc::default(), exemplars: Arc::default() })
     }
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
         self.handle.render() + &self.presence.render()
+    }
+
+    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does not accept that.
+    pub fn render_openmetrics(&self, accept: &str) -> Option<(&'static str, String)> {
+        let accepted = openmetrics::is_accepted(accept);
+        accepted.then(|| {
+            (openmetrics::CONTENT_TYPE, openmetrics::of(&self.render(), &self.exemplars.by_series()))
+        })
     }
 
     /// Moves recorded samples into their buckets; without it they pile up between scrapes.
@@ -136,8 +153,8 @@ impl Metrics {
 
     /// The meters of one model.
     pub fn model(&self, model: &str, classes: &[ClassLabels], pool_labels: &[String]) -> ModelMeters {
-        let presence = Arc::clone(&self.presence);
-        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, presence))
+        let shared = (Arc::clone(&self.presence), Arc::clone(&self.exemplars));
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, shared))
     }
 }
 
@@ -179,6 +196,8 @@ fn describe() {
     describe_gauge!(QUEUE_LIMIT, "Queries that may wait for a slot of the deployed model");
     describe_gauge!(EJECTED, "Instances of the deployed model that are ejected for their bad answers");
     describe_counter!(EJECTIONS, "Times that an instance was ejected for its bad answers");
+    describe_gauge!(REDUNDANCY_ON, "0 while an operator has switched redundancy off");
+    describe_gauge!(HOLD_BACK_OVERRIDDEN, "1 while an operator has changed the hold-back");
     describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
 }
 
@@ -205,8 +224,8 @@ pub struct ClassLabels {
 /// The meters of one class.
 #[derive(Debug)]
 struct ClassMeters {
-    /// Late truth agrees, disagrees; audit agrees, disagrees.
-    agreement: [Counter; 4],
+    /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to be read here.
+    agreement: [(Counter, AtomicU64); 4],
     redundant: [Total; 5],
 }
 
@@ -215,6 +234,7 @@ struct ClassMeters {
 pub struct ModelMeters {
     model: String,
     presence: Arc<Presence>,
+    exemplars: Arc<Exemplars>,
     answers: [(&'static str, Counter, Histogram); 4],
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
@@ -231,6 +251,8 @@ pub struct ModelMeters {
     ejected: Gauge,
     ejections: Total,
     cg1: Total,
+    redundancy_on: Gauge,
+    hold_back_overridden: Gauge,
 }
 
 #[derive(Debug)]
@@ -243,7 +265,10 @@ struct PoolMeters {
 impl ClassMeters {
     fn new(model: &str, labels: &ClassLabels) -> Self {
         let ClassLabels { class, strategy, code } = labels;
-        let agreement = |source: &'static str, agrees: &'static str| counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(), "source" => source, "agrees" => agrees);
+        let agreement = |source: &'static str, agrees: &'static str| {
+            let counter = counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(), "source" => source, "agrees" => agrees);
+            (counter, AtomicU64::new(0))
+        };
         let redundant = |fate: &'static str| counter!(REDUNDANT, "model" => model.to_owned(), "class" => class.clone(), "strategy" => *strategy, "fate" => fate);
         Self {
             agreement: [
@@ -258,7 +283,12 @@ impl ClassMeters {
 }
 
 impl ModelMeters {
-    fn new(model: &str, classes: &[ClassLabels], pool_labels: &[String], presence: Arc<Presence>) -> Self {
+    fn new(
+        model: &str,
+        classes: &[ClassLabels],
+        pool_labels: &[String],
+        (presence, exemplars): (Arc<Presence>, Arc<Exemplars>),
+    ) -> Self {
         let model = model.to_owned();
         let answers = |provenance: &'static str| {
             (
@@ -293,16 +323,23 @@ impl ModelMeters {
             ejected: gauge!(EJECTED, "model" => model.clone()),
             ejections: Total::new(counter!(EJECTIONS, "model" => model.clone())),
             cg1: Total::new(counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1")),
+            redundancy_on: gauge!(REDUNDANCY_ON, "model" => model.clone()),
+            hold_back_overridden: gauge!(HOLD_BACK_OVERRIDDEN, "model" => model.clone()),
             presence,
+            exemplars,
             model,
         }
     }
 
-    /// A request was answered with a prediction.
-    pub fn answered(&self, provenance: &Provenance, took: Duration) {
-        if let Some((_, count, seconds)) = self.answers.iter().find(|(kind, ..)| *kind == provenance.kind) {
+    /// A request was answered with a prediction. `trace_id` if it is traced.
+    pub fn answered(&self, provenance: &Provenance, took: Duration, trace_id: Option<&str>) {
+        if let Some((kind, count, seconds)) = self.answers.iter().find(|(kind, ..)| *kind == provenance.kind)
+        {
             count.increment(1);
             seconds.record(took.as_secs_f64());
+            if let Some(trace_id) = trace_id {
+                self.exemplars.keep(&self.model, kind, took, trace_id);
+            }
         }
     }
 
@@ -351,16 +388,27 @@ impl ModelMeters {
     pub fn compared(&self, class: ClassId, source: Source, agrees: bool) {
         let Some(class) = self.classes.get(usize::from(class.0)) else { return };
         let [late_true, late_false, audit_true, audit_false] = &class.agreement;
-        match (source, agrees) {
-            (Source::LateTruth, true) => late_true.increment(1),
-            (Source::LateTruth, false) => late_false.increment(1),
-            (Source::Audit, true) => audit_true.increment(1),
-            (Source::Audit, false) => audit_false.increment(1),
-        }
+        let (counter, count) = match (source, agrees) {
+            (Source::LateTruth, true) => late_true,
+            (Source::LateTruth, false) => late_false,
+            (Source::Audit, true) => audit_true,
+            (Source::Audit, false) => audit_false,
+        };
+        counter.increment(1);
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Publishes the core's totals, and those of each class.
-    pub fn publish(&self, stats: &Stats, fates: &[Fates]) {
+    /// How often approximations of a class were compared with the truth: late truths that agreed and that did not, audits
+    /// that agreed and that did not.
+    pub fn agreement(&self, class: usize) -> [u64; 4] {
+        let count = |(_, count): &(Counter, AtomicU64)| count.load(Ordering::Relaxed);
+        self.classes.get(class).map_or([0; 4], |class| class.agreement.each_ref().map(count))
+    }
+
+    /// Publishes the core's totals, its switches, and the totals of each class.
+    pub fn publish(&self, stats: &Stats, switches: &Switches, fates: &[Fates]) {
+        self.redundancy_on.set(f64::from(switches.redundancy));
+        self.hold_back_overridden.set(f64::from(switches.hold_back.is_some()));
         for (class, fates) in self.classes.iter().zip(fates) {
             let totals = [fates.issued, fates.won, fates.wasted, fates.shed, fates.failed];
             for (counter, total) in class.redundant.iter().zip(totals) {

@@ -80,6 +80,11 @@ impl App {
         let done = difference(&before, &after);
         self.serve(after);
         let after = self.serving();
+        for model in after.models() {
+            if model.driver().reset_switches() {
+                tracing::warn!(model = model.name(), "its switches stand as configured again");
+            }
+        }
         for model in before.models() {
             let stays = after.models().any(|other| std::sync::Arc::ptr_eq(model, other));
             if !stays {

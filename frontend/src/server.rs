@@ -108,7 +108,8 @@ impl Frontend {
         let stopped = CancellationToken::new();
         let admin = admin.map(|listener| {
             let limits = Limits { max_connections: ADMIN_CONNECTIONS, ..Limits::default() };
-            let server = Server::new(admin::router(Arc::clone(&app)), limits).with_tls(admin_tls);
+            let server =
+                Server::new(admin::router(Arc::clone(&app)), limits).with_tls(admin_tls).telling_peers();
             let stopped = stopped.clone();
             tokio::spawn(async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await })
         });

@@ -1,20 +1,21 @@
 //! `cargo xtask check-dashboards`: a real Prometheus scrapes a real cluster, and every query of the Grafana dashboard and every
 //! expression of the rules must give a number there; promtool checks the rules, their tests and the metrics themselves.
 
+mod picture;
 mod prometheus;
 mod queries;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use self::prometheus::Prometheus;
-use crate::sample::{self, Cluster};
+use crate::sample::{self, Cluster, Layout};
 use crate::{http, workspace};
 
 /// Arguments of `cargo xtask check-dashboards`.
@@ -22,11 +23,15 @@ use crate::{http, workspace};
 pub(crate) struct Args {
     /// Leave the answers of all queries in this file
     #[arg(long, value_name = "FILE")]
-    answers: Option<std::path::PathBuf>,
+    answers: Option<PathBuf>,
+    /// Draw the panels, as far as there are data, on this HTML page
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// Load the cluster for so long
+    #[arg(long, value_name = "SECONDS", default_value_t = 6)]
+    load_s: u64,
 }
 
-/// For which there is load: some scrapes for every rate.
-const LOAD: Duration = Duration::from_secs(6);
 const RULES: &str = "deploy/prometheus/rules.yml";
 const TESTS: &str = "deploy/prometheus/rules-test.yml";
 const DASHBOARD: &str = "deploy/grafana/parapet.json";
@@ -42,9 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sample::build()?;
     let folder = sample::folder("dashboards");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut cluster = Cluster::start(&folder)?;
+    let mut cluster = Cluster::start_as(&folder, &Layout::small(&traced))?;
     let prometheus = Prometheus::start(&mut cluster, &folder)?;
-    load(&cluster)?;
+    load(&cluster, Duration::from_secs(args.load_s))?;
     for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
         let metrics = http::get(&format!("{url}/metrics"))?;
         promtool(&["check", "metrics"], Some(&metrics)).with_context(|| format!("{url}/metrics"))?;
@@ -69,10 +74,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.answers {
         fs::write(path, answers).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    if let Some(path) = &args.picture {
+        let drawn = picture::draw(&queries, &prometheus, args.load_s + 5)?;
+        fs::write(path, drawn).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     ensure!(empty.is_empty(), "{} queries give no number:\n{}", empty.len(), empty.join("\n"));
     every_metric_is_there(&cluster, &queries)?;
+    prometheus.has_exemplars("parapet_request_duration_seconds_bucket")?;
     println!("{} queries, all of them with numbers", queries.len());
     Ok(())
+}
+
+/// Every request is traced, so that there are exemplars. Nobody collects the traces.
+fn traced(replicas: &[String], parity: &[String]) -> String {
+    let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\n";
+    traces.to_owned() + &sample::coded(replicas, parity)
 }
 
 fn root_file(path: &str) -> Result<String> {
@@ -80,8 +96,8 @@ fn root_file(path: &str) -> Result<String> {
 }
 
 /// Requests one after the other, some of them while the first replica is frozen, some of them mistaken.
-fn load(cluster: &Cluster) -> Result<()> {
-    let end = Instant::now() + LOAD;
+fn load(cluster: &Cluster, length: Duration) -> Result<()> {
+    let end = Instant::now() + length;
     let mut number = 0_u8;
     while Instant::now() < end {
         for _ in 0..10 {

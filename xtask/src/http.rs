@@ -24,7 +24,20 @@ pub(crate) fn post(url: &str, body: &str) -> Result<String> {
     request("POST", url, body)
 }
 
+/// The whole answer to `GET url`, head and body, if the status is 200.
+///
+/// # Errors
+/// If there is no answer, or another status.
+pub(crate) fn get_whole(url: &str) -> Result<String> {
+    exchange("GET", url, "")
+}
+
 fn request(method: &str, url: &str, body: &str) -> Result<String> {
+    let answer = exchange(method, url, body)?;
+    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+fn exchange(method: &str, url: &str, body: &str) -> Result<String> {
     let bare = url.strip_prefix("http://").with_context(|| format!("{url}: not http"))?;
     let (authority, path) = bare.split_at(bare.find('/').unwrap_or(bare.len()));
     let path = if path.is_empty() { "/" } else { path };
@@ -41,12 +54,12 @@ fn request(method: &str, url: &str, body: &str) -> Result<String> {
         Ok(answer)
     };
     let answer = asking().with_context(|| format!("{method} {url}"))?;
-    let answer = String::from_utf8_lossy(&answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{url}: no HTTP"))?;
     if head.split(' ').nth(1) != Some("200") {
         bail!("{method} {url}: {}: {}", head.lines().next().unwrap_or_default(), body.trim());
     }
-    Ok(body.to_owned())
+    Ok(answer)
 }
 
 /// `text` as part of a query string.

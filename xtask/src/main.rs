@@ -5,6 +5,8 @@
 mod bench;
 mod cargo;
 mod chaos;
+mod chaos_serving;
+mod cores;
 mod dashboards;
 mod demo;
 mod deploy;
@@ -13,9 +15,11 @@ mod docs;
 mod elastic;
 mod http;
 mod interop;
+mod live_page;
 mod models;
 mod native;
 mod netns;
+mod netns_serve;
 mod processes;
 mod sample;
 mod test;
@@ -51,6 +55,8 @@ enum Step {
     BenchClusterTraining(bench::cluster_training::Args),
     /// Measure what staleness buys in training while a worker is slow
     BenchStaleness(bench::staleness::Args),
+    /// Measure the frontend as a proxy, beside nginx
+    BenchProxy(bench::proxy::Args),
     /// Compare redundancy strategies on emulated instances
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
@@ -59,16 +65,22 @@ enum Step {
     CheckDashboards(dashboards::Args),
     /// Check what is in deploy/: units, compose file, chart, configurations
     CheckDeploy(deploy::Args),
+    /// Look at the live page in headless Chromium while instances freeze, and throw its switches
+    CheckLivePage(live_page::Args),
     /// Run the commands of the documentation against a small cluster
     CheckDocs(docs::Args),
     /// Kill servers of a parameter-server cluster while a worker pushes
     ChaosParameterServer(chaos::Args),
+    /// Freeze, kill, spoil, reload and roll a serving cluster, and judge every answer
+    ChaosServing(chaos_serving::Args),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
     /// Train while workers and servers join and leave
     ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
+    /// Serve on three hosts (network namespaces) while one is cut off; needs root, etcd and Prometheus
+    NetnsServe(netns_serve::Args),
     /// Pack the serving side as a tarball and as a Debian package
     Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -85,16 +97,20 @@ fn main() -> ExitCode {
         Step::BenchOverload(args) => bench::overload::run(&args),
         Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
         Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
+        Step::BenchProxy(args) => bench::proxy::run(&args),
         Step::BenchStaleness(args) => bench::staleness::run(&args),
         Step::BenchTail(args) => bench::tail::run(&args),
         Step::BenchTraining(args) => bench::training::run(&args),
         Step::CheckDashboards(args) => dashboards::run(&args),
         Step::CheckDeploy(args) => deploy::run(&args),
         Step::CheckDocs(args) => docs::run(&args),
+        Step::CheckLivePage(args) => live_page::run(&args),
         Step::ChaosParameterServer(args) => chaos::run(&args),
+        Step::ChaosServing(args) => chaos_serving::run(&args),
         Step::Interop(args) => interop::run(&args),
         Step::ElasticTrain(args) => elastic::run(&args),
         Step::NetnsTrain(args) => netns::run(&args),
+        Step::NetnsServe(args) => netns_serve::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),

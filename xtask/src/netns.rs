@@ -5,7 +5,7 @@
 //! whoever leads the cluster is cut off for some seconds. The training must not wait for it to come back, and must end with
 //! the same model, byte for byte, as the same training on whole network.
 
-mod hosts;
+pub(crate) mod hosts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     place.finish(deployed, "deployed")?;
 
     step("three hosts, with an etcd, a server and a worker each");
-    let network = Network::new()?;
+    let network = Network::new("train")?;
     let mut processes = Processes::default();
     for host in &network.hosts {
         processes.start(&place, etcd(host, &network.hosts, &place.folder), &format!("etcd-{}", host.name))?;
@@ -171,7 +171,7 @@ fn longest_pause(place: &Place, training: &mut Processes, until: u64) -> Result<
     Ok(longest)
 }
 
-fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
+pub(crate) fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
     let (client, peer) = (format!("http://{}:2379", host.address), format!("http://{}:2380", host.address));
     let members: Vec<_> =
         all.iter().map(|host| format!("{}=http://{}:2380", host.name, host.address)).collect();

@@ -16,6 +16,11 @@ impl TokenBucket {
         Self { share: share.max(0.0), burst, tokens: if share > 0.0 { burst } else { 0.0 } }
     }
 
+    /// How it stands.
+    pub fn view(&self) -> BudgetView {
+        BudgetView { share: self.share, burst: self.burst, left: self.tokens }
+    }
+
     /// A query was accepted.
     pub fn earn(&mut self) {
         self.tokens = (self.tokens + self.share).min(self.burst);
@@ -44,6 +49,17 @@ impl TokenBucket {
     pub fn spend(&mut self) -> bool {
         self.spend_all(1)
     }
+}
+
+/// A budget as people look at it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BudgetView {
+    /// Redundant requests allowed for each accepted query over time.
+    pub share: f64,
+    /// Those allowed at once.
+    pub burst: f64,
+    /// Of those, how many are left now.
+    pub left: f64,
 }
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
 //! What all strategies share: the query table, the pools, retries, deadlines. It alone answers queries, so no strategy
 //! can break CG-1 or CG-2.
 
+mod instances;
 mod requests;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::latency::LatencyWindow;
 use crate::outliers::Outliers;
 use crate::query::{Job, Phase, Query};
 use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, ClassId, Failure, FailureKind, Fates, JobId, OutlierConfig, Pool, PoolId, QueryId,
-    QueueLimit, QueueLimitConfig, Stats, Time, TokenBucket,
+    Action, Answer, ClassId, Failure, FailureKind, Fates, GroupView, JobId, OutlierConfig, Pool, PoolId,
+    QueryId, QueueLimit, QueueLimitConfig, Stats, Time, TokenBucket,
 };
 
 /// One pool's size.
@@ -60,6 +63,9 @@ pub struct Core<I, O> {
     pub(crate) stats: Stats,
     pub(crate) timers: Timers,
     pub(crate) actions: Vec<Action<I, O>>,
+    pub(crate) latency: LatencyWindow,
+    /// The last groups that reconstructed something.
+    decoded: VecDeque<GroupView>,
     queries: FxHashMap<QueryId, Query<I>>,
     jobs: FxHashMap<JobId, Job<I>>,
     pools: Vec<Pool>,
@@ -82,6 +88,8 @@ impl<I, O> Core<I, O> {
             stats: Stats::default(),
             timers: Timers::default(),
             actions: Vec::new(),
+            latency: LatencyWindow::new(),
+            decoded: VecDeque::new(),
             queries: FxHashMap::default(),
             jobs: FxHashMap::default(),
             pools: pools
@@ -207,6 +215,19 @@ impl<I, O> Core<I, O> {
         if let Some(at) = query.late_timer.take() {
             self.timers.cancel(at, Timer::Late(id));
         }
+        let (now, took) = (self.now, self.now.since(query.arrived));
+        match &answer {
+            Answer::Backup(_) | Answer::Reconstructed(_) => {
+                self.latency.approximated(now, took);
+                // One without a request of its own was withheld: how long that would have taken nobody knows.
+                query.truth_awaited = query.attempts > 0;
+                if !query.truth_awaited {
+                    self.latency.unknown(now);
+                }
+            }
+            Answer::Failed(failure) if failure.kind != FailureKind::DeadlineExceeded => {}
+            Answer::Exact(_) | Answer::Hedged(_) | Answer::Failed(_) => self.latency.own(now, took),
+        }
         match &answer {
             Answer::Exact(_) => self.stats.exact += 1,
             Answer::Hedged(_) => self.stats.hedged += 1,
@@ -278,7 +299,33 @@ impl<I, O> Core<I, O> {
         if let Some(at) = query.give_up_timer {
             self.timers.cancel(at, Timer::GiveUp(id));
         }
+        if query.truth_awaited {
+            // It never came: its client would have waited until the deadline at least.
+            let took = self.now.max(query.deadline).since(query.arrived);
+            self.latency.without(self.now, took);
+        }
         self.withdraw_unneeded(query.jobs.into_iter().chain(query.backup), suspect);
+    }
+
+    /// The deployed model's prediction is there. If the query was approximated before, that is when it would have been
+    /// answered without.
+    pub(crate) fn truth_came(&mut self, id: QueryId) {
+        if let Some(query) = self.queries.get_mut(&id).filter(|query| query.truth_awaited) {
+            query.truth_awaited = false;
+            self.latency.without(self.now, self.now.since(query.arrived));
+        }
+    }
+
+    /// Keeps a group that reconstructed something, to be looked at; the oldest one goes for it.
+    pub(crate) fn remember_decoded(&mut self, group: GroupView) {
+        if self.decoded.len() >= DECODED_GROUPS {
+            self.decoded.pop_front();
+        }
+        self.decoded.push_back(group);
+    }
+
+    pub(crate) fn decoded_groups(&self) -> impl Iterator<Item = &GroupView> {
+        self.decoded.iter()
     }
 
     pub(crate) fn mark_lost(&mut self, id: QueryId, failure: Failure) {
@@ -297,6 +344,9 @@ impl<I, O> Core<I, O> {
         }
     }
 }
+
+/// Groups that are kept to be looked at.
+const DECODED_GROUPS: usize = 16;
 
 /// How long before a deadline a reconstruction is tried, late or not, so that decoding still makes it.
 pub(crate) const DECODE_MARGIN: Duration = Duration::from_millis(1);

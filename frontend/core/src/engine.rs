@@ -1,5 +1,7 @@
 //! The engine: events in, actions out.
 
+mod views;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,8 +12,8 @@ use crate::query::{Phase, Purpose, Query};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, GroupView,
-    InstanceId, JobId, Outcome, PoolId, QueryId, Row, Stats, Strategy, Time, Verdict,
+    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId,
+    Outcome, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
 };
 
 /// A query as the driver hands it in.
@@ -47,12 +49,13 @@ pub enum Rejected {
 pub struct Engine<I, O> {
     core: Core<I, O>,
     strategy: Box<dyn Strategy<I, O>>,
+    switches: Switches,
 }
 
 impl<I, O> Engine<I, O> {
     /// An engine with all instances taken to be up.
     pub fn new(config: &CoreConfig, strategy: Box<dyn Strategy<I, O>>) -> Self {
-        Self { core: Core::new(config), strategy }
+        Self { core: Core::new(config), strategy, switches: Switches::default() }
     }
 
     /// Takes a query. Its own request is the first thing appended (CG-3), unless the strategy withholds it.
@@ -73,7 +76,11 @@ impl<I, O> Engine<I, O> {
             self.core.refuse();
             return Err(Rejected::Overloaded);
         }
-        let avoid = self.strategy.avoid(&self.core, arrival.class, arrival.key);
+        let redundancy = self.switches.redundancy;
+        let avoid = match redundancy {
+            true => self.strategy.avoid(&self.core, arrival.class, arrival.key),
+            false => Avoid::new(),
+        };
         let query = self.core.accept(
             arrival.class,
             Query {
@@ -91,12 +98,16 @@ impl<I, O> Engine<I, O> {
                 lost: None,
                 late_timer: None,
                 give_up_timer: None,
+                truth_awaited: false,
             },
         );
-        if !self.strategy.withhold(&mut self.core, query) {
+        if !(redundancy && self.strategy.withhold(&mut self.core, query)) {
             self.core.dispatch(query, avoid);
         }
-        self.strategy.on_accepted(&mut self.core, query);
+        // A strategy that has never heard of a query does nothing for it.
+        if redundancy {
+            self.strategy.on_accepted(&mut self.core, query);
+        }
         self.flush_actions(actions);
         Ok(query)
     }
@@ -231,15 +242,6 @@ impl<I, O> Engine<I, O> {
         self.core.timers.next()
     }
 
-    /// Running totals and gauges.
-    pub fn stats(&mut self) -> Stats {
-        self.core.stats.queries_tracked = self.core.tracked() as u64;
-        self.core.report_pool();
-        (self.core.stats.groups_tracked, self.core.stats.hold_back_us) = (0, 0);
-        self.strategy.report(&mut self.core);
-        self.core.stats
-    }
-
     /// Whether a query that came now would be taken; so that one that is not can be turned away before its body is read.
     /// That counts as refused.
     pub fn has_room(&mut self, now: Time) -> bool {
@@ -249,13 +251,6 @@ impl<I, O> Engine<I, O> {
             self.core.refuse();
         }
         room
-    }
-
-    /// At most `limit` of the coding groups in memory.
-    pub fn groups(&self, limit: usize) -> Vec<GroupView> {
-        let mut groups = Vec::new();
-        self.strategy.view_groups(&mut groups, limit);
-        groups
     }
 
     /// The shared state, to look at.
@@ -272,6 +267,7 @@ impl<I, O> Engine<I, O> {
                     let answer = if is_copy { Answer::Hedged } else { Answer::Exact };
                     self.core.answer(query, answer(Arc::clone(&output)));
                 }
+                self.core.truth_came(query);
                 if is_copy {
                     self.core.count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
                 }

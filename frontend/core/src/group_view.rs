@@ -1,6 +1,6 @@
 //! Coding groups as people look at them.
 
-use crate::GroupId;
+use crate::{GroupId, Time};
 
 /// One group as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +9,10 @@ pub struct GroupView {
     pub id: GroupId,
     /// Members it takes.
     pub k: usize,
+    /// When its first member came.
+    pub opened: Time,
+    /// When it ended, if it has.
+    pub closed: Option<Time>,
     /// Whether it takes no more.
     pub sealed: bool,
     /// In slot order.
@@ -24,6 +28,8 @@ pub struct MemberView {
     pub status: &'static str,
     /// Whether its own prediction is there.
     pub predicted: bool,
+    /// Whether a reconstruction answered it.
+    pub reconstructed: bool,
     /// Whether it counts as late.
     pub late: bool,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::{Stats, Time};
+use crate::{HoldBackOverride, Stats, Time};
 
 /// How long a reconstruction is held back after the query's arrival.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +34,8 @@ pub enum HoldBackPolicy {
 /// Learns how long to hold reconstructions back.
 #[derive(Debug)]
 pub struct HoldBack {
+    configured: HoldBackPolicy,
+    /// What holds: the configured one, or what was put in its place.
     policy: HoldBackPolicy,
     /// Two half windows: `current` fills while `previous` still counts.
     current: Histogram<u32>,
@@ -45,6 +47,34 @@ pub struct HoldBack {
 impl HoldBackPolicy {
     /// `max_over_median`, unless somebody says otherwise.
     pub const MAX_OVER_MEDIAN: f64 = 1.5;
+    /// `min`, unless somebody says otherwise.
+    pub const MIN: Duration = Duration::from_millis(1);
+    /// `max`, unless somebody says otherwise.
+    pub const MAX: Duration = Duration::from_millis(200);
+
+    /// What holds until predictions have been seen.
+    fn initial(&self) -> Duration {
+        match self {
+            Self::Fixed(delay) => *delay,
+            Self::Learned { max, .. } => *max,
+        }
+    }
+
+    /// What holds with `change` in its place: what it says nothing of stays as it is.
+    fn changed(&self, change: HoldBackOverride) -> Self {
+        match (change, self) {
+            (HoldBackOverride::Fixed(delay), _) => Self::Fixed(delay),
+            (HoldBackOverride::Percentile(percentile), Self::Learned { min, max, max_over_median, .. }) => {
+                Self::Learned { percentile, min: *min, max: *max, max_over_median: *max_over_median }
+            }
+            (HoldBackOverride::Percentile(percentile), Self::Fixed(_)) => Self::Learned {
+                percentile,
+                min: Self::MIN,
+                max: Self::MAX,
+                max_over_median: Self::MAX_OVER_MEDIAN,
+            },
+        }
+    }
 }
 
 impl HoldBack {
@@ -59,11 +89,19 @@ impl HoldBack {
 
     /// A hold-back under `policy`.
     pub fn new(policy: HoldBackPolicy) -> Self {
-        let delay = match policy {
+        let delay = policy.initial();
+        Self { configured: policy.clone(), policy, current: empty(), previous: empty(), seen: 0, delay }
+    }
+
+    /// Puts something in place of the configured policy; `None` puts that back. What was learned is kept.
+    pub fn set_override(&mut self, change: Option<HoldBackOverride>) {
+        self.policy =
+            change.map_or_else(|| self.configured.clone(), |change| self.configured.changed(change));
+        self.delay = self.estimate().unwrap_or(match self.policy {
             HoldBackPolicy::Fixed(delay) => delay,
-            HoldBackPolicy::Learned { max, .. } => max,
-        };
-        Self { policy, current: empty(), previous: empty(), seen: 0, delay }
+            // Nothing has been learned: as it would be without the change.
+            HoldBackPolicy::Learned { .. } => self.configured.initial(),
+        });
     }
 
     /// How long after its arrival a query counts as late, as things stand.
@@ -84,21 +122,34 @@ impl HoldBack {
 
     /// An exact prediction came `latency` after its query's arrival.
     pub fn observe(&mut self, latency: Duration) {
-        let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = self.policy else {
+        if matches!((&self.configured, &self.policy), (HoldBackPolicy::Fixed(_), HoldBackPolicy::Fixed(_))) {
             return;
-        };
+        }
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).clamp(1, Self::CEILING_US);
         self.current.saturating_record(micros);
         self.seen += 1;
-        if self.seen >= Self::WARM_UP && self.seen.is_multiple_of(Self::REFRESH) {
-            let (quantile, median) = self.quantile_and_median(percentile);
-            let late = (quantile as f64).min(median as f64 * max_over_median);
-            self.delay = Duration::from_micros(late as u64).clamp(min, max.max(min));
+        if self.seen.is_multiple_of(Self::REFRESH)
+            && let Some(delay) = self.estimate()
+        {
+            self.delay = delay;
         }
         if self.seen.is_multiple_of(Self::HALF_WINDOW) {
             std::mem::swap(&mut self.current, &mut self.previous);
             self.current.reset();
         }
+    }
+
+    /// What has been learned; `None` where nothing has, or is to be.
+    fn estimate(&self) -> Option<Duration> {
+        let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = self.policy else {
+            return None;
+        };
+        if self.seen < Self::WARM_UP {
+            return None;
+        }
+        let (quantile, median) = self.quantile_and_median(percentile);
+        let late = (quantile as f64).min(median as f64 * max_over_median);
+        Some(Duration::from_micros(late as u64).clamp(min, max.max(min)))
     }
 
     /// A quantile and the median over both half windows, in microseconds.
@@ -187,6 +238,43 @@ mod tests {
             hold_back.observe(Duration::from_nanos(10));
         }
         assert_eq!(hold_back.delay(), Duration::from_micros(500));
+    }
+
+    #[test]
+    fn what_is_put_in_its_place_holds_until_it_is_taken_back() {
+        let mut hold_back = learned(0.9);
+        (0..1000).for_each(|_| hold_back.observe(Duration::from_millis(5)));
+        let before = hold_back.delay();
+        hold_back.set_override(Some(HoldBackOverride::Fixed(Duration::from_millis(40))));
+        assert_eq!(hold_back.delay(), Duration::from_millis(40));
+        (0..10_000).for_each(|_| hold_back.observe(Duration::from_millis(8)));
+        assert_eq!(hold_back.delay(), Duration::from_millis(40), "it is fixed");
+        hold_back.set_override(None);
+        let after = hold_back.delay();
+        assert!(after > before && after < Duration::from_millis(9), "it went on learning: {after:?}");
+    }
+
+    #[test]
+    fn another_percentile_is_of_what_was_learned() {
+        let mut hold_back = learned(0.5);
+        (0..1000).for_each(|query| hold_back.observe(Duration::from_micros(5_000 + query)));
+        let median = hold_back.delay();
+        hold_back.set_override(Some(HoldBackOverride::Percentile(0.99)));
+        assert!(hold_back.delay() > median + Duration::from_micros(400), "{:?}", hold_back.delay());
+        hold_back.set_override(Some(HoldBackOverride::Percentile(0.5)));
+        assert_eq!(hold_back.delay(), median);
+    }
+
+    #[test]
+    fn where_none_was_learned_a_percentile_holds_once_it_is_known() {
+        let fixed = Duration::from_millis(22);
+        let mut hold_back = HoldBack::new(HoldBackPolicy::Fixed(fixed));
+        hold_back.set_override(Some(HoldBackOverride::Percentile(0.9)));
+        assert_eq!(hold_back.delay(), fixed);
+        (0..1000).for_each(|_| hold_back.observe(Duration::from_millis(5)));
+        assert!(hold_back.delay() < Duration::from_millis(6));
+        hold_back.set_override(None);
+        assert_eq!(hold_back.delay(), fixed);
     }
 
     #[test]

@@ -109,6 +109,13 @@ impl Outliers {
         self.records.remove(&instance);
     }
 
+    /// How many of its last requests failed, and of how many; how many times in a row it was ejected.
+    pub(crate) fn record(&self, instance: InstanceId) -> ((u32, u32), u32) {
+        self.records
+            .get(&instance)
+            .map_or(((0, 0), 0), |record| ((record.recent.count_ones(), record.seen), record.ejections))
+    }
+
     /// It was ejected.
     pub(crate) fn ejected(&mut self, instance: InstanceId) {
         let record = self.records.entry(instance).or_default();

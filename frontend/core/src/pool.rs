@@ -4,8 +4,10 @@
 
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -42,6 +44,14 @@ struct Instance {
     leaving: bool,
     /// Grows with each release: among equally loaded instances the longest idle goes first.
     idle_since: u64,
+    /// What its requests take of late.
+    latency: Option<Duration>,
+}
+
+impl Instance {
+    fn new(up: bool, idle_since: u64) -> Self {
+        Self { in_flight: 0, up, ejected: false, leaving: false, idle_since, latency: None }
+    }
 }
 
 impl Instance {
@@ -111,13 +121,7 @@ impl Pool {
         Self {
             id,
             slots: slots.max(1),
-            instances: all
-                .clone()
-                .map(|index| {
-                    let idle_since = u64::from(index);
-                    (index, Instance { in_flight: 0, up: true, ejected: false, leaving: false, idle_since })
-                })
-                .collect(),
+            instances: all.clone().map(|index| (index, Instance::new(true, u64::from(index)))).collect(),
             next_index,
             up: instances,
             available: all.map(|index| (0, u64::from(index), index)).collect(),
@@ -195,9 +199,7 @@ impl Pool {
         let index = self.next_index;
         self.next_index = self.next_index.saturating_add(1);
         self.releases += 1;
-        let idle_since = self.releases;
-        let state = Instance { in_flight: 0, up: false, ejected: false, leaving: false, idle_since };
-        self.instances.insert(index, state);
+        self.instances.insert(index, Instance::new(false, self.releases));
         InstanceId { pool: self.id, index }
     }
 

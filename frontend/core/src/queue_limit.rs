@@ -7,9 +7,11 @@
 //!
 //! Once the shortest wait exceeds the target, the bound becomes what drains within the target at the rate at which queries
 //! were started meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). From then on the mean wait is held
-//! to the target: above it the bound is set in the same way, below it grows by a tenth and one, up to the fixed bound, at which
-//! the search for a standing queue begins anew. The target is a share of the service time, which is learned: a wait of 10 ms is
-//! long for a model that takes 2 ms, and nothing for one that takes a second.
+//! to the target: above it the bound is set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at
+//! which the search for a standing queue begins anew; in between it stays, since the waits of those whom a bound that swings
+//! lets in are its longest. The target is a share of the service time, which is learned: a wait of 10 ms is
+//! long for a model that takes 2 ms, and nothing for one that takes a second. It is not learned under overload: where an instance
+//! is sent several requests at a time, most of what it takes then is the wait for its other requests.
 //!
 //! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency against its best value, which
 //! they must keep learning anew; here the frontend itself holds the queue, and knows.
@@ -41,8 +43,10 @@ pub struct QueueLimit {
     config: QueueLimitConfig,
     max: usize,
     limit: f64,
-    /// Seconds that instances take, averaged over some tens of requests.
+    /// Seconds that instances take, averaged over the last hundred requests or so.
     service: Option<f64>,
+    /// Requests that it was learned from, up to enough.
+    learned: u32,
     began: Time,
     /// Of the queries started since `began`.
     shortest_wait: Option<Duration>,
@@ -51,10 +55,12 @@ pub struct QueueLimit {
     refused: Option<Time>,
 }
 
-/// Weight of one request in the average service time.
-const WEIGHT: f64 = 1.0 / 32.0;
+/// Requests over which the service time is averaged, and from which it is known well enough to be kept.
+const ENOUGH: u32 = 128;
 /// A straggler counts as no more than this many times the average.
 const CLIP: f64 = 4.0;
+/// A mean wait below this share of the target is short enough for the bound to grow.
+const SHORT: f64 = 0.85;
 /// For this long after a refusal there is overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
 /// More intervals without overload raise any bound to the fixed one.
@@ -71,6 +77,7 @@ impl QueueLimit {
             max,
             limit: max as f64,
             service: None,
+            learned: 0,
             began: Time::ZERO,
             shortest_wait: None,
             waited: Duration::ZERO,
@@ -100,11 +107,15 @@ impl QueueLimit {
     }
 
     /// An instance took `service` to answer.
-    pub fn finished(&mut self, service: Duration) {
+    pub fn finished(&mut self, now: Time, service: Duration) {
+        if self.learned >= ENOUGH && self.is_overloaded(now) {
+            return;
+        }
+        self.learned = (self.learned + 1).min(ENOUGH);
         let service = service.as_secs_f64();
         self.service = Some(match self.service {
             None => service,
-            Some(average) => average + WEIGHT * (service.min(CLIP * average) - average),
+            Some(average) => average + (service.min(CLIP * average) - average) / f64::from(self.learned),
         });
     }
 
@@ -131,7 +142,7 @@ impl QueueLimit {
         if (if is_limiting { mean } else { shortest }) > target {
             let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
             self.limit = drained.min(self.limit);
-        } else {
+        } else if !is_limiting || mean < SHORT * target {
             let intervals = elapsed.as_nanos() / interval.as_nanos().max(1);
             for _ in 0..intervals.min(FORGOTTEN) {
                 self.limit = self.limit * 1.1 + 1.0;

@@ -1,5 +1,5 @@
-//! CG-1 to CG-8 over random event orders, with instances that fail, join and leave: the harness checks each at every
-//! action.
+//! CG-1 to CG-8 over random event orders, with instances that fail, join and leave, and switches that are thrown: the harness
+//! checks each at every action.
 
 mod harness;
 
@@ -10,7 +10,8 @@ use harness::{
     interpolated_config, replicate_config, unmodified_config,
 };
 use parapet_frontend_core::{
-    ClassId, CodedHedgedConfig, FailureKind, HoldBackPolicy, InstanceId, PoolId, StrategyConfig,
+    ClassId, CodedHedgedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, InstanceId, PoolId,
+    StrategyConfig,
 };
 use proptest::prelude::*;
 
@@ -26,6 +27,7 @@ enum Op {
     Join { pool: u8 },
     Leave { pool: u8, index: u32 },
     Advance { micros: u64 },
+    Switch { redundancy: bool, hold_back: Option<HoldBackOverride> },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -38,6 +40,11 @@ fn op() -> impl Strategy<Value = Op> {
         Just(FailureKind::InvalidOutput),
     ];
     let index = 0usize..8;
+    let hold_back = prop_oneof![
+        Just(None),
+        (0u64..50).prop_map(|millis| Some(HoldBackOverride::Fixed(Duration::from_millis(millis)))),
+        (0.5..0.999).prop_map(|quantile| Some(HoldBackOverride::Percentile(quantile))),
+    ];
     prop_oneof![
         6 => (0u8..3, 0u64..2, prop::bool::weighted(0.8), 2u64..120).prop_map(|(class, key, allow_approximate, deadline_ms)| {
             Op::Arrive { class, key, allow_approximate, deadline_ms }
@@ -52,6 +59,8 @@ fn op() -> impl Strategy<Value = Op> {
             (0u8..3).prop_map(|pool| Op::Join { pool }),
             (0u8..3, 0u32..6).prop_map(|(pool, index)| Op::Leave { pool, index }),
         ],
+        1 => (prop::bool::weighted(0.6), hold_back)
+            .prop_map(|(redundancy, hold_back)| Op::Switch { redundancy, hold_back }),
         5 => prop_oneof![0u64..2_000, 0u64..30_000].prop_map(|micros| Op::Advance { micros }),
     ]
 }
@@ -76,6 +85,7 @@ fn run(mut harness: Harness, ops: Vec<Op>) {
             Op::SetUp { pool, index, up } => harness.set_up(InstanceId { pool: PoolId(pool), index }, up),
             Op::Join { pool } => drop(harness.join(PoolId(pool))),
             Op::Leave { pool, index } => harness.leave(InstanceId { pool: PoolId(pool), index }),
+            Op::Switch { redundancy, hold_back } => harness.switch(redundancy, hold_back),
             Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
         }
     }

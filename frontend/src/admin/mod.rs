@@ -7,25 +7,27 @@
 //! | `GET /v2/health/live`, `/v2/health/ready` | as on the data listener; no key |
 //! | `GET /debug/groups` | coding groups in memory, at most [`MOST_GROUPS`] of each model |
 //! | `POST /admin/reload` | reads the configuration again; the old one stays on a mistake |
+//! | `GET /`, `/live`, ... | the live page and what it asks for ([`live`]) |
 //!
-//! Without keys in the configuration it listens on a loopback address only. Pages of other sites that a browser on the same
-//! machine shows must not use that: requests that a browser marks with another origin are refused.
+//! Without keys in the configuration it listens on a loopback address only; [`access`] says who may enter then.
+
+mod access;
+mod live;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use parapet_frontend_core::GroupView;
 use serde_json::{Value, json};
 
 use crate::error::ServeError;
 use crate::http::{App, error, json as json_response, metrics, server_ready};
-use crate::tenants::{KeyHash, bearer};
 
 /// Groups of one model that `/debug/groups` shows.
 pub const MOST_GROUPS: usize = 200;
@@ -35,8 +37,11 @@ pub fn router(app: Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/debug/groups", get(groups))
         .route("/admin/reload", post(reload))
-        .layer(from_fn_with_state(Arc::clone(&app), authenticate));
+        .merge(live::guarded())
+        .layer(from_fn_with_state(Arc::clone(&app), access::authenticate));
     Router::new()
+        .route("/", get(live::page))
+        .route("/live", get(live::page))
         .route("/metrics", get(metrics))
         .route("/v2/health/live", get(async || StatusCode::OK))
         .route("/v2/health/ready", get(server_ready))
@@ -47,57 +52,38 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn authenticate(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match may_enter(&app, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refused) => error(&refused),
-    }
-}
-
-fn may_enter(app: &App, headers: &HeaderMap) -> Result<(), ServeError> {
-    let serving = app.serving();
-    let keys = serving.admin().map(|admin| admin.keys.as_slice()).unwrap_or_default();
-    if keys.is_empty() {
-        return if is_of_other_site(headers) { Err(ServeError::OtherSite) } else { Ok(()) };
-    }
-    let given = bearer(headers).map(KeyHash::of);
-    let known = keys.iter().fold(false, |known, key| {
-        // All are compared.
-        known | given.as_ref().is_some_and(|given| given.equals(key))
-    });
-    if known { Ok(()) } else { Err(ServeError::Unauthenticated) }
-}
-
-/// Whether a browser sent it for a page that is not the listener's own.
-fn is_of_other_site(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(ORIGIN) else { return false };
-    let authority = origin.to_str().ok().and_then(|origin| origin.split("://").nth(1));
-    authority.is_none() || authority != headers.get(HOST).and_then(|host| host.to_str().ok())
-}
-
 async fn groups(State(app): State<Arc<App>>) -> Response {
     let serving = app.serving();
     let models: serde_json::Map<String, Value> = serving
         .models()
         .map(|model| {
-            let groups: Vec<Value> = model.driver().groups(MOST_GROUPS).iter().map(group).collect();
-            (
-                model.name().to_owned(),
-                json!({ "in_memory": model.driver().stats().groups_tracked, "groups": groups }),
-            )
+            let now = model.driver().snapshot(0, MOST_GROUPS);
+            let groups: Vec<Value> = now.groups.iter().map(|view| group(view, now.at)).collect();
+            (model.name().to_owned(), json!({ "in_memory": now.stats.groups_tracked, "groups": groups }))
         })
         .collect();
     json_response(&json!({ "models": models }))
 }
 
-fn group(view: &GroupView) -> Value {
+/// A group as it stands, or stood, so long after the driver's start.
+fn group(view: &GroupView, at: Duration) -> Value {
     let members: Vec<Value> = view
         .members
         .iter()
-        .map(|member| json!({ "status": member.status, "predicted": member.predicted, "late": member.late }))
+        .map(|member| {
+            json!({
+                "status": member.status,
+                "predicted": member.predicted,
+                "reconstructed": member.reconstructed,
+                "late": member.late,
+            })
+        })
         .collect();
+    let ended = view.closed.map_or(at, |closed| Duration::from_nanos(closed.as_nanos()));
+    let age = ended.saturating_sub(Duration::from_nanos(view.opened.as_nanos()));
     json!({
         "id": view.id.to_string(),
+        "age_ms": live::millis(age),
         "class": view.id.class().0,
         "k": view.k,
         "sealed": view.sealed,
@@ -117,32 +103,6 @@ async fn reload(State(app): State<Arc<App>>) -> Response {
             let mut response = json_response(&json!({ "error": refused.to_string() }));
             *response.status_mut() = StatusCode::CONFLICT;
             response
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_of_other_sites_are_told_apart() {
-        let of = |host: &str, origin: Option<&str>| {
-            let mut headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-            if let Some(origin) = origin {
-                headers.insert(ORIGIN, origin.parse().unwrap());
-            }
-            is_of_other_site(&headers)
-        };
-        assert!(!of("localhost:8081", None), "no browser");
-        assert!(!of("localhost:8081", Some("http://localhost:8081")));
-        for origin in [
-            "http://evil.example",
-            "http://localhost:8080",
-            "null",
-            "http://evil.example/http://localhost:8081",
-        ] {
-            assert!(of("localhost:8081", Some(origin)), "{origin}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! outside it. Time is tokio's, so that tests can pause it.
 
 mod health;
+mod live;
 mod members;
 mod work;
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, GroupView, InstanceId,
-    JobId, PoolId, QueryId, Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
+    PoolId, QueryId, Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -21,6 +22,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::live::Snapshot;
 use self::members::Member;
 use crate::config::HealthSettings;
 use crate::metrics::ModelMeters;
@@ -152,20 +154,16 @@ impl<T: Transport> Driver<T> {
         self.locked.lock().engine.stats()
     }
 
-    /// At most `limit` of the coding groups in memory.
-    pub fn groups(&self, limit: usize) -> Vec<GroupView> {
-        self.locked.lock().engine.groups(limit)
-    }
-
     /// Brings the model's meters up to date with the engine's totals.
     pub fn publish(&self) {
-        let (stats, fates) = {
+        let (stats, switches, fates) = {
             let mut locked = self.locked.lock();
             let stats = locked.engine.stats();
+            let switches = locked.engine.switches();
             let classes = (0u8..).map(ClassId).take(self.meters.classes());
-            (stats, classes.map(|class| locked.engine.core().fates(class)).collect::<Vec<Fates>>())
+            (stats, switches, classes.map(|class| locked.engine.core().fates(class)).collect::<Vec<Fates>>())
         };
-        self.meters.publish(&stats, &fates);
+        self.meters.publish(&stats, &switches, &fates);
     }
 
     /// Whether any instance of the deployed model is up.

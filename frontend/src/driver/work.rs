@@ -82,7 +82,8 @@ impl<T: Transport> Driver<T> {
                 // The client may have gone; then nobody wants to know.
                 Work::Answer(waiter, answer) => drop(waiter.send(answer)),
                 Work::Send { job, instance, input, withdrawn } => {
-                    tokio::spawn(Arc::clone(self).send(job, instance, input, withdrawn));
+                    // On the heap, since the runtime copies a task's future several times.
+                    tokio::spawn(Box::pin(Arc::clone(self).send(job, instance, input, withdrawn)));
                 }
                 Work::Encode { group, row, inputs } => {
                     let driver = Arc::clone(self);

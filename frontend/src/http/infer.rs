@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, VARY};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use parapet_content_coding::{Coding, decode as decompress, encode as compress};
 use parapet_frontend_core::Rejected;
@@ -25,42 +26,32 @@ use crate::tenants::MixingDomain;
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
-    domain: Option<Extension<MixingDomain>>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Response {
-    answer(&app, &name, None, domain_of(domain), &headers, body).await
+    answer(&app, &name, None, request).await
 }
 
 pub(super) async fn infer_version(
     State(app): State<Arc<App>>,
     Path((name, version)): Path<(String, String)>,
-    domain: Option<Extension<MixingDomain>>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Response {
-    answer(&app, &name, Some(&version), domain_of(domain), &headers, body).await
+    answer(&app, &name, Some(&version), request).await
 }
 
-/// Whom the request may share a coding group with, as its key says.
-fn domain_of(given: Option<Extension<MixingDomain>>) -> MixingDomain {
-    given.map_or(MixingDomain::SHARED, |Extension(domain)| domain)
-}
-
-async fn answer(
-    app: &App,
-    name: &str,
-    version: Option<&str>,
-    domain: MixingDomain,
-    headers: &HeaderMap,
-    body: Body,
-) -> Response {
+async fn answer(app: &App, name: &str, version: Option<&str>, request: Request) -> Response {
+    let (Parts { headers, extensions, .. }, body) = request.into_parts();
+    let headers = &headers;
+    // Whom the request may share a coding group with, as its key says.
+    let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
     let request_id = request_id(headers);
     let account = Account::begin(app, name, request_id.to_str().unwrap_or_default(), headers);
     let trace_id = account.trace_id();
     let mut response = match app.model(name, version) {
         Ok(model) => {
-            let result = account.scope(infer_on(app, &model, domain, headers, body)).await;
+            // On the heap, since each layer of the server around it would copy it once or twice.
+            let inferring = Box::pin(infer_on(app, &model, domain, headers, body));
+            let result = account.scope(inferring).await;
             account.end(&model, &result);
             result.map_or_else(|refused| error(&refused), |(response, _)| response)
         }
@@ -111,7 +102,7 @@ async fn infer_on(
     let mut response = respond(encoded, accepted).await;
     let headers = response.headers_mut();
     headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
-    if let Ok(confidence) = HeaderValue::from_str(&format!("{:.4}", provenance.confidence)) {
+    if let Some(confidence) = confidence(&provenance) {
         headers.insert(CONFIDENCE, confidence);
     }
     if let Some(code) = provenance.code.as_deref().and_then(|code| HeaderValue::from_str(code).ok()) {
@@ -170,6 +161,14 @@ impl BinaryOutputs {
     fn wants(&self, output: &str) -> bool {
         self.0.wants_binary(output)
     }
+}
+
+/// With four decimals. That of an exact prediction, nearly every one, need not be worked out.
+fn confidence(provenance: &Provenance) -> Option<HeaderValue> {
+    if provenance.confidence == 1.0 {
+        return Some(HeaderValue::from_static("1.0000"));
+    }
+    HeaderValue::from_str(&format!("{:.4}", provenance.confidence)).ok()
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {

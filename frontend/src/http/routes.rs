@@ -10,7 +10,8 @@ use axum::extract::{Path, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{Method, StatusCode, Uri};
+use http::header::ACCEPT;
+use http::{HeaderMap, Method, StatusCode, Uri};
 use parapet_http_serve::{BodyMemory, Connections};
 use parapet_open_inference::{BINARY_EXTENSION, OPENAPI_PATH, ServerMetadata, openapi};
 use parapet_tls::ServerTls;
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use super::guard::guard;
 use super::infer;
-use super::response::{error, json, text};
+use super::response::{error, json, text, with_type};
 use crate::busy_poll::BusyPoll;
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::error::ServeError;
@@ -271,16 +272,21 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
     }
 }
 
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+/// Prometheus' text format; with traces, which exemplars name, OpenMetrics for who asks for it.
+pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     app.publish();
-    text(app.metrics.render())
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).filter(|_| app.traces.is_some());
+    match accept.and_then(|accept| app.metrics.render_openmetrics(accept)) {
+        Some((content_type, rendered)) => with_type(StatusCode::OK, content_type, rendered),
+        None => text(app.metrics.render()),
+    }
 }
 
 /// What tenants do is nothing for each other: where there are any, metrics are the admin listener's.
-async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
+async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     let serving = app.serving();
     if serving.server().metrics.unwrap_or_else(|| serving.tenants().is_open()) {
-        metrics(State(app)).await
+        metrics(State(app), headers).await
     } else {
         unknown_path(uri).await
     }

@@ -71,7 +71,9 @@ impl<T: Transport> ServedModel<T> {
     /// Starts serving `config` over any transport.
     pub fn start_with(config: ModelConfig, metrics: &Metrics, transport: T, pools: Vec<Vec<String>>) -> Self {
         let (strategy, coders) = strategy(&config);
-        let labels = class_labels(&config, &coders);
+        let code =
+            |class: ClassId| coders.get(usize::from(class.0))?.as_ref().map(|coder| coder.label().to_owned());
+        let labels = class_labels(&config, code);
         let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config));
         let sample_len = config.entry.outputs.first().map_or(1, TensorSpec::sample_len);
         let engine = Engine::new(&core_config(&config), strategy);
@@ -118,6 +120,32 @@ impl<T: Transport> ServedModel<T> {
     /// The version served.
     pub fn version(&self) -> u64 {
         self.config.version
+    }
+
+    /// Whether any of its classes has redundancy.
+    pub(crate) fn has_redundancy(&self) -> bool {
+        self.config.classes.iter().any(|class| class.strategy.is_redundant())
+    }
+
+    /// Whether any of its classes waits for queries to be late.
+    pub(crate) fn has_hold_back(&self) -> bool {
+        self.config.classes.iter().any(|class| class.strategy.has_hold_back())
+    }
+
+    /// What metrics call each class.
+    pub(crate) fn class_labels(&self) -> Vec<ClassLabels> {
+        class_labels(&self.config, |class| self.driver.code_label(class).map(str::to_owned))
+    }
+
+    /// What metrics call a pool.
+    pub(crate) fn pool_label(&self, pool: PoolId) -> &str {
+        match pool {
+            PoolId::DEPLOYED => DEPLOYED,
+            PoolId(redundant) => {
+                let pool = self.config.redundant.get(usize::from(redundant) - 1);
+                pool.map_or("", |pool| &pool.label)
+            }
+        }
     }
 
     /// The longest deadline that a request may ask for.
@@ -240,6 +268,9 @@ fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> 
     Ok(GroupKey(u64::from(domain.number()) << 32 | u64::from(rows)))
 }
 
+/// What metrics call the deployed model's pool.
+const DEPLOYED: &str = "deployed";
+
 /// Times the first ejection that the longest lasts.
 const LONGEST_EJECTION: u32 = 12;
 
@@ -315,13 +346,13 @@ fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Vec<Opti
 }
 
 /// What metrics call a class, for each of them.
-fn class_labels(config: &ModelConfig, coders: &[Option<Coder>]) -> Vec<ClassLabels> {
-    let classes = config.classes.iter().zip(coders);
+fn class_labels(config: &ModelConfig, code: impl Fn(ClassId) -> Option<String>) -> Vec<ClassLabels> {
+    let classes = config.classes.iter().zip((0u8..).map(ClassId));
     classes
-        .map(|(class, coder)| {
+        .map(|(class, id)| {
             let strategy = class.strategy.name();
-            let code = match (coder, &class.strategy) {
-                (Some(coder), _) => coder.label().to_owned(),
+            let code = match (code(id), &class.strategy) {
+                (Some(code), _) => code,
                 (None, StrategyConfig::ApproximateBackup(_)) => "backup".to_owned(),
                 (None, _) => "none".to_owned(),
             };
@@ -332,5 +363,5 @@ fn class_labels(config: &ModelConfig, coders: &[Option<Coder>]) -> Vec<ClassLabe
 
 fn pool_labels(config: &ModelConfig) -> Vec<String> {
     let redundant = config.redundant.iter().map(|other| other.label.clone());
-    std::iter::once("deployed".to_owned()).chain(redundant).collect()
+    std::iter::once(DEPLOYED.to_owned()).chain(redundant).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use parapet_frontend_core::{Failure, FailureKind, Outcome};
 use parapet_http_connection::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::{
@@ -32,12 +32,42 @@ pub(super) struct Instance {
     name: String,
     /// How many are open at once is the dispatcher's business, which gives an instance no more requests than it has slots.
     connections: Connections,
-    infer_path: String,
-    ready_path: String,
+    /// What its requests have in common; `None` if its address or model name makes no valid request.
+    target: Option<Target>,
     expected: Arc<Expected>,
     /// What the instance reads, as it says of itself.
     form: AtomicU8,
 }
+
+#[derive(Debug)]
+struct Target {
+    host: HeaderValue,
+    infer: Uri,
+    ready: Uri,
+}
+
+impl Target {
+    fn new(name: &str, path: &str) -> Option<Self> {
+        Some(Self {
+            host: HeaderValue::from_str(name).ok()?,
+            infer: format!("{path}/infer").parse().ok()?,
+            ready: format!("{path}/ready").parse().ok()?,
+        })
+    }
+
+    fn request(&self, method: Method, uri: &Uri, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri.clone();
+        let mut headers = HeaderMap::with_capacity(HEADERS);
+        headers.insert(HOST, self.host.clone());
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// Of a request at most.
+const HEADERS: usize = 6;
 
 /// Values of [`Instance::form`]; as long as nothing is known of an instance, it is taken to have the extension.
 const UNKNOWN: u8 = 0;
@@ -60,8 +90,7 @@ impl Instance {
         Self {
             name: name.to_owned(),
             connections: Connections::new(address, limits).with_tls(tls),
-            infer_path: format!("{path}/infer"),
-            ready_path: format!("{path}/ready"),
+            target: Target::new(name, path),
             expected,
             form: AtomicU8::new(UNKNOWN),
         }
@@ -74,56 +103,52 @@ impl Instance {
         };
         let refused = |error: ProtocolError| self.failure(FailureKind::Refused, &error.to_string());
         let wire = input.body(encoding).map_err(refused)?;
-        let mut request = self.request(Method::POST, &self.infer_path, wire.body.clone())?;
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(wire.content_type()));
-        if let Some(length) = wire.header_length {
-            headers.insert(HEADER_CONTENT_LENGTH, length.into());
-        }
-        if let Some(deadline) = input.deadline {
-            let left = deadline.saturating_duration_since(Instant::now());
-            headers.insert(TIMEOUT, u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into());
-        }
-        if let Some(parent) = input.traces.traceparent() {
-            headers.insert(TRACEPARENT, parent);
-        }
+        let target = self.target.as_ref().ok_or_else(|| self.unsendable())?;
+        let request = || {
+            let mut request = target.request(Method::POST, &target.infer, wire.body.clone());
+            let headers = request.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(wire.content_type()));
+            if let Some(length) = wire.header_length {
+                headers.insert(HEADER_CONTENT_LENGTH, length.into());
+            }
+            if let Some(deadline) = input.deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                headers.insert(TIMEOUT, u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into());
+            }
+            if let Some(parent) = input.traces.traceparent() {
+                headers.insert(TRACEPARENT, parent);
+            }
+            request
+        };
         let response = self.connections.send(request).await.map_err(|error| self.unanswered(&error))?;
         self.prediction(response, input.rows)
     }
 
     pub(super) async fn ready(&self) -> bool {
-        let ready = self.get(&self.ready_path).await.is_some();
+        let Some(target) = &self.target else { return false };
+        let ready = self.get(target, &target.ready).await.is_some();
         if !ready {
             // What comes back at this address may be another server.
             self.form.store(UNKNOWN, Ordering::Relaxed);
         } else if self.form.load(Ordering::Relaxed) == UNKNOWN {
-            self.learn_form().await;
+            self.learn_form(target).await;
         }
         ready
     }
 
     /// Asks whether the server has the binary tensor extension; without it queries go as JSON.
-    async fn learn_form(&self) {
-        let Some(response) = self.get("/v2").await else { return };
+    async fn learn_form(&self, target: &Target) {
+        let Some(response) = self.get(target, &Uri::from_static("/v2")).await else { return };
         let Ok(metadata) = serde_json::from_slice::<ServerMetadata>(&response.body) else { return };
         let binary = metadata.extensions.iter().any(|extension| extension == BINARY_EXTENSION);
         self.form.store(if binary { BINARY } else { JSON }, Ordering::Relaxed);
     }
 
     /// The answer, if it is 200.
-    async fn get(&self, path: &str) -> Option<Response> {
-        let request = self.request(Method::GET, path, Bytes::new()).ok()?;
+    async fn get(&self, target: &Target, uri: &Uri) -> Option<Response> {
+        let request = || target.request(Method::GET, uri, Bytes::new());
         let response = self.connections.send(request).await.ok()?;
         (response.status == StatusCode::OK).then_some(response)
-    }
-
-    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
-        Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, self.name.as_str())
-            .body(Full::new(body))
-            .map_err(|_| self.unsendable())
     }
 
     fn failure(&self, kind: FailureKind, reason: &str) -> Failure {

@@ -133,7 +133,8 @@ pub async fn broken_off(site: &Site) {
     for fields in ["content-length: 1000", "transfer-encoding: chunked"] {
         for _ in 0..50 {
             let mut stream = begin(site, fields).await;
-            stream.write_all(b"3e8\r\n").await.unwrap();
+            // One that comes before the last ones were found to be gone may be closed as one too many.
+            let _ = stream.write_all(b"3e8\r\n").await;
         }
     }
 }

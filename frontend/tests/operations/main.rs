@@ -6,6 +6,8 @@
 mod support;
 
 mod access;
+mod exemplars;
+mod live;
 mod reload;
 mod rolling;
 mod served;

@@ -47,13 +47,9 @@ async fn infer_by_tls(
     let name = parapet_tls::server_name("localhost").unwrap();
     let limits = Limits { connect_timeout: Some(LIMIT), max_response_bytes: 1 << 20, max_idle: 0 };
     let connections = Connections::new(address, limits).with_tls(Some(Tls { connector, name }));
-    let request =
-        Request::post(INFER).header("host", "localhost").body(Full::new(Bytes::from(body(&SAMPLE, ""))));
-    connections
-        .send(request.unwrap())
-        .await
-        .map(|response| response.status)
-        .map_err(|error| error.to_string())
+    let body = Bytes::from(body(&SAMPLE, ""));
+    let request = || Request::post(INFER).header("host", "localhost").body(Full::new(body.clone())).unwrap();
+    connections.send(request).await.map(|response| response.status).map_err(|error| error.to_string())
 }
 
 /// Client, frontend and instance know each other by certificates; the frontend's is replaced while it serves.

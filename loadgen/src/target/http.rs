@@ -41,15 +41,18 @@ impl HttpTransport {
 
 impl Transport for HttpTransport {
     async fn send(&self, body: &Body) -> Result<Answer, Failure> {
-        let mut request = Request::new(Full::new(body.bytes.clone()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.infer.clone();
-        let headers = request.headers_mut();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
-        if let Some(length) = body.header_length {
-            headers.insert(HEADER_CONTENT_LENGTH, length.into());
-        }
+        let request = || {
+            let mut request = Request::new(Full::new(body.bytes.clone()));
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = self.infer.clone();
+            let headers = request.headers_mut();
+            headers.insert(HOST, self.host.clone());
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+            if let Some(length) = body.header_length {
+                headers.insert(HEADER_CONTENT_LENGTH, length.into());
+            }
+            request
+        };
         let response =
             self.connections.send(request).await.map_err(|error| {
                 if error.is_unsent() { Failure::Connect } else { Failure::ConnectionLost }

@@ -201,7 +201,7 @@ impl TargetUrl {
             .header(hyper::header::HOST, &self.authority)
             .body(Full::new(Bytes::new()))
             .map_err(|error| self.unreachable(error.to_string()))?;
-        let sent = Connections::new(address, LIMITS).send(request).await;
+        let sent = Connections::new(address, LIMITS).send(|| request.clone()).await;
         sent.map_err(|error| self.unreachable(error.to_string()))
     }
 

@@ -114,7 +114,7 @@ impl Connections {
         self
     }
 
-    /// Sends `request` and reads the whole response. Dropping the future closes the connection.
+    /// Sends what `request` makes and reads the whole response. Dropping the future closes the connection.
     ///
     /// A connection that was kept alive may turn out to be closed; then a fresh one is tried, once. That is no second chance
     /// for the server, which gave no part of a response on the old one. The caller's requests must be such that sending them
@@ -122,18 +122,22 @@ impl Connections {
     ///
     /// # Errors
     /// [`SendError`].
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response, SendError> {
+    pub async fn send(&self, request: impl Fn() -> Request<Full<Bytes>>) -> Result<Response, SendError> {
         let mut lost = None;
         if let Some(connection) = self.take_idle() {
-            match self.exchange(connection, request.clone()).await {
+            match self.exchange(connection, request()).await {
                 Err(Broken { stale: true, error }) => lost = Some(error),
                 Err(broken) => return Err(broken.error),
                 Ok(response) => return Ok(response),
             }
         }
-        // A server that died with the request in hand refuses connections: it may have seen the request all the same.
-        let connection = self.connect().await.map_err(|refused| lost.unwrap_or(refused))?;
-        self.exchange(connection, request).await.map_err(|broken| broken.error)
+        // On the heap: it is rare, and with TLS several times as large as all else that is copied with this future.
+        Box::pin(async {
+            // A server that died with the request in hand refuses connections: it may have seen the request all the same.
+            let connection = self.connect().await.map_err(|refused| lost.unwrap_or(refused))?;
+            self.exchange(connection, request()).await.map_err(|broken| broken.error)
+        })
+        .await
     }
 
     /// An idle connection that has not been seen to close; the last one used, so that few are kept busy.

@@ -61,7 +61,7 @@ async fn one_connection_carries_one_request_after_another() {
     let (address, connections) = server(usize::MAX, OK).await;
     let client = Connections::new(address, LIMITS);
     for _ in 0..5 {
-        let response = client.send(request()).await.unwrap();
+        let response = client.send(request).await.unwrap();
         assert_eq!((response.status, &response.body[..]), (StatusCode::OK, &b"ok"[..]));
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
@@ -72,11 +72,9 @@ async fn requests_at_once_have_a_connection_each_and_few_are_kept() {
     let (address, connections) = server(usize::MAX, OK).await;
     let client = Connections::new(address, Limits { max_idle: 2, ..LIMITS });
     for _ in 0..2 {
-        futures::future::join_all((0..4).map(|_| client.send(request()))).await.into_iter().for_each(
-            |sent| {
-                sent.unwrap();
-            },
-        );
+        futures::future::join_all((0..4).map(|_| client.send(request))).await.into_iter().for_each(|sent| {
+            sent.unwrap();
+        });
     }
     assert_eq!(connections.load(Ordering::SeqCst), 4 + 2);
 }
@@ -86,7 +84,7 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
     let (address, connections) = server(1, OK).await;
     let client = Connections::new(address, LIMITS);
     for sent in 1..=3 {
-        client.send(request()).await.unwrap();
+        client.send(request).await.unwrap();
         assert_eq!(connections.load(Ordering::SeqCst), sent);
     }
 }
@@ -119,18 +117,18 @@ async fn sheds_by_closing() -> (SocketAddr, Arc<AtomicUsize>) {
 async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
     let (address, requests) = sheds_by_closing().await;
     let client = Connections::new(address, LIMITS);
-    for sent in futures::future::join_all((0..4).map(|_| client.send(request()))).await {
+    for sent in futures::future::join_all((0..4).map(|_| client.send(request))).await {
         sent.unwrap();
     }
     assert_eq!(requests.load(Ordering::SeqCst), 4);
-    client.send(request()).await.unwrap();
+    client.send(request).await.unwrap();
     assert_eq!(requests.load(Ordering::SeqCst), 6);
 }
 
 #[tokio::test]
 async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
     let (address, connections) = server(0, OK).await;
-    let error = Connections::new(address, LIMITS).send(request()).await.unwrap_err();
+    let error = Connections::new(address, LIMITS).send(request).await.unwrap_err();
     assert!(matches!(error, SendError::Lost(_)) && !error.is_unsent(), "{error}");
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
@@ -142,7 +140,7 @@ async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
         b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort",
     ] {
         let (address, connections) = server(1, response).await;
-        let error = Connections::new(address, LIMITS).send(request()).await.unwrap_err();
+        let error = Connections::new(address, LIMITS).send(request).await.unwrap_err();
         assert!(matches!(error, SendError::Body(_)), "{error}");
         assert_eq!(connections.load(Ordering::SeqCst), 1, "a response that began is not asked for again");
     }
@@ -151,6 +149,6 @@ async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
 #[tokio::test]
 async fn nobody_there_is_told_from_a_lost_connection() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let error = Connections::new(address, LIMITS).send(request()).await.unwrap_err();
+    let error = Connections::new(address, LIMITS).send(request).await.unwrap_err();
     assert!(matches!(error, SendError::Connect(_)) && error.is_unsent(), "{error}");
 }

@@ -36,4 +36,4 @@ pub use body_memory::{BodyMemory, Reserved};
 pub use limits::Limits;
 pub use listen::listen;
 pub use peers::Connections;
-pub use serve::{DrainReport, Server, serve};
+pub use serve::{DrainReport, Peer, Server, serve};

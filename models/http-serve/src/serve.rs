@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use futures::FutureExt as _;
 use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -44,12 +44,17 @@ pub struct Server {
     limits: Limits,
     connections: Arc<Connections>,
     tls: Option<Arc<ServerTls>>,
+    tells_peers: bool,
 }
+
+/// Where a request comes from; in its extensions, if [`Server::telling_peers`] was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 impl Server {
     /// A server of `app`.
     pub fn new(app: Router, limits: Limits) -> Self {
-        Self { app, limits, connections: Arc::default(), tls: None }
+        Self { app, limits, connections: Arc::default(), tls: None, tells_peers: false }
     }
 
     /// Counts its connections here.
@@ -63,6 +68,13 @@ impl Server {
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Arc<ServerTls>>) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// Puts the [`Peer`] into the extensions of its requests, which costs something for each connection.
+    #[must_use]
+    pub fn telling_peers(mut self) -> Self {
+        self.tells_peers = true;
         self
     }
 
@@ -117,7 +129,11 @@ impl Server {
             return;
         };
         let tls = self.tls.as_ref().map(|tls| tls.acceptor());
-        let serving = serve_peer(io, tls, self.app.clone(), self.limits, draining.clone());
+        let app = match peer.filter(|_| self.tells_peers) {
+            Some(peer) => self.app.clone().layer(Extension(Peer(peer))),
+            None => self.app.clone(),
+        };
+        let serving = serve_peer(io, tls, app, self.limits, draining.clone());
         open.spawn(async move {
             serving.await;
             drop(place);

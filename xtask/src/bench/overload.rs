@@ -6,8 +6,6 @@
 //! normal p99, the others hear so within 5 ms, the frontend's memory is bounded, and afterwards all is as before. Writes its
 //! part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
 
-mod processes;
-
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -16,8 +14,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use self::processes::Processes;
 use super::section;
+use super::servers::{Server, Servers};
 use crate::demo::binary;
 use crate::{cargo, models, native, workspace};
 
@@ -80,10 +78,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         models::repository().join("fashion-parity/model.toml").is_file(),
         "no models; run `cargo xtask demo` first"
     );
-    let processes = Processes::start(&folder(), args.instances, args.instances.div_ceil(2), args.service_ms)?;
+    let mut servers = Servers::new(&folder())?;
+    let frontend = start(&mut servers, args)?;
     let capacity = args.instances as f64 * 1e3 / args.service_ms;
     // Connections are opened and the service time is learned.
-    part(&processes, "warm-up", args.normal * capacity, 5)?;
+    part(&frontend, "warm-up", args.normal * capacity, 5)?;
     let normal = args.normal * capacity;
     let plan = [
         (format!("{} of the capacity", args.normal), normal, args.normal_seconds),
@@ -92,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ];
     let parts = plan
         .iter()
-        .map(|(title, rate, seconds)| part(&processes, title, *rate, *seconds))
+        .map(|(title, rate, seconds)| part(&frontend, title, *rate, *seconds))
         .collect::<Result<Vec<_>>>()?;
     let (text, missed) = report(args, capacity, &parts);
     println!("{text}");
@@ -102,9 +101,34 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn part(processes: &Processes, title: &str, rate: f64, seconds: u32) -> Result<Part> {
+/// Emulated instances, and a frontend in front of them that codes with k = 2.
+fn start(servers: &mut Servers, args: &Args) -> Result<Server> {
+    let profile = folder().join("faults.toml");
+    let text =
+        format!("seed = 1\nservice_time = {{ distribution = \"constant\", ms = {:?} }}\n", args.service_ms);
+    fs::write(&profile, text).with_context(|| format!("cannot write {}", profile.display()))?;
+    let profile = profile.display().to_string();
+    let mut instances = |model: &str, count: usize| {
+        let addresses = (0..count).map(|index| {
+            let arguments = ["--max-batch-size", "1", "--fault-profile", &profile];
+            let instance = servers.instance(&format!("{model}-{index}"), model, &arguments)?;
+            Ok(format!("{:?}", instance.authority))
+        });
+        Ok::<_, anyhow::Error>(addresses.collect::<Result<Vec<_>>>()?.join(", "))
+    };
+    let deployed = instances("fashion", args.instances)?;
+    let parity = instances("fashion-parity", args.instances.div_ceil(2))?;
+    let config = format!(
+        "[[models]]\nname = \"fashion\"\ninstances = [{deployed}]\nslots_per_instance = 2\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"concat\"\nk = 2\n\
+         [[models.strategy.parity]]\nmodel = \"fashion-parity\"\ninstances = [{parity}]\n"
+    );
+    servers.frontend("frontend", &config, None)
+}
+
+fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
-    let report = load(&processes.url, rate, seconds)?;
+    let report = load(&frontend.authority, rate, seconds)?;
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
     let failed = number("/counts/failed").context("no counts")? + number("/counts/unanswered").unwrap_or(0.0);
     let refused = report["errors"]
@@ -121,16 +145,16 @@ fn part(processes: &Processes, title: &str, rate: f64, seconds: u32) -> Result<P
         refused,
         refused_p99: number("/time_to_failure/p99"),
         others: (failed as u64).saturating_sub(refused),
-        memory_mb: processes.memory_mb()?.1,
+        memory_mb: frontend.memory_mb()?.1,
         valid: report["valid"].as_bool().unwrap_or(false),
     })
 }
 
-fn load(url: &str, rate: f64, seconds: u32) -> Result<Value> {
+fn load(authority: &str, rate: f64, seconds: u32) -> Result<Value> {
     let data = models::data();
     let report = folder().join("run.json");
     let status = Command::new(binary("parapet-loadgen"))
-        .args(["run", "--target", url, "--model", "fashion"])
+        .args(["run", "--target", &format!("http://{authority}"), "--model", "fashion"])
         .args(["--rate", &rate.to_string(), "--duration", &seconds.to_string()])
         .arg("--images")
         .arg(data.join("t10k-images-idx3-ubyte.gz"))

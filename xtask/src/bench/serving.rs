@@ -15,10 +15,6 @@
 //! an added latency is the two more hops. Targets take turns, so that a machine whose speed drifts drifts for all. Needs the
 //! models of `cargo xtask demo`.
 
-mod client;
-mod nginx;
-mod remote;
-
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -26,10 +22,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use self::client::{Client, Pace, p50_us, time_requests};
-use self::nginx::Nginx;
-use self::remote::RemoteInstance;
+use super::client::{Client, Pace, p50_us, time_requests};
+use super::nginx::Nginx;
+use super::remote::RemoteInstance;
 use super::spread::Spread;
+use crate::cores::stay_on;
 use crate::demo::{self, Cluster, Mode, Ports, binary};
 use crate::{cargo, native, workspace};
 
@@ -54,6 +51,9 @@ pub(crate) struct Args {
     /// Seconds for which memory is watched; 0 for not at all
     #[arg(long, default_value_t = 60)]
     memory_seconds: u32,
+    /// Keep the frontends on this core, and all else on the first of the others
+    #[arg(long)]
+    frontend_core: Option<usize>,
     /// Added to every port of the demo
     #[arg(long, default_value_t = 0)]
     port_offset: u16,
@@ -70,6 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         demo::folder().join("models/fashion-parity/model.toml").is_file(),
         "no models; run `cargo xtask demo` first"
     );
+    if let Some(core) = args.frontend_core {
+        stay_on(usize::from(core == 0))?;
+    }
     latency(args)?;
     if args.memory_seconds > 0 {
         memory(args)?;
@@ -78,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn latency(args: &Args) -> Result<()> {
-    let mut cluster = Cluster::start(Mode::Coded, Ports::new(args.port_offset))?;
+    let mut cluster = Cluster::start_on(Mode::Coded, Ports::new(args.port_offset), args.frontend_core)?;
     let plain = cluster.add_frontend(Mode::Plain, 1, |text| text)?;
     let body = demo::binary_query()?;
     let connect = |url: &str, model: &str| {
@@ -92,7 +95,7 @@ fn latency(args: &Args) -> Result<()> {
         |text: String| text.replace("[server]\n", &format!("[server]\nbusy_poll_us = {BUSY_POLL_US}\n"));
     let plain_awake = cluster.add_frontend(Mode::Plain, 3, awake)?;
     let coded_awake = cluster.add_frontend(Mode::Coded, 4, awake)?;
-    let nginx = Nginx::start(&urls)?;
+    let nginx = Nginx::start(&demo::folder().join("nginx"), &urls, args.frontend_core)?;
     let mut targets = vec![
         ("instances", urls.iter().map(|url| connect(url, "fashion")).collect::<Result<Vec<_>>>()?),
         ("none", vec![connect(&plain, "fashion")?]),
@@ -135,7 +138,9 @@ fn remote_parity(cluster: &mut Cluster, connect: impl Fn(&str) -> Result<Client>
     let addresses: Vec<(String, String)> = cluster
         .parity_addresses()
         .into_iter()
-        .map(|address| Ok((address, RemoteInstance::start(response, service_time)?.address().to_owned())))
+        .map(|address| {
+            Ok((address, RemoteInstance::start(response, "{}", service_time)?.address().to_owned()))
+        })
         .collect::<Result<_>>()?;
     cluster.add_frontend(Mode::Coded, 2, |text| {
         addresses.iter().fold(text, |text, (from, to)| text.replace(from, to))

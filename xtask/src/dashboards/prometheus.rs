@@ -1,11 +1,12 @@
 //! A Prometheus that scrapes a cluster.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{RULES, write};
@@ -13,6 +14,13 @@ use crate::sample::Cluster;
 use crate::{http, workspace};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// A series over time.
+pub(super) struct Line {
+    pub(super) labels: BTreeMap<String, String>,
+    /// Seconds and value.
+    pub(super) points: Vec<(f64, f64)>,
+}
 
 pub(super) struct Prometheus {
     url: String,
@@ -40,6 +48,7 @@ impl Prometheus {
             .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", data.display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--enable-feature=exemplar-storage")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -70,6 +79,40 @@ impl Prometheus {
         let samples = answer.pointer("/data/result").and_then(Value::as_array).context("no result")?;
         let value = |sample: &Value| sample.pointer("/value/1")?.as_str()?.parse().ok();
         Ok(samples.iter().filter_map(value).collect())
+    }
+
+    /// Checks that it has stored exemplars of a metric that name traces.
+    pub(super) fn has_exemplars(&self, metric: &str) -> Result<()> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        let (start, end) = (now - 600, now + 60);
+        let url = format!("{}/api/v1/query_exemplars?query={metric}&start={start}&end={end}", self.url);
+        let answer: Value = serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
+        let series = answer.pointer("/data").and_then(Value::as_array).context("no series")?;
+        let exemplars = series.iter().filter_map(|series| series["exemplars"].as_array()).flatten();
+        let is_trace = |id: &str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let named = exemplars
+            .filter_map(|exemplar| exemplar["labels"]["trace_id"].as_str())
+            .filter(|id| is_trace(id));
+        let count = named.count();
+        ensure!(count > 0, "Prometheus has no exemplars of {metric}: {answer}");
+        println!("{count} exemplars of {metric} name a trace");
+        Ok(())
+    }
+
+    /// What a query gives over the last `seconds`, each second.
+    pub(super) fn range(&self, expression: &str, seconds: u64) -> Result<Vec<Line>> {
+        let end = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        let (expression, start) = (http::encode(expression), end - seconds);
+        let url =
+            format!("{}/api/v1/query_range?query={expression}&start={start}&end={end}&step=1", self.url);
+        let answer: Value = serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
+        let series = answer.pointer("/data/result").and_then(Value::as_array).context("no result")?;
+        let point = |point: &Value| Some((point.get(0)?.as_f64()?, point.get(1)?.as_str()?.parse().ok()?));
+        let line = |series: &Value| Line {
+            labels: serde_json::from_value(series["metric"].clone()).unwrap_or_default(),
+            points: series["values"].as_array().into_iter().flatten().filter_map(point).collect(),
+        };
+        Ok(series.iter().map(line).collect())
     }
 
     /// The rules as Prometheus read them.

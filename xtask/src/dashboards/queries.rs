@@ -7,6 +7,16 @@ use serde_json::Value;
 pub(super) struct Query {
     pub(super) name: String,
     pub(super) expression: String,
+    /// The panel that shows it.
+    pub(super) panel: Option<Panel>,
+}
+
+/// What a panel makes of a query.
+pub(super) struct Panel {
+    pub(super) title: String,
+    pub(super) unit: String,
+    /// With `{{label}}` for labels.
+    pub(super) legend: String,
 }
 
 /// Those of all panels, with Grafana's variables filled in.
@@ -22,7 +32,11 @@ pub(super) fn of_dashboard(json: &str) -> Result<Vec<Query>> {
             let expression = target.get("expr").and_then(Value::as_str).context("a target without expr")?;
             let expression = expression.replace("$__rate_interval", "30s").replace("$model", ".*");
             ensure!(!expression.contains('$'), "{title}: an unknown variable in {expression}");
-            queries.push(Query { name: format!("panel {title:?}"), expression });
+            let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (unit, legend) =
+                (text(panel.pointer("/fieldConfig/defaults/unit")), text(target.get("legendFormat")));
+            let panel = Panel { title: title.to_owned(), unit, legend };
+            queries.push(Query { name: format!("panel {title:?}"), expression, panel: Some(panel) });
         }
     }
     Ok(queries)
@@ -41,7 +55,7 @@ pub(super) fn of_rules(rules: &Value) -> Result<Vec<Query>> {
                     .with_context(|| format!("{name}: end its expression in a comparison with a number"))?,
                 _ => expression,
             };
-            Ok(Query { name, expression: expression.to_owned() })
+            Ok(Query { name, expression: expression.to_owned(), panel: None })
         })
         .collect();
     let queries = queries?;
@@ -62,8 +76,12 @@ pub(super) fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
         .replace("<<.Series>>", name)
         .replace("<<.LabelMatchers>>", "namespace=\"check\",pod=~\"frontend\"");
     Ok(vec![
-        Query { name: "the adapter's seriesQuery".to_owned(), expression: format!("count({series})") },
-        Query { name: "the adapter's metricsQuery".to_owned(), expression },
+        Query {
+            name: "the adapter's seriesQuery".to_owned(),
+            expression: format!("count({series})"),
+            panel: None,
+        },
+        Query { name: "the adapter's metricsQuery".to_owned(), expression, panel: None },
     ])
 }
 

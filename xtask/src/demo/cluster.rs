@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 
 use super::faults::{Fault, PARITY, REPLICAS};
 use super::{folder, step};
+use crate::cores::pinned;
 use crate::workspace;
 
 /// How long a process may take to say that it is ready.
@@ -75,12 +76,19 @@ impl Ports {
 pub(crate) struct Cluster {
     mode: Mode,
     ports: Ports,
+    /// Of the frontends, if they have one to themselves.
+    core: Option<usize>,
     /// Replicas, parity instances, the frontend.
     processes: Vec<Child>,
 }
 
 impl Cluster {
     pub(crate) fn start(mode: Mode, ports: Ports) -> Result<Self> {
+        Self::start_on(mode, ports, None)
+    }
+
+    /// As [`start`](Self::start), with the frontends on `core`.
+    pub(crate) fn start_on(mode: Mode, ports: Ports, core: Option<usize>) -> Result<Self> {
         step(&format!(
             "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({})",
             mode.name()
@@ -92,7 +100,7 @@ impl Cluster {
                 );
             }
         }
-        let mut cluster = Self { mode, ports, processes: Vec::new() };
+        let mut cluster = Self { mode, ports, core, processes: Vec::new() };
         let models = folder().join("models");
         for index in 0..REPLICAS + PARITY {
             let mut command = Command::new(binary("parapet-instance"));
@@ -198,7 +206,7 @@ impl Cluster {
     fn start_frontend(&mut self, name: &str, file: &str, text: &str) -> Result<()> {
         let path = folder().join(format!("{file}.toml"));
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut command = Command::new(binary("parapet-frontend"));
+        let mut command = pinned(binary("parapet-frontend"), self.core);
         command.arg("--config").arg(path);
         self.spawn(command, name)
     }

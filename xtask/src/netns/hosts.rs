@@ -1,85 +1,106 @@
 //! Hosts that are network namespaces, and the network between them.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CloneFlags, setns};
 
-/// What all names begin with.
-const PREFIX: &str = "parapet-";
-
-/// The namespace of the bridge.
-const HUB: &str = "parapet-hub";
+/// Where whoever stands at the bridge is.
+pub(crate) const HUB_ADDRESS: &str = "10.77.0.254";
 
 /// A host.
 #[derive(Debug)]
-pub(super) struct Host {
-    pub(super) name: &'static str,
-    pub(super) address: &'static str,
+pub(crate) struct Host {
+    namespace: String,
+    pub(crate) name: &'static str,
+    pub(crate) address: &'static str,
 }
 
 impl Host {
-    fn namespace(&self) -> String {
-        format!("{PREFIX}{}", self.name)
+    /// `program` on this host.
+    pub(crate) fn run(&self, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]).arg(program);
+        command
     }
 
-    /// `program` on this host.
-    pub(super) fn run(&self, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace()]).arg(program);
-        command
+    /// Makes this thread, and those that it starts, live on this host.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub(crate) fn enter(&self) -> Result<()> {
+        enter(&self.namespace)
     }
 }
 
 /// Three hosts and the bridge between them, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Network {
-    pub(super) hosts: [Host; 3],
+pub(crate) struct Network {
+    /// The namespace of the bridge.
+    hub: String,
+    pub(crate) hosts: [Host; 3],
 }
 
 impl Network {
-    pub(super) fn new() -> Result<Self> {
+    /// `run` tells the namespaces of different runs apart.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub(crate) fn new(run: &str) -> Result<Self> {
         let hosts = [("one", "10.77.0.1"), ("two", "10.77.0.2"), ("three", "10.77.0.3")];
-        let network = Self { hosts: hosts.map(|(name, address)| Host { name, address }) };
+        let host = |(name, address)| Host { namespace: format!("parapet-{run}-{name}"), name, address };
+        let network = Self { hub: format!("parapet-{run}-hub"), hosts: hosts.map(host) };
+        let hub = network.hub.as_str();
         // A run that was killed may have left them behind.
         network.remove();
-        ip(&["netns", "add", HUB])?;
-        ip(&["-n", HUB, "link", "add", "bridge", "type", "bridge"])?;
-        ip(&["-n", HUB, "link", "set", "bridge", "up"])?;
+        ip(&["netns", "add", hub])?;
+        ip(&["-n", hub, "link", "add", "bridge", "type", "bridge"])?;
+        ip(&["-n", hub, "link", "set", "bridge", "up"])?;
+        ip(&["-n", hub, "address", "add", &format!("{HUB_ADDRESS}/24"), "dev", "bridge"])?;
         for host in &network.hosts {
-            let namespace = host.namespace();
-            ip(&["netns", "add", &namespace])?;
-            ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
+            let namespace = host.namespace.as_str();
+            ip(&["netns", "add", namespace])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
             let pair =
-                ["link", "add", host.name, "netns", HUB, "type", "veth", "peer", "eth0", "netns", &namespace];
+                ["link", "add", host.name, "netns", hub, "type", "veth", "peer", "eth0", "netns", namespace];
             ip(&pair)?;
-            ip(&["-n", HUB, "link", "set", host.name, "master", "bridge", "up"])?;
-            ip(&["-n", &namespace, "address", "add", &format!("{}/24", host.address), "dev", "eth0"])?;
-            ip(&["-n", &namespace, "link", "set", "eth0", "up"])?;
+            ip(&["-n", hub, "link", "set", host.name, "master", "bridge", "up"])?;
+            ip(&["-n", namespace, "address", "add", &format!("{}/24", host.address), "dev", "eth0"])?;
+            ip(&["-n", namespace, "link", "set", "eth0", "up"])?;
         }
         Ok(network)
     }
 
     /// Nothing goes to or from `host` any longer, and nobody is told.
-    pub(super) fn cut(&self, host: &Host) -> Result<()> {
-        ip(&["-n", HUB, "link", "set", host.name, "down"])
+    pub(crate) fn cut(&self, host: &Host) -> Result<()> {
+        ip(&["-n", &self.hub, "link", "set", host.name, "down"])
     }
 
     /// Undoes [`Network::cut`].
-    pub(super) fn heal(&self, host: &Host) -> Result<()> {
-        ip(&["-n", HUB, "link", "set", host.name, "up"])
+    pub(crate) fn heal(&self, host: &Host) -> Result<()> {
+        ip(&["-n", &self.hub, "link", "set", host.name, "up"])
+    }
+
+    /// Makes this thread, and those that it starts, stand at the bridge, as whoever asks from outside.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub(crate) fn enter(&self) -> Result<()> {
+        enter(&self.hub)
     }
 
     fn remove(&self) {
-        for namespace in self.hosts.iter().map(Host::namespace).chain([HUB.to_owned()]) {
+        for namespace in self.hosts.iter().map(|host| &host.namespace).chain([&self.hub]) {
             // What still runs there would keep the namespace alive without a name.
-            let pids = Command::new("ip").args(["netns", "pids", &namespace]).stderr(Stdio::null()).output();
+            let pids = Command::new("ip").args(["netns", "pids", namespace]).stderr(Stdio::null()).output();
             let pids =
                 pids.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
             if pids.split_whitespace().next().is_some() {
                 let _ = Command::new("kill").arg("-9").args(pids.split_whitespace()).status();
             }
-            let _ = Command::new("ip").args(["netns", "delete", &namespace]).stderr(Stdio::null()).status();
+            let _ = Command::new("ip").args(["netns", "delete", namespace]).stderr(Stdio::null()).status();
         }
     }
 }
@@ -94,12 +115,19 @@ impl Drop for Network {
 ///
 /// # Errors
 /// If not, with the reason.
-pub(super) fn is_possible() -> Result<()> {
+pub(crate) fn is_possible() -> Result<()> {
     let etcd = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
     ensure!(etcd.is_ok(), "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)");
     let probe = "parapet-probe";
     ip(&["netns", "add", probe]).context("network namespaces cannot be made; run it as root")?;
     ip(&["netns", "delete", probe])
+}
+
+/// Processes started by this thread are in it, too. The process counts as where its first thread is.
+fn enter(namespace: &str) -> Result<()> {
+    let path = Path::new("/run/netns").join(namespace);
+    let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter {namespace}"))
 }
 
 fn ip(args: &[&str]) -> Result<()> {

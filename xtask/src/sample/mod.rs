@@ -21,7 +21,7 @@ use crate::{cargo, workspace};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The model, and its parity model.
 pub(crate) const MODEL: &str = "fashion";
-const PARITY: &str = "fashion-parity";
+pub(crate) const PARITY: &str = "fashion-parity";
 
 /// Processes that end with this value.
 pub(crate) struct Cluster {
@@ -31,6 +31,42 @@ pub(crate) struct Cluster {
     pub(crate) instances: Vec<String>,
     /// The frontend's.
     pub(crate) frontend: String,
+}
+
+/// What a cluster is to be like.
+pub(crate) struct Layout<'a> {
+    /// Instances of the model.
+    pub(crate) replicas: usize,
+    /// Instances of its parity model.
+    pub(crate) parity: usize,
+    /// The fault profile of all instances.
+    pub(crate) faults: Option<&'a str>,
+    /// The frontend's configuration, given the `HOST:PORT` of the replicas and of the parity instances.
+    pub(crate) config: &'a dyn Fn(&[String], &[String]) -> String,
+}
+
+impl<'a> Layout<'a> {
+    /// Two replicas and a parity instance, all well.
+    pub(crate) fn small(config: &'a dyn Fn(&[String], &[String]) -> String) -> Self {
+        Self { replicas: 2, parity: 1, faults: None, config }
+    }
+}
+
+/// Coded, with a parity pool that is discovered, so that discovery's metrics are there, too.
+pub(crate) fn coded(replicas: &[String], parity: &[String]) -> String {
+    let port = parity.first().and_then(|address| address.rsplit(':').next()).unwrap_or_default();
+    format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n\n[repository]\npath = \"models\"\n\n\
+         [[models]]\nname = \"{MODEL}\"\ninstances = {replicas:?}\nslots_per_instance = 1\n\
+         [models.health]\ninterval_ms = 200\n\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\nhold_back = {{ fixed_ms = 5 }}\naudit_every = 1\n\
+         defer_parity = false\n\n\
+         [[models.strategy.parity]]\nmodel = \"{PARITY}\"\ninstances = {{ dns = \"127.0.0.1\", port = {port} }}\n"
+    )
+}
+
+fn addresses(urls: &[String]) -> Vec<String> {
+    urls.iter().map(|url| url.trim_start_matches("http://").to_owned()).collect()
 }
 
 /// Where a check keeps what it makes.
@@ -65,11 +101,19 @@ pub(crate) fn query(value: f32) -> String {
 }
 
 impl Cluster {
-    /// Starts everything, and waits until the frontend is ready.
+    /// Starts two replicas, a parity instance and a frontend, and waits until that is ready.
     ///
     /// # Errors
     /// If a process does not start.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
+        Self::start_as(folder, &Layout::small(&coded))
+    }
+
+    /// Starts everything as `layout` says, and waits until the frontend is ready.
+    ///
+    /// # Errors
+    /// If a process does not start.
+    pub(crate) fn start_as(folder: &Path, layout: &Layout<'_>) -> Result<Self> {
         let models = folder.join("models");
         fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
         write_model(&models, MODEL, Kind::Deployed)?;
@@ -80,14 +124,22 @@ impl Cluster {
             instances: Vec::new(),
             frontend: String::new(),
         };
-        for (index, model) in [MODEL, MODEL, PARITY].into_iter().enumerate() {
+        let served =
+            std::iter::repeat_n(MODEL, layout.replicas).chain(std::iter::repeat_n(PARITY, layout.parity));
+        for (index, model) in served.enumerate() {
             let mut command = Command::new(binary("parapet-instance"));
             command.arg("--repository").arg(&models).args(["--model", model, "--listen", "127.0.0.1:0"]);
+            if let Some(faults) = &layout.faults {
+                let profile = folder.join("faults.toml");
+                fs::write(&profile, faults).with_context(|| format!("cannot write {}", profile.display()))?;
+                command.arg("--fault-profile").arg(profile).args(["--fault-instance", &index.to_string()]);
+            }
             let url = cluster.spawn(command, &format!("instance-{index}"))?;
             cluster.instances.push(url);
         }
         let config = folder.join("parapet.toml");
-        fs::write(&config, cluster.config()?)
+        let (replicas, parity) = cluster.instances.split_at(layout.replicas);
+        fs::write(&config, (layout.config)(&addresses(replicas), &addresses(parity)))
             .with_context(|| format!("cannot write {}", config.display()))?;
         let mut command = Command::new(binary("parapet-frontend"));
         command.arg("--config").arg(&config);
@@ -102,23 +154,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Coded, with a parity pool that is discovered, so that discovery's metrics are there, too.
-    fn config(&self) -> Result<String> {
-        let [first, second, parity] = self.instances.as_slice() else { bail!("three instances") };
-        let address = |url: &str| url.trim_start_matches("http://").to_owned();
-        let port = parity.rsplit(':').next().unwrap_or_default();
-        Ok(format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n\n[repository]\npath = \"models\"\n\n\
-             [[models]]\nname = \"{MODEL}\"\ninstances = [\"{}\", \"{}\"]\nslots_per_instance = 1\n\
-             [models.health]\ninterval_ms = 200\n\n\
-             [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\nhold_back = {{ fixed_ms = 5 }}\naudit_every = 1\n\
-             defer_parity = false\n\n\
-             [[models.strategy.parity]]\nmodel = \"{PARITY}\"\ninstances = {{ dns = \"127.0.0.1\", port = {port} }}\n",
-            address(first),
-            address(second),
-        ))
-    }
-
     /// Asks the model once.
     pub(crate) fn infer(&self, value: f32) -> Result<String> {
         let url = format!("{}/v2/models/{MODEL}/infer", self.frontend);
@@ -127,15 +162,17 @@ impl Cluster {
 
     /// Freezes the first replica for so long, while `meanwhile` runs.
     pub(crate) fn while_frozen<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
-        let pid = self.processes.first().map(|process| Pid::from_raw(process.id().cast_signed()));
-        if let Some(pid) = pid {
-            let _ = kill(pid, Signal::SIGSTOP);
-        }
+        self.signal(0, Signal::SIGSTOP);
         let result = meanwhile();
-        if let Some(pid) = pid {
-            let _ = kill(pid, Signal::SIGCONT);
-        }
+        self.signal(0, Signal::SIGCONT);
         result
+    }
+
+    /// Sends a signal to an instance: the replicas come first.
+    pub(crate) fn signal(&self, instance: usize, signal: Signal) {
+        if let Some(process) = self.processes.get(instance) {
+            let _ = kill(Pid::from_raw(process.id().cast_signed()), signal);
+        }
     }
 
     /// Starts a process that ends with the cluster, and waits for the line that says it is ready; the URL in it.

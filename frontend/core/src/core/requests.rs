@@ -189,7 +189,10 @@ impl<I, O> Core<I, O> {
                 self.suspect(instance);
             }
             if let (None, Purpose::Query(_), Some(limit)) = (failure, job.purpose, &mut self.queue_limit) {
-                limit.finished(self.now.since(job.sent));
+                limit.finished(self.now, self.now.since(job.sent));
+            }
+            if let (None, Some(pool)) = (failure, self.pools.get_mut(usize::from(instance.pool.0))) {
+                pool.took(instance, self.now.since(job.sent));
             }
             self.judge(instance, failure);
             self.release(instance);

@@ -1,7 +1,7 @@
 //! What all strategies ask before they add a request: the budget, and whether the deployed model has room (CG-7).
 
 use crate::stats::Fate;
-use crate::{Core, PoolId, QueryId, TokenBucket};
+use crate::{BudgetView, Core, PoolId, QueryId, TokenBucket};
 
 /// A budget of redundant requests that is closed while too many queries wait.
 #[derive(Debug)]
@@ -15,6 +15,11 @@ impl Allowance {
     /// wait for a slot.
     pub(super) fn new(share: f64, burst: f64, shed_above: usize) -> Self {
         Self { bucket: TokenBucket::new(share, burst), shed_above }
+    }
+
+    /// How the budget stands.
+    pub(super) fn view(&self) -> BudgetView {
+        self.bucket.view()
     }
 
     /// A query was accepted.

@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 use super::allowance::Allowance;
 use crate::stats::Fate;
 use crate::{
-    Action, Answer, Comparison, Core, HoldBack, HoldBackPolicy, Outcome, PoolId, QueryId, Strategy, Time,
-    Verdict,
+    Action, Answer, BudgetView, ClassId, Comparison, Core, HoldBack, HoldBackOverride, HoldBackPolicy,
+    Outcome, PoolId, QueryId, Strategy, Time, Verdict,
 };
 
 /// Settings of approximate backup.
@@ -173,6 +173,14 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
     fn keep_until(&self, core: &Core<I, O>, id: QueryId) -> Option<Time> {
         let sent = self.queries.get(&id).is_some_and(|backed| backed.sent.is_some());
         sent.then(|| core.now() + self.config.late_truth_wait)
+    }
+
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.delay.set_override(hold_back);
+    }
+
+    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+        Some(self.allowance.view())
     }
 
     fn report(&self, core: &mut Core<I, O>) {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{
-    ClassId, Core, GroupId, GroupKey, GroupView, JobId, Outcome, QueryId, Row, Strategy, Time, Verdict,
+    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome, QueryId, Row,
+    Strategy, Time, Verdict,
 };
 
 /// One strategy for each class.
@@ -102,6 +103,17 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
         for strategy in &self.others {
             strategy.view_groups(groups, limit);
         }
+    }
+
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.default.set_hold_back(hold_back);
+        for strategy in &mut self.others {
+            strategy.set_hold_back(hold_back);
+        }
+    }
+
+    fn view_budget(&self, class: ClassId) -> Option<BudgetView> {
+        self.of(class).view_budget(class)
     }
 
     fn report(&self, core: &mut Core<I, O>) {

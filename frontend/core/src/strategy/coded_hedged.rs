@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::allowance::Allowance;
 use crate::pool::Avoid;
 use crate::{
-    ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView, JobId, Outcome, QueryId, Row, Strategy,
-    Time, Verdict,
+    BudgetView, ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId,
+    Outcome, QueryId, Row, Strategy, Time, Verdict,
 };
 
 /// Settings of coded redundancy with hedging.
@@ -115,6 +115,20 @@ impl<I: Send + Sync + Debug, O: Send + Sync + Debug> Strategy<I, O> for CodedHed
 
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
         self.coded.view_groups(groups, limit);
+    }
+
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.coded.set_hold_back(hold_back);
+    }
+
+    fn view_budget(&self, class: ClassId) -> Option<BudgetView> {
+        let hedges = self.allowance.view();
+        let coded = self.coded.view_budget(class)?;
+        Some(BudgetView {
+            share: coded.share + hedges.share,
+            burst: coded.burst + hedges.burst,
+            left: coded.left + hedges.left,
+        })
     }
 
     fn report(&self, core: &mut Core<I, O>) {

@@ -57,6 +57,16 @@ impl StrategyConfig {
         }
     }
 
+    /// Whether it adds redundant work.
+    pub const fn is_redundant(&self) -> bool {
+        !matches!(self, Self::None | Self::EqualResources)
+    }
+
+    /// Whether it waits for a query to be late.
+    pub const fn has_hold_back(&self) -> bool {
+        self.is_redundant() && !matches!(self, Self::Replicate(_))
+    }
+
     /// A strategy with these settings, for payloads of any kind.
     pub fn build<I, O>(&self) -> Box<dyn Strategy<I, O>>
     where

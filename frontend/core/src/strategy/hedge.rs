@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::allowance::Allowance;
-use crate::{Core, HoldBack, HoldBackPolicy, QueryId, Strategy, Time};
+use crate::{BudgetView, ClassId, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time};
 
 /// Settings of hedging.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +79,14 @@ impl<I, O> Strategy<I, O> for Hedge {
         if sent && core.query(query).is_some_and(|query| query.copies < self.max_copies) {
             self.look_again(core, query);
         }
+    }
+
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.delay.set_override(hold_back);
+    }
+
+    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+        Some(self.allowance.view())
     }
 
     fn report(&self, core: &mut Core<I, O>) {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pool::Avoid;
-use crate::{ClassId, Core, GroupId, GroupKey, GroupView, JobId, Outcome, QueryId, Row, Time};
+use crate::{
+    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome, QueryId, Row,
+    Time,
+};
 
 mod allowance;
 pub(crate) mod approximate_backup;
@@ -117,6 +120,17 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Adds its coding groups to `groups`, until there are `limit` of them.
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
         let _ = (groups, limit);
+    }
+
+    /// Puts something in place of the configured hold-back, for queries that arrive from now on; `None` puts that back.
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        let _ = hold_back;
+    }
+
+    /// What this class may spend on redundant requests; `None` where that is nothing.
+    fn view_budget(&self, class: ClassId) -> Option<BudgetView> {
+        let _ = class;
+        None
     }
 
     /// Adds to the gauges in the core's statistics, which were set to zero before.

@@ -5,7 +5,7 @@
 //! section 2.1 puts the threshold for two copies between a quarter and a half of capacity.
 
 use super::allowance::Allowance;
-use crate::{Core, QueryId, Strategy};
+use crate::{BudgetView, ClassId, Core, QueryId, Strategy};
 
 /// Settings of replication.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,5 +43,9 @@ impl<I, O> Strategy<I, O> for Replicate {
         for _ in 0..self.extra {
             self.allowance.copy(core, query);
         }
+    }
+
+    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+        Some(self.allowance.view())
     }
 }

@@ -48,6 +48,8 @@ impl Harness {
         assert!(inputs.iter().all(|input| input.key == inputs[0].key), "CG-6: kinds of query mixed");
         let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
         assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), k, "a query twice in one group");
+        let is_plain = |number: &usize| self.clients.get(*number).is_some_and(|client| client.plain);
+        assert!(!numbers.iter().any(is_plain), "a query coded although redundancy was switched off");
         self.groups.insert(group, numbers);
         self.encoded_total += 1;
         let accepted = self.clients.len() as f64 + 1.0;
@@ -58,12 +60,13 @@ impl Harness {
 
     pub(super) fn check_answer(&mut self, query: QueryId, answer: &Answer<Output>) {
         let now = self.now;
-        let hold_back = self.hold_back();
         let client =
             self.clients.iter_mut().find(|client| client.id == query).expect("CG-1: answer for nobody");
         assert_eq!(client.fate, Fate::Waiting, "CG-1: a second answer");
         assert!(now <= client.deadline, "CG-1: answered after the deadline");
         client.answered_at = Some(now);
+        let own = matches!(answer, Answer::Exact(_) | Answer::Failed(_));
+        assert!(own || !client.plain, "{answer:?} although redundancy was switched off");
         client.fate = match answer {
             Answer::Exact(output) => {
                 assert_eq!(**output, model(client.value));
@@ -77,7 +80,7 @@ impl Harness {
                 assert!(client.allow_approximate, "approximated against the client's word");
                 assert!(!client.exact_seen, "CG-2: a backup's prediction although the model's is in hand");
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
-                let late = now.since(client.arrived) >= HOLD_BACK;
+                let late = now.since(client.arrived) >= client.hold_back;
                 assert!(late || client.lost || last_call, "CG-4: answered by the backup before it was late");
                 assert_eq!(**output, backup_model(client.value));
                 Fate::Backup
@@ -87,7 +90,7 @@ impl Harness {
                 assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
                 // A coded query has no request of its own to wait for; when its outputs will do, a scenario shows.
-                let late = self.interpolated.is_some() || now.since(client.arrived) >= hold_back;
+                let late = self.interpolated.is_some() || now.since(client.arrived) >= client.hold_back;
                 assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
                 let error = (**output - model(client.value)).abs();
                 assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));

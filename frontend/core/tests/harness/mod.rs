@@ -18,8 +18,8 @@ use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
     Action, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure, FailureKind,
-    GroupId, GroupKey, HoldBackPolicy, InstanceId, InterpolatedConfig, JobId, PoolId, QueryId, Rejected, Row,
-    Slot, StrategyConfig, Time,
+    GroupId, GroupKey, HoldBackOverride, HoldBackPolicy, InstanceId, InterpolatedConfig, JobId, PoolId,
+    QueryId, Rejected, Row, Slot, StrategyConfig, Time,
 };
 
 /// What a client sends; a parity query has no number.
@@ -72,6 +72,10 @@ pub struct Client {
     pub lost: bool,
     /// It was sent as it is, if only into the line for a slot.
     pub withheld: bool,
+    /// Redundancy was switched off when it arrived.
+    pub plain: bool,
+    /// What held when it arrived.
+    pub hold_back: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -124,12 +128,22 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// What reconstructions are held back for.
+    /// What approximations are held back for, at least, of queries that arrive now.
     fn hold_back(&self) -> Duration {
-        match self.coded.as_ref().map(|coded| &coded.hold_back) {
-            Some(HoldBackPolicy::Fixed(delay)) => *delay,
-            _ => HOLD_BACK,
+        let configured = self.coded.as_ref().map(|coded| &coded.hold_back);
+        match (self.engine.switches().hold_back, configured) {
+            (Some(HoldBackOverride::Fixed(delay)), _) => delay,
+            (Some(HoldBackOverride::Percentile(_)), Some(HoldBackPolicy::Learned { min, .. })) => *min,
+            (Some(HoldBackOverride::Percentile(_)), _) => HoldBackPolicy::MIN,
+            (None, Some(HoldBackPolicy::Fixed(delay))) => *delay,
+            (None, _) => HOLD_BACK,
         }
+    }
+
+    /// Throws both switches.
+    pub fn switch(&mut self, redundancy: bool, hold_back: Option<HoldBackOverride>) {
+        self.engine.set_redundancy(redundancy);
+        self.engine.set_hold_back(hold_back);
     }
 
     pub fn plain(instances: usize, slots: u32) -> Self {
@@ -221,7 +235,8 @@ impl Harness {
             &mut actions,
         )?;
         let is_own = |action: &Action<Input, Output>| matches!(action, Action::Send { input, .. } if input.number == Some(number));
-        let may_withhold = self.may_withhold(class, allow_approximate, deadline);
+        let (plain, hold_back) = (!self.engine.switches().redundancy, self.hold_back());
+        let may_withhold = !plain && self.may_withhold(class, allow_approximate, deadline);
         let withheld = may_withhold && !actions.iter().any(is_own);
         if free && !withheld {
             // CG-3: its own dispatch is the very first thing.
@@ -240,6 +255,8 @@ impl Harness {
             exact_seen: false,
             lost: false,
             withheld,
+            plain,
+            hold_back,
         });
         self.apply(actions);
         Ok(number)

@@ -315,8 +315,8 @@ fn resolve_delay(
                     "give a quantile from 0.5 to below 1, as 0.97",
                 ));
             }
-            let min = millis("min_ms", min_ms.unwrap_or(1.0))?;
-            let max = millis("max_ms", max_ms.unwrap_or(200.0))?;
+            let min = min_ms.map_or(Ok(HoldBackPolicy::MIN), |min| millis("min_ms", min))?;
+            let max = max_ms.map_or(Ok(HoldBackPolicy::MAX), |max| millis("max_ms", max))?;
             if max < min {
                 return Err(at.field(&part("max_ms"), "less than min_ms", "raise it"));
             }

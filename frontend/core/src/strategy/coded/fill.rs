@@ -24,7 +24,7 @@ impl<I, O> Coded<I, O> {
         }
         let id = GroupId::new(core.fresh_id(), class);
         state.open = Some(id);
-        self.groups.insert(id, Group::open(key, self.config.r));
+        self.groups.insert(id, Group::open(key, self.config.r, core.now()));
         Some(id)
     }
 

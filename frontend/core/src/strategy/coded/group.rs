@@ -39,6 +39,8 @@ pub(super) struct Member<I, O> {
     pub(super) reconstructing: bool,
     /// A reconstruction was refused (not finite); do not try again.
     pub(super) refused: bool,
+    /// A reconstruction answered it.
+    pub(super) reconstructed: bool,
 }
 
 impl<I, O> Member<I, O> {
@@ -54,6 +56,7 @@ impl<I, O> Member<I, O> {
             lost: false,
             reconstructing: false,
             refused: false,
+            reconstructed: false,
         }
     }
 
@@ -69,6 +72,7 @@ impl<I, O> Member<I, O> {
             lost: false,
             reconstructing: false,
             refused: false,
+            reconstructed: false,
         }
     }
 
@@ -90,6 +94,7 @@ impl<I, O> Member<I, O> {
 #[derive(Debug)]
 pub(super) struct Group<I, O> {
     pub(super) key: GroupKey,
+    pub(super) opened: Time,
     /// In slot order; fewer than k while the group is open.
     pub(super) members: SmallVec<[Member<I, O>; 4]>,
     pub(super) rows: SmallVec<[Parity<I, O>; 1]>,
@@ -104,9 +109,10 @@ pub(super) struct Group<I, O> {
 }
 
 impl<I, O> Group<I, O> {
-    pub(super) fn open(key: GroupKey, r: usize) -> Self {
+    pub(super) fn open(key: GroupKey, r: usize, now: Time) -> Self {
         Self {
             key,
+            opened: now,
             members: SmallVec::new(),
             rows: (0..r).map(|_| Parity::Open).collect(),
             sealed: false,
@@ -126,11 +132,14 @@ impl<I, O> Group<I, O> {
                 (_, Status::Done) => "done",
             },
             predicted: member.prediction.is_some(),
+            reconstructed: member.reconstructed,
             late: member.late,
         };
         GroupView {
             id,
             k,
+            opened: self.opened,
+            closed: None,
             sealed: self.sealed,
             members: self.members.iter().map(member).collect(),
             parity: self.rows.iter().map(Parity::name).collect(),

@@ -25,8 +25,8 @@ use super::parity::Parity;
 use crate::pool::Avoid;
 use crate::stats::Fate;
 use crate::{
-    Action, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack, JobId, Outcome, QueryId, Row,
-    Strategy, Time, TokenBucket, Verdict,
+    Action, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack, HoldBackOverride,
+    JobId, Outcome, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
 
 /// The coded strategy.
@@ -290,6 +290,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         match output {
             Some(output) => {
                 member.reconstruction = Some(output);
+                member.reconstructed = true;
                 member.status = if has_jobs { Status::AwaitingTruth } else { Status::Done };
                 if group.won < group.outputs() {
                     group.won += 1;
@@ -304,6 +305,14 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
         let room = limit.saturating_sub(groups.len());
         groups.extend(self.groups.iter().take(room).map(|(id, group)| group.view(*id, self.config.k)));
+    }
+
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.hold_back.set_override(hold_back);
+    }
+
+    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+        Some(self.budget.view())
     }
 
     fn report(&self, core: &mut Core<I, O>) {

@@ -7,7 +7,7 @@ use super::{Coded, CodedConfig};
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
 use crate::timers::Timer;
-use crate::{Action, Comparison, Core, GroupId, Row, Slot};
+use crate::{Action, Comparison, Core, GroupId, GroupView, Row, Slot};
 
 impl<I, O> Coded<I, O> {
     /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group when it is done.
@@ -136,6 +136,10 @@ impl<I, O> Coded<I, O> {
         if let Some(group) = self.groups.remove(&id) {
             if let Some(at) = group.timer {
                 core.timers.cancel(at, Timer::Flush(id));
+            }
+            if group.won > 0 {
+                let closed = Some(core.now());
+                core.remember_decoded(GroupView { closed, ..group.view(id, self.config.k) });
             }
             core.stats.groups_spared += u64::from(group.is_deferred());
             self.close_books(core, id, &group);

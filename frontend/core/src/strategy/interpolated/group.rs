@@ -36,6 +36,8 @@ pub(super) struct Member<I, O> {
     /// A reconstruction was refused (not finite); do not try again.
     pub(super) refused: bool,
     pub(super) reconstruction: Option<Arc<O>>,
+    /// A reconstruction answered it.
+    pub(super) reconstructed: bool,
 }
 
 impl<I, O> Member<I, O> {
@@ -52,6 +54,7 @@ impl<I, O> Member<I, O> {
             reconstructing: false,
             refused: false,
             reconstruction: None,
+            reconstructed: false,
         }
     }
 
@@ -63,6 +66,7 @@ impl<I, O> Member<I, O> {
 #[derive(Debug)]
 pub(super) struct Group<I, O> {
     pub(super) key: GroupKey,
+    pub(super) opened: Time,
     /// In slot order; fewer than k while the group is open.
     pub(super) members: SmallVec<[Member<I, O>; 8]>,
     /// The coded queries.
@@ -79,9 +83,10 @@ pub(super) struct Group<I, O> {
 }
 
 impl<I, O> Group<I, O> {
-    pub(super) fn open(key: GroupKey, workers: usize, flush_at: Time) -> Self {
+    pub(super) fn open(key: GroupKey, workers: usize, now: Time, flush_at: Time) -> Self {
         Self {
             key,
+            opened: now,
             members: SmallVec::new(),
             rows: (0..workers).map(|_| Parity::Open).collect(),
             flush_at: Some(flush_at),
@@ -100,11 +105,14 @@ impl<I, O> Group<I, O> {
                 Status::Done => "done",
             },
             predicted: false,
+            reconstructed: member.reconstructed,
             late: member.late,
         };
         GroupView {
             id,
             k,
+            opened: self.opened,
+            closed: None,
             sealed: self.sealed_at.is_some(),
             members: self.members.iter().map(member).collect(),
             parity: self.rows.iter().map(Parity::name).collect(),

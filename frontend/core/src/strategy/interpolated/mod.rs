@@ -27,8 +27,9 @@ use super::parity::Parity;
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Comparison, Core, Failure, FailureKind, GroupId, GroupKey, GroupView, HoldBack, JobId, Outcome,
-    Pool, PoolId, QueryId, Row, Slot, Strategy, Time, TokenBucket, Verdict,
+    Action, BudgetView, ClassId, Comparison, Core, Failure, FailureKind, GroupId, GroupKey, GroupView,
+    HoldBack, HoldBackOverride, JobId, Outcome, Pool, PoolId, QueryId, Row, Slot, Strategy, Time,
+    TokenBucket, Verdict,
 };
 
 /// The strategy in which every query is coded.
@@ -73,10 +74,11 @@ impl<I, O> Interpolated<I, O> {
             return Some(open);
         }
         let id = GroupId::new(core.fresh_id(), query.class());
-        let flush_at = core.now() + self.config.fill_within;
+        let now = core.now();
+        let flush_at = now + self.config.fill_within;
         core.timers.set(flush_at, Timer::Flush(id));
         state.open = Some(id);
-        self.groups.insert(id, Group::open(key, self.config.workers(), flush_at));
+        self.groups.insert(id, Group::open(key, self.config.workers(), now, flush_at));
         Some(id)
     }
 
@@ -170,6 +172,10 @@ impl<I, O> Interpolated<I, O> {
             return;
         }
         if let Some(group) = self.groups.remove(&id) {
+            if group.won > 0 {
+                let closed = Some(core.now());
+                core.remember_decoded(GroupView { closed, ..group.view(id, self.config.k) });
+            }
             for _ in group.won..group.outputs() {
                 core.count(id.class(), Fate::Wasted);
             }
@@ -379,6 +385,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
                 let truth_comes = core.query(query).is_some_and(|query| !query.jobs.is_empty());
                 member.status = if truth_comes { Status::AwaitingTruth } else { Status::Done };
                 member.reconstruction = Some(output).filter(|_| truth_comes);
+                member.reconstructed = true;
                 for _ in group.won..group.used {
                     core.count(id.class(), Fate::Won);
                 }
@@ -396,6 +403,14 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
         let room = limit.saturating_sub(groups.len());
         groups.extend(self.groups.iter().take(room).map(|(id, group)| group.view(*id, self.config.k)));
+    }
+
+    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.hold_back.set_override(hold_back);
+    }
+
+    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+        Some(self.budget.view())
     }
 
     fn report(&self, core: &mut Core<I, O>) {

@@ -1,14 +1,15 @@
 //! nginx as the proxy to compare with: what a proxy in C that knows nothing of predictions adds on this machine.
 
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 
-use crate::demo;
+use super::servers::Server;
+use crate::cores::pinned;
 
 /// One worker of nginx that passes every request on over kept-alive connections.
 pub(super) struct Nginx {
@@ -17,26 +18,26 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// In front of the servers at `upstreams`, in turns; `None` where nginx is not installed.
-    pub(super) fn start(upstreams: &[String]) -> Result<Option<Self>> {
-        let folder = demo::folder().join("nginx");
-        fs::create_dir_all(&folder).context("cannot make .parapet/demo/nginx")?;
+    /// In front of the servers at `upstreams`, in turns, on one core if that is said; `None` where nginx is not installed.
+    /// Its files lie in `folder`.
+    pub(super) fn start(folder: &Path, upstreams: &[String], core: Option<usize>) -> Result<Option<Self>> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let configuration = folder.join("nginx.conf");
-        fs::write(&configuration, text(&folder, &address.to_string(), upstreams))?;
-        let started = Command::new("nginx")
+        fs::write(&configuration, text(folder, &address.to_string(), upstreams))?;
+        if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
+            return Ok(None);
+        }
+        let child = pinned("nginx", core)
             .arg("-p")
-            .arg(&folder)
+            .arg(folder)
             .arg("-c")
             .arg(&configuration)
             .args(["-e", "stderr"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn();
-        let child = match started {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            started => started.context("cannot start nginx")?,
-        };
+            .spawn()
+            .context("cannot start nginx")?;
         let nginx = Self { child, authority: address.to_string() };
         let limit = Instant::now() + Duration::from_secs(5);
         while TcpStream::connect(address).is_err() {
@@ -46,6 +47,11 @@ impl Nginx {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(Some(nginx))
+    }
+
+    /// Where it listens, and its process.
+    pub(super) fn server(&self) -> Server {
+        Server { authority: self.authority.clone(), pid: self.child.id() }
     }
 
     /// Where it listens, host:port.

@@ -1,4 +1,4 @@
-//! A parity instance on a machine of its own, emulated: it answers what a real one has answered, after the time that one took,
+//! An instance on a machine of its own, emulated: it answers what a real one has answered, after the time that one took,
 //! and takes no processor meanwhile.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,16 +15,22 @@ pub(super) struct RemoteInstance {
 }
 
 impl RemoteInstance {
-    /// Answers predictions with `response`, a whole HTTP response, after `service_time`, and everything else with status 200.
-    pub(super) fn start(response: &[u8], service_time: Duration) -> Result<Self> {
+    /// Answers predictions with `response`, a whole HTTP response, after `service_time`, and everything else with status 200
+    /// and the JSON `metadata`.
+    pub(super) fn start(response: &[u8], metadata: &str, service_time: Duration) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?.to_string();
         let response: Arc<[u8]> = response.into();
+        let other = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{metadata}",
+            metadata.len()
+        );
+        let other: Arc<[u8]> = other.as_bytes().into();
         thread::Builder::new().name("remote instance".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                let response = Arc::clone(&response);
+                let (response, other) = (Arc::clone(&response), Arc::clone(&other));
                 // A connection that ends is the frontend's own business.
-                thread::spawn(move || serve(stream, &response, service_time));
+                thread::spawn(move || serve(stream, &response, &other, service_time));
             }
         })?;
         Ok(Self { address })
@@ -36,7 +42,7 @@ impl RemoteInstance {
     }
 }
 
-fn serve(stream: TcpStream, response: &[u8], service_time: Duration) -> Result<()> {
+fn serve(stream: TcpStream, response: &[u8], other: &[u8], service_time: Duration) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -61,7 +67,7 @@ fn serve(stream: TcpStream, response: &[u8], service_time: Duration) -> Result<(
             thread::sleep(service_time);
             reader.get_mut().write_all(response)?;
         } else {
-            reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+            reader.get_mut().write_all(other)?;
         }
     }
 }

@@ -1,0 +1,61 @@
+//! What people see of the engine, and the switches that they throw.
+
+use super::Engine;
+use crate::{
+    BudgetView, ClassId, GroupView, HoldBackOverride, InstanceView, LatencyView, Stats, Switches, Time,
+};
+
+impl<I, O> Engine<I, O> {
+    /// Whether queries get redundancy from now on ([`Switches::redundancy`]).
+    pub fn set_redundancy(&mut self, on: bool) {
+        self.switches.redundancy = on;
+    }
+
+    /// What counts as late from now on, for all classes; `None` for what is configured. Queries that have arrived keep to
+    /// what held then.
+    pub fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
+        self.switches.hold_back = hold_back;
+        self.strategy.set_hold_back(hold_back);
+    }
+
+    /// How the switches stand.
+    pub fn switches(&self) -> Switches {
+        self.switches
+    }
+
+    /// Running totals and gauges.
+    pub fn stats(&mut self) -> Stats {
+        self.core.stats.queries_tracked = self.core.tracked() as u64;
+        self.core.report_pool();
+        (self.core.stats.groups_tracked, self.core.stats.hold_back_us) = (0, 0);
+        self.strategy.report(&mut self.core);
+        self.core.stats
+    }
+
+    /// At most `limit` of the coding groups in memory.
+    pub fn groups(&self, limit: usize) -> Vec<GroupView> {
+        let mut groups = Vec::new();
+        self.strategy.view_groups(&mut groups, limit);
+        groups
+    }
+
+    /// The last groups in which a prediction was reconstructed, as they were when they ended; the latest comes last.
+    pub fn decoded_groups(&self) -> Vec<GroupView> {
+        self.core.decoded_groups().cloned().collect()
+    }
+
+    /// At most `limit` instances of all pools, in the order of their ids.
+    pub fn instances(&self, now: Time, limit: usize) -> Vec<InstanceView> {
+        self.core.view_instances(now, limit)
+    }
+
+    /// Latency in the last half minute.
+    pub fn latency(&mut self, now: Time) -> LatencyView {
+        self.core.latency.view(now)
+    }
+
+    /// What a class may spend on redundant requests, and what is left; `None` where it spends nothing.
+    pub fn budget(&self, class: ClassId) -> Option<BudgetView> {
+        self.strategy.view_budget(class)
+    }
+}

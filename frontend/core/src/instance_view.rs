@@ -1,0 +1,49 @@
+//! Instances as people look at them.
+
+use std::time::Duration;
+
+use crate::InstanceId;
+
+/// What an instance is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceState {
+    /// It gets requests.
+    Up,
+    /// Health checks fail, or a request to it took so long that it is to be checked first.
+    Down,
+    /// Its answers were bad; it gets none for a while.
+    Ejected,
+    /// It finishes what it has.
+    Leaving,
+}
+
+impl InstanceState {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Ejected => "ejected",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
+/// One instance as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InstanceView {
+    /// The instance.
+    pub id: InstanceId,
+    /// What it is good for.
+    pub state: InstanceState,
+    /// Requests in flight there.
+    pub in_flight: u32,
+    /// For how long the oldest of them has been.
+    pub oldest: Option<Duration>,
+    /// What its requests take of late: an average in which each counts an eighth.
+    pub latency: Option<Duration>,
+    /// Of its last requests, how many failed, and how many those are. Begun anew when it is ejected.
+    pub failed: (u32, u32),
+    /// Times in a row that it was ejected.
+    pub ejections: u32,
+}

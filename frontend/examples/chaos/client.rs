@@ -1,0 +1,250 @@
+//! Clients that ask questions whose answers they know.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parapet_open_inference::{
+    Encoded, Encoding, HEADER_CONTENT_LENGTH, InferRequest, Tensor, encode_request,
+};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::check::{Answer, Expected, Question, SLACK, Violation, judge};
+use crate::clock::Clock;
+use crate::configuration::{CLASS_BACKUP, CLASS_HEDGED, CLASS_PLAIN};
+use crate::frontends::{Frontend, Frontends};
+use crate::model::{DEPLOYED, INPUTS};
+use crate::outcome::Record;
+use crate::wire::Reader;
+
+/// Of a request that names no deadline.
+const DEADLINE: Duration = Duration::from_millis(800);
+/// Longer than anything waits.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One client, which asks one thing after the other.
+pub struct Client {
+    number: usize,
+    random: ChaCha8Rng,
+    clock: Clock,
+    frontends: Arc<Frontends>,
+    record: Arc<Record>,
+    connection: Option<(Arc<Frontend>, Reader<TcpStream>)>,
+    asked: u64,
+}
+
+/// A question, how it is put, and when its client goes away, if it does.
+struct Put {
+    question: Question,
+    encoded: Encoded,
+    key: Option<usize>,
+    gives_up: Option<Duration>,
+}
+
+impl Client {
+    pub fn new(
+        number: usize,
+        seed: u64,
+        clock: Clock,
+        frontends: Arc<Frontends>,
+        record: Arc<Record>,
+    ) -> Self {
+        let random =
+            ChaCha8Rng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self { number, random, clock, frontends, record, connection: None, asked: 0 }
+    }
+
+    /// Asks until `end`. Most of the time at a steady rate; then all clients at once without a pause; then one alone, whose
+    /// groups nobody fills.
+    pub async fn run(mut self, end: Duration, calm: Duration) {
+        while self.clock.elapsed() < end {
+            let phase = self.clock.elapsed().as_secs() % 20;
+            let is_calm = self.clock.elapsed() >= calm;
+            let pause = match phase {
+                13..15 if !is_calm => 0..2,
+                15..20 if self.number > 0 => {
+                    self.clock.pass(Duration::from_millis(100)).await;
+                    continue;
+                }
+                _ => 0..180,
+            };
+            let pause = Duration::from_millis(self.random.random_range(pause));
+            self.clock.pass(pause).await;
+            let put = self.draw();
+            if let Err(violation) = self.ask(put, is_calm).await {
+                self.record.violated(violation);
+                self.connection = None;
+            }
+        }
+    }
+
+    fn draw(&mut self) -> Put {
+        let random = &mut self.random;
+        self.asked += 1;
+        let rows = if random.random_bool(0.8) { 1 } else { random.random_range(2..=3) };
+        let samples: Vec<f32> =
+            (0..rows * INPUTS).map(|_| f32::from(random.random_range(-500_i16..=500))).collect();
+        let class = match random.random_range(0..100) {
+            0..70 => None,
+            70..78 => Some(CLASS_PLAIN),
+            78..89 => Some(CLASS_HEDGED),
+            _ => Some(CLASS_BACKUP),
+        };
+        let (expected, key) = match random.random_range(0..100) {
+            0 => (Expected::Unauthorized, None),
+            1..3 => (Expected::BadRequest, Some(random.random_range(0..3))),
+            _ => (Expected::Answer, Some(random.random_range(0..3))),
+        };
+        let mut request =
+            InferRequest { id: Some(format!("{}-{}", self.number, self.asked)), ..InferRequest::default() };
+        let allow_approximate = random.random_bool(0.85);
+        if !allow_approximate {
+            request.parameters.insert("allow_approximate".to_owned(), false.into());
+        }
+        if let Some(class) = class {
+            request.parameters.insert("class".to_owned(), class.into());
+        }
+        let deadline = deadline(random, &mut request);
+        if random.random_bool(0.5) {
+            request.ask_binary_outputs();
+        }
+        let mut encoding = if random.random_bool(0.5) { Encoding::Binary } else { Encoding::Json };
+        let mut sent = samples.clone();
+        if expected == Expected::BadRequest {
+            // Numbers that are none, and a column too few.
+            match random.random_bool(0.5) {
+                true => {
+                    sent[random.random_range(0..rows * INPUTS)] = f32::NAN;
+                    encoding = Encoding::Binary;
+                }
+                false => sent.truncate(rows * (INPUTS - 1)),
+            }
+        }
+        request.inputs.extend(Tensor::from_f32("input", vec![rows, sent.len() / rows], &sent));
+        let encoded = encode_request(&request, encoding)
+            .unwrap_or(Encoded { body: bytes::Bytes::new(), header_length: None });
+        let gives_up = random.random_bool(0.03).then(|| Duration::from_millis(random.random_range(0..40)));
+        let question = Question {
+            id: request.id.unwrap_or_default(),
+            rows,
+            samples,
+            class,
+            allow_approximate,
+            deadline,
+            expected,
+        };
+        Put { question, encoded, key, gives_up }
+    }
+
+    async fn ask(&mut self, put: Put, calm: bool) -> Result<(), Violation> {
+        let place = if self.random.random_bool(0.9) { self.number } else { self.number + 1 };
+        let frontend = self.frontends.at(place);
+        let mut reader = self.connected(&frontend).await?;
+        let Put { question, encoded, key, gives_up } = put;
+        let unanswered = |asked: Instant, reason: String| {
+            if self.clock.stalled_since(asked) {
+                self.record.excused();
+                return Ok(());
+            }
+            Err(Violation::new(
+                "CG-1",
+                format!("{} has no answer from {}: {reason}", question.id, frontend.name),
+            ))
+        };
+        let asked = Instant::now();
+        frontend.seen.lock().sent += 1;
+        let head = self.head(&question, &encoded, key);
+        let whole = [head.as_bytes(), &encoded.body[..]].concat();
+        if let Err(error) = reader.stream.write_all(&whole).await {
+            return unanswered(asked, error.to_string());
+        }
+        if let Some(after) = gives_up {
+            tokio::time::sleep(after).await;
+            frontend.seen.lock().abandoned += 1;
+            self.record.abandoned();
+            return Ok(());
+        }
+        let next = tokio::time::timeout(question.deadline + SLACK + PATIENCE, reader.next()).await;
+        let message = match next {
+            Ok(Ok(Some(message))) => message,
+            Ok(Ok(None)) => return unanswered(asked, "the connection was closed".to_owned()),
+            Ok(Err(error)) => return unanswered(asked, error.to_string()),
+            Err(_) => return unanswered(asked, "nothing came".to_owned()),
+        };
+        let took = asked.elapsed();
+        let mut now = self.record.circumstances(asked);
+        now.stalled = self.clock.stalled_since(asked);
+        now.calm = calm;
+        let status = message.status().unwrap_or_default();
+        let closes = message.header("connection") == Some("close");
+        let answer = Answer { status, headers: message.headers, body: message.body, took };
+        let verdict = judge(&question, &answer, now).map_err(|violation| {
+            let said = format!("{} at {}: {} {question:?}", question.id, frontend.name, violation.said);
+            Violation::new(violation.invariant, said)
+        })?;
+        *frontend.seen.lock().answers.entry(verdict).or_default() += 1;
+        self.record.answered(&question, verdict, took, now);
+        if reader.left_over() > 0 {
+            return Err(Violation::new("CG-1", format!("{} bytes after an answer", reader.left_over())));
+        }
+        if !closes {
+            self.connection = Some((frontend, reader));
+        }
+        Ok(())
+    }
+
+    /// A connection to it on which nothing is left over.
+    async fn connected(&mut self, frontend: &Arc<Frontend>) -> Result<Reader<TcpStream>, Violation> {
+        if let Some((to, reader)) = self.connection.take()
+            && Arc::ptr_eq(&to, frontend)
+        {
+            match reader.stream.try_read(&mut [0; 64]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(reader),
+                Ok(0) | Err(_) => {}
+                Ok(_) => return Err(Violation::new("CG-1", "more than one answer to a request")),
+            }
+        }
+        let stream = TcpStream::connect(frontend.address).await;
+        let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        let failed =
+            |error: io::Error| Violation::new("CG-1", format!("{}: cannot connect: {error}", frontend.name));
+        stream.map(Reader::new).map_err(failed)
+    }
+
+    fn head(&self, question: &Question, encoded: &Encoded, key: Option<usize>) -> String {
+        let keys = &self.frontends.tenants().keys;
+        let key = key.and_then(|key| keys.get(key)).map_or("parapet_nobodys_key", |key| key.text());
+        let mut head = format!(
+            "POST /v2/models/{DEPLOYED}/infer HTTP/1.1\r\nhost: x\r\nx-request-id: {}\r\nauthorization: Bearer {key}\r\n\
+             content-type: {}\r\ncontent-length: {}\r\n",
+            question.id,
+            encoded.content_type(),
+            encoded.body.len(),
+        );
+        if let Some(length) = encoded.header_length {
+            head += &format!("{HEADER_CONTENT_LENGTH}: {length}\r\n");
+        }
+        head + "\r\n"
+    }
+}
+
+/// When it must be answered, in one of the ways in which a client can say so.
+fn deadline(random: &mut ChaCha8Rng, request: &mut InferRequest) -> Duration {
+    let (way, ms) = match random.random_range(0..100) {
+        0..60 => return DEADLINE,
+        60..85 => ("timeout", random.random_range(300..1_500)),
+        85..90 => ("timeout", random.random_range(60..120)),
+        _ => ("deadline_unix_ms", random.random_range(300..1_500)),
+    };
+    let value = if way == "timeout" {
+        1_000 * ms
+    } else {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(now.as_millis()).unwrap_or_default() + ms
+    };
+    request.parameters.insert(way.to_owned(), value.into());
+    Duration::from_millis(ms)
+}

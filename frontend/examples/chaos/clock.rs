@@ -1,0 +1,84 @@
+//! The run's own time, which stands still when the machine does: what is planned must not all happen at once afterwards, and
+//! nothing is said about how long a request took that met such a moment.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+const TICK: Duration = Duration::from_millis(10);
+/// Whoever misses this much was not merely late.
+const STALL: Duration = Duration::from_millis(150);
+/// Older ones concern nobody.
+const KEPT: usize = 1000;
+
+/// Clones are the same clock.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    elapsed: watch::Receiver<Duration>,
+    stalls: Arc<Mutex<Stalls>>,
+}
+
+#[derive(Debug, Default)]
+struct Stalls {
+    spans: VecDeque<(Instant, Instant)>,
+    total: Duration,
+    longest: Duration,
+}
+
+impl Clock {
+    /// Starts it; the task ends with the runtime.
+    pub fn start() -> Self {
+        let (sender, elapsed) = watch::channel(Duration::ZERO);
+        let stalls: Arc<Mutex<Stalls>> = Arc::default();
+        let found = Arc::clone(&stalls);
+        tokio::spawn(async move {
+            let mut before = Instant::now();
+            loop {
+                tokio::time::sleep(TICK).await;
+                let now = Instant::now();
+                let passed = now - before;
+                if passed > STALL {
+                    let mut stalls = found.lock();
+                    stalls.total += passed;
+                    stalls.longest = stalls.longest.max(passed);
+                    stalls.spans.push_back((before, now));
+                    if stalls.spans.len() > KEPT {
+                        stalls.spans.pop_front();
+                    }
+                }
+                sender.send_modify(|elapsed| *elapsed += passed.min(STALL));
+                before = now;
+            }
+        });
+        Self { elapsed, stalls }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        *self.elapsed.borrow()
+    }
+
+    pub async fn until(&self, moment: Duration) {
+        let mut elapsed = self.elapsed.clone();
+        let _gone = elapsed.wait_for(|elapsed| *elapsed >= moment).await;
+    }
+
+    pub async fn pass(&self, duration: Duration) {
+        self.until(self.elapsed() + duration).await;
+    }
+
+    /// Whether the machine stood still at some time since `start`, or shortly before.
+    pub fn stalled_since(&self, start: Instant) -> bool {
+        let stalls = self.stalls.lock();
+        // One that is not over has not been found yet.
+        stalls.spans.iter().rev().any(|(_, end)| *end + STALL >= start)
+    }
+
+    /// For how long in all, and at most.
+    pub fn stalls(&self) -> (Duration, Duration) {
+        let stalls = self.stalls.lock();
+        (stalls.total, stalls.longest)
+    }
+}

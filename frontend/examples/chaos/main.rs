@@ -1,0 +1,172 @@
+//! Serves for minutes while everything goes wrong that can, and has every answer judged by clients who know it beforehand:
+//! `cargo xtask chaos-serving`.
+//!
+//! Real processes: two frontends, four replicas of a linear model, two instances of its parity models. All but one of each are
+//! reached by way of relays that can spoil answers. What is done and when follows from the seed (`plan`); what an answer must be
+//! is a pure function (`check`); what clients cannot see is read from the frontends' admin listeners (`watch`, `metrics`).
+//!
+//! | invariant | how it is seen |
+//! |---|---|
+//! | CG-1 | each request has one answer with its own id, no byte after it, by its deadline; 504 not before the deadline; clients' counts of answers are the frontend's |
+//! | CG-2 | an `exact` answer is the model's, bit for bit; not to be seen: whether one was in hand when a reconstruction went out |
+//! | CG-3 | not to be seen from outside; `frontend/core/tests/invariants.rs` has it |
+//! | CG-4 | no reconstruction, and no backup answer, sooner than the shortest hold-back, unless predictions may have been lost at once |
+//! | CG-5 | one client asks alone for a quarter of the time: its groups fill from nobody else, and every answer is judged |
+//! | CG-6 | a reconstruction is the model's answer to its own query, bit for bit: sums are exact; nothing that is no number, no other shape; no audit disagrees |
+//! | CG-7 | redundant requests within share and burst, each with one end; with the parity pool lost, answers go on |
+//! | CG-8 | when all is over no query, group or body is left, though clients went away all along |
+
+#![allow(unreachable_pub, reason = "an example")]
+
+mod check;
+mod client;
+mod clock;
+mod configuration;
+mod faults;
+mod frontends;
+mod metrics;
+mod model;
+mod outcome;
+mod plan;
+mod processes;
+mod relay;
+mod watch;
+mod wire;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use tokio::task::JoinSet;
+
+use client::Client;
+use clock::Clock;
+use faults::Cluster;
+use frontends::{Frontends, Site};
+use outcome::Record;
+
+/// Clients that ask at the same time.
+const CLIENTS: usize = 24;
+/// After the last fault was made good, for ejections and restarts to be over.
+const RECOVERY: Duration = Duration::from_secs(6);
+
+/// Freezes, kills, spoils, reloads and rolls while clients ask, and judges every answer.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// The folder of parapet-frontend and parapet-instance
+    #[arg(long)]
+    programs: PathBuf,
+    /// Where configurations, models and logs go
+    #[arg(long)]
+    folder: PathBuf,
+    /// How long
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Of faults and questions
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write what came of it there, as Markdown
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Only print what would be done
+    #[arg(long)]
+    plan: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all went well.
+async fn run(cli: &Cli) -> Result<bool> {
+    let length = Duration::from_secs(cli.seconds);
+    let planned = plan::draw(cli.seed, length, configuration::COUNT);
+    if cli.plan {
+        planned.iter().for_each(|planned| println!("{planned}"));
+        return Ok(true);
+    }
+    let record = Arc::new(Record::default());
+    let (frontends, cluster) = start(cli).await?;
+    let (frontends, cluster) = (Arc::new(frontends), Arc::new(cluster));
+    let clock = Clock::start();
+    eprintln!("{} faults in {} s, seed {}; {CLIENTS} clients", planned.len(), cli.seconds, cli.seed);
+
+    let calm = length.saturating_sub(plan::CALM) + RECOVERY;
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let client =
+            Client::new(number, cli.seed, clock.clone(), Arc::clone(&frontends), Arc::clone(&record));
+        clients.spawn(client.run(length, calm));
+    }
+    let watching = tokio::spawn(watch::watch(Arc::clone(&frontends), Arc::clone(&record), clock.clone()));
+    let mut faults = JoinSet::new();
+    for planned in planned {
+        let (cluster, frontends) = (Arc::clone(&cluster), Arc::clone(&frontends));
+        let (record, clock) = (Arc::clone(&record), clock.clone());
+        faults.spawn(async move { faults::act(planned, &cluster, &frontends, &record, &clock).await });
+    }
+    let finished = tokio::select! {
+        ended = async { while faults.join_next().await.is_some() {} clients.join_all().await } => {
+            drop(ended);
+            true
+        }
+        _ = tokio::signal::ctrl_c() => false,
+    };
+    let ran = clock.elapsed();
+    watching.abort();
+    if finished {
+        watch::at_rest(&frontends, &record).await?;
+        for frontend in frontends.all() {
+            frontend.stop().await?.into_iter().for_each(|violation| record.violated(violation));
+        }
+    } else {
+        eprintln!("interrupted: what follows is a part of it");
+    }
+    record.finish(cluster.spoilt(), frontends.started());
+    let noted = record.noted();
+    let line = format!("cargo xtask chaos-serving --seconds {} --seed {}", cli.seconds, cli.seed);
+    let text = noted.text(&line, ran, clock.stalls());
+    println!("{text}");
+    if let Some(path) = cli.results.as_ref().filter(|_| finished) {
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(finished && noted.violated == 0)
+}
+
+async fn start(cli: &Cli) -> Result<(Frontends, Cluster)> {
+    if cli.folder.exists() {
+        fs::remove_dir_all(&cli.folder).with_context(|| format!("cannot remove {}", cli.folder.display()))?;
+    }
+    let repository = cli.folder.join("models");
+    fs::create_dir_all(&repository).with_context(|| format!("cannot make {}", repository.display()))?;
+    model::write_repository(&repository)?;
+    let cluster = Cluster::start(&cli.programs, &cli.folder, &repository, cli.seed).await?;
+    let addresses = cluster.addresses();
+    let (replicas, parity) = addresses.split_at(plan::REPLICAS);
+    let site = Site {
+        program: absolute(&cli.programs.join("parapet-frontend"))?,
+        folder: absolute(&cli.folder)?,
+        repository: absolute(&repository)?,
+        replicas: replicas.to_vec(),
+        parity: parity.to_vec(),
+        tenants: configuration::Tenants::new(),
+    };
+    Ok((Frontends::start(site).await?, cluster))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("{}: no path", path.display()))
+}

@@ -1,0 +1,196 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::check::{Circumstances, Question, Verdict, Violation};
+use crate::plan::{Fault, REPLICAS};
+
+/// For so long after a fault was made good, requests may have met it; retries and ejections last on.
+const AFTERMATH: Duration = Duration::from_millis(1500);
+/// More of them say nothing new.
+const MOST_VIOLATIONS: usize = 200;
+
+/// Everything that is noted while it runs.
+#[derive(Debug, Default)]
+pub struct Record {
+    noted: Mutex<Noted>,
+    /// Faults of instances, with their ends.
+    faults: Mutex<Vec<(Fault, Instant, Option<Instant>)>>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Noted {
+    pub answers: BTreeMap<(&'static str, Verdict), Times>,
+    pub abandoned: u64,
+    pub excused: u64,
+    /// Approximations whose time was judged, and those that came while predictions may have been lost at once.
+    pub hold_backs: [u64; 2],
+    pub done: BTreeMap<String, u64>,
+    pub violations: Vec<Violation>,
+    pub violated: u64,
+    pub looks: u64,
+    pub most_groups: u64,
+    pub most_memory_kb: u64,
+    pub spoilt: u64,
+    pub frontends: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Times {
+    pub count: u64,
+    pub longest: Duration,
+}
+
+impl Record {
+    pub fn violated(&self, violation: Violation) {
+        eprintln!("    VIOLATION {violation}");
+        let mut noted = self.noted.lock();
+        noted.violated += 1;
+        if noted.violations.len() < MOST_VIOLATIONS {
+            noted.violations.push(violation);
+        }
+    }
+
+    pub fn answered(&self, question: &Question, verdict: Verdict, took: Duration, now: Circumstances) {
+        let mut noted = self.noted.lock();
+        let times = noted.answers.entry((question.class.unwrap_or("default"), verdict)).or_default();
+        times.count += 1;
+        times.longest = times.longest.max(took);
+        if matches!(verdict, Verdict::Reconstructed | Verdict::Backup) {
+            noted.hold_backs[usize::from(now.failing_at_once)] += 1;
+        }
+    }
+
+    pub fn abandoned(&self) {
+        self.noted.lock().abandoned += 1;
+    }
+
+    /// A request was not answered while the machine stood still.
+    pub fn excused(&self) {
+        self.noted.lock().excused += 1;
+    }
+
+    pub fn looked(&self, groups: u64, memory_kb: u64) {
+        let mut noted = self.noted.lock();
+        noted.looks += 1;
+        noted.most_groups = noted.most_groups.max(groups);
+        noted.most_memory_kb = noted.most_memory_kb.max(memory_kb);
+    }
+
+    /// A fault begins; the number that ends it.
+    pub fn begins(&self, fault: Fault) -> usize {
+        *self.noted.lock().done.entry(fault.kind()).or_default() += 1;
+        let mut faults = self.faults.lock();
+        faults.push((fault, Instant::now(), None));
+        faults.len() - 1
+    }
+
+    pub fn ends(&self, number: usize) {
+        if let Some((_, _, end)) = self.faults.lock().get_mut(number) {
+            *end = Some(Instant::now());
+        }
+    }
+
+    /// What was going on from `asked` until now.
+    pub fn circumstances(&self, asked: Instant) -> Circumstances {
+        let faults = self.faults.lock();
+        let met = |of: fn(&Fault) -> bool| {
+            let is_met = |(fault, _, end): &(Fault, Instant, Option<Instant>)| {
+                of(fault) && end.is_none_or(|end| end + AFTERMATH >= asked)
+            };
+            faults.iter().rev().any(is_met)
+        };
+        Circumstances {
+            failing_at_once: met(|fault| fault.fails_at_once() && is_of_replica(fault)),
+            failing: met(|fault| matches!(fault, Fault::Spoilt(..)) && is_of_replica(fault)),
+            ..Circumstances::default()
+        }
+    }
+
+    pub fn noted(&self) -> Noted {
+        self.noted.lock().clone()
+    }
+
+    pub fn finish(&self, spoilt: u64, frontends: u64) {
+        let mut noted = self.noted.lock();
+        (noted.spoilt, noted.frontends) = (spoilt, frontends);
+    }
+}
+
+fn is_of_replica(fault: &Fault) -> bool {
+    match fault {
+        Fault::Killed(instance) | Fault::Spoilt(instance, ..) | Fault::Frozen(instance) => {
+            *instance < REPLICAS
+        }
+        _ => false,
+    }
+}
+
+impl Noted {
+    fn count(&self, is_meant: impl Fn(Verdict) -> bool) -> u64 {
+        self.answers.iter().filter(|((_, verdict), _)| is_meant(*verdict)).map(|(_, times)| times.count).sum()
+    }
+
+    /// As Markdown.
+    pub fn text(&self, line: &str, ran: Duration, stood_still: (Duration, Duration)) -> String {
+        let mut text = format!("`{line}`, {:.0} s: ", ran.as_secs_f64());
+        let all = self.count(|_| true);
+        let _ = write!(
+            text,
+            "{} answers judged, of which {} are predictions ({} reconstructed, {} of a backup model, {} hedged), {} errors and {} \
+             refusals of what was wrong; {} requests given up by their clients.\n**Violations: {}.**",
+            all,
+            self.count(Verdict::is_prediction),
+            self.count(|verdict| verdict == Verdict::Reconstructed),
+            self.count(|verdict| verdict == Verdict::Backup),
+            self.count(|verdict| verdict == Verdict::Hedged),
+            self.count(|verdict| !verdict.is_prediction() && verdict != Verdict::Refused),
+            self.count(|verdict| verdict == Verdict::Refused),
+            self.abandoned,
+            self.violated,
+        );
+        let _ = write!(
+            text,
+            " {} approximations were held to their hold-back, {} more came while predictions were lost at once. Frontends were looked \
+             at {} times: {} groups at most, {:.0} MB at most. {} answers of instances were spoilt; {} frontends served.",
+            self.hold_backs[0],
+            self.hold_backs[1],
+            self.looks,
+            self.most_groups,
+            self.most_memory_kb as f64 / 1024.0,
+            self.spoilt,
+            self.frontends,
+        );
+        let (total, longest) = stood_still;
+        if !total.is_zero() {
+            let _ = write!(
+                text,
+                " The machine stood still for {:.1} s in all ({:.1} s at most), about which nothing is said; {} requests had no \
+                 answer then.",
+                total.as_secs_f64(),
+                longest.as_secs_f64(),
+                self.excused,
+            );
+        }
+        text.push_str("\n\n| class | answer | requests | longest, ms |\n|---|---|---|---|\n");
+        for ((class, verdict), times) in &self.answers {
+            let ms = times.longest.as_secs_f64() * 1e3;
+            let _ = writeln!(text, "| {class} | {} | {} | {ms:.0} |", verdict.outcome(), times.count);
+        }
+        text.push_str("\n| what was done | times |\n|---|---|\n");
+        for (kind, times) in &self.done {
+            let _ = writeln!(text, "| {kind} | {times} |");
+        }
+        if !self.violations.is_empty() {
+            text.push_str("\n| broken | |\n|---|---|\n");
+            for violation in &self.violations {
+                let _ = writeln!(text, "| {} | {} |", violation.invariant, violation.said);
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,131 @@
+//! Looks at the frontends while they serve, and once they have nothing to do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::check::Violation;
+use crate::clock::Clock;
+use crate::configuration::MAX_IN_FLIGHT;
+use crate::frontends::{Frontend, Frontends};
+use crate::metrics::{self, Metrics};
+use crate::outcome::Record;
+
+const EVERY: Duration = Duration::from_millis(500);
+/// A frontend has taken what it needs by then.
+const WARM: Duration = Duration::from_secs(10);
+/// The most that it may hold more than it held then.
+const MEMORY_KB: u64 = 64 * 1024;
+/// What waits for a late truth, and for instances that are frozen still, is over by then.
+const REST: Duration = Duration::from_secs(20);
+
+/// Looks at both, again and again.
+pub async fn watch(frontends: Arc<Frontends>, record: Arc<Record>, clock: Clock) {
+    let mut warm: BTreeMap<String, u64> = BTreeMap::new();
+    loop {
+        clock.pass(EVERY).await;
+        for frontend in frontends.all() {
+            let found = look(&frontend, &record, &mut warm).await;
+            // One that stops has no admin listener in the end.
+            if !frontend.stopping.load(Ordering::SeqCst) {
+                let found = found.unwrap_or_else(|error| vec![Violation::new("admin", format!("{error:#}"))]);
+                found.into_iter().for_each(|violation| record.violated(violation));
+            }
+        }
+    }
+}
+
+async fn look(
+    frontend: &Frontend,
+    record: &Record,
+    warm: &mut BTreeMap<String, u64>,
+) -> Result<Vec<Violation>> {
+    let metrics = scrape(frontend).await?;
+    let mut found = metrics::at_any_time(&metrics);
+    let groups = frontend.ask("GET", "/debug/groups").await?.body;
+    found.extend(groups_of(&serde_json::from_slice(&groups)?));
+    let memory = frontend.memory_kb().unwrap_or_default();
+    if frontend.started.elapsed() > WARM {
+        let before = *warm.entry(frontend.name.clone()).or_insert(memory);
+        if memory > before + MEMORY_KB {
+            found.push(Violation::new("bounds", format!("{}: {before} KB, now {memory}", frontend.name)));
+        }
+    }
+    record.looked(metrics.sum("parapet_coding_groups_in_flight", &[]) as u64, memory);
+    Ok(found)
+}
+
+async fn scrape(frontend: &Frontend) -> Result<Metrics> {
+    let text = frontend.ask("GET", "/metrics").await?.body;
+    Ok(Metrics::parse(&String::from_utf8_lossy(&text)))
+}
+
+/// What must hold of the groups that `/debug/groups` shows.
+fn groups_of(shown: &Value) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (model, shown) in shown["models"].as_object().into_iter().flatten() {
+        let in_memory = shown["in_memory"].as_u64().unwrap_or(u64::MAX);
+        if in_memory > MAX_IN_FLIGHT as u64 {
+            found.push(Violation::new("bounds", format!("{model}: {in_memory} groups in memory")));
+        }
+        for group in shown["groups"].as_array().into_iter().flatten() {
+            let (k, members) = (group["k"].as_u64(), group["members"].as_array().map(|all| all.len() as u64));
+            let is_sound = match (k, members, group["sealed"].as_bool()) {
+                (Some(k), Some(members), Some(true)) => members == k,
+                (Some(k), Some(members), Some(false)) => members < k,
+                _ => false,
+            };
+            if !is_sound {
+                found.push(Violation::new("CG-5", format!("{model}: a group like {group}")));
+            }
+        }
+    }
+    found
+}
+
+/// Once nobody asks any more: waits until all is over, and sees whether it adds up.
+pub async fn at_rest(frontends: &Frontends, record: &Record) -> Result<()> {
+    for frontend in frontends.all() {
+        let seen = frontend.seen.lock().clone();
+        let since = Instant::now();
+        let found = loop {
+            let metrics = scrape(&frontend).await?;
+            let mut found = metrics::at_any_time(&metrics);
+            found.extend(metrics::at_rest(&metrics, &seen));
+            if found.is_empty() || since.elapsed() > REST {
+                break found;
+            }
+            tokio::time::sleep(EVERY).await;
+        };
+        for violation in found {
+            let said = format!("{}: {}", frontend.name, violation.said);
+            record.violated(Violation::new(violation.invariant, said));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_cannot_be_are_seen() {
+        let shown = |in_memory: u64, sealed: bool, members: usize| {
+            let group = serde_json::json!({ "k": 2, "sealed": sealed, "members": vec![0; members] });
+            groups_of(
+                &serde_json::json!({ "models": { "m": { "in_memory": in_memory, "groups": [group] } } }),
+            )
+            .len()
+        };
+        assert_eq!((shown(1, true, 2), shown(1, false, 1), shown(1, false, 0)), (0, 0, 0));
+        assert_eq!(
+            (shown(1, true, 1), shown(1, true, 3), shown(1, false, 2), shown(10_000, true, 2)),
+            (1, 1, 1, 1)
+        );
+    }
+}

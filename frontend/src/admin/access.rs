@@ -1,0 +1,125 @@
+//! Who may ask for what operators see and do.
+//!
+//! With keys in the configuration, whoever sends one. Without, the listener is on a loopback address, and the pages of other
+//! sites that a browser on the same machine shows must not use that: requests that a browser marks with another origin are
+//! refused, and so is a `Host` that is no name of this machine, since a site's own name may be made to resolve to a loopback
+//! address (DNS rebinding).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::HeaderMap;
+use http::header::{HOST, ORIGIN};
+
+use crate::error::ServeError;
+use crate::http::{App, error};
+use crate::tenants::{KeyHash, bearer};
+
+/// Who was let in; in the request's extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operator {
+    /// By the key at this place in `admin.key_sha256`.
+    Key(usize),
+    /// Without a key, from this machine.
+    Local,
+}
+
+impl std::fmt::Display for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Key(index) => write!(f, "key_sha256[{index}]"),
+            Self::Local => f.write_str("no key"),
+        }
+    }
+}
+
+pub(super) async fn authenticate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    match may_enter(&app, request.headers()) {
+        Ok(operator) => {
+            request.extensions_mut().insert(operator);
+            next.run(request).await
+        }
+        Err(refused) => error(&refused),
+    }
+}
+
+fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
+    let serving = app.serving();
+    let keys = serving.admin().map(|admin| admin.keys.as_slice()).unwrap_or_default();
+    if keys.is_empty() {
+        let refused = is_of_other_site(headers) || !is_for_this_machine(headers);
+        return if refused { Err(ServeError::OtherSite) } else { Ok(Operator::Local) };
+    }
+    let given = bearer(headers).map(KeyHash::of);
+    let known = keys.iter().enumerate().fold(None, |known, (index, key)| {
+        // All are compared.
+        let equal = given.as_ref().is_some_and(|given| given.equals(key));
+        known.or(equal.then_some(Operator::Key(index)))
+    });
+    known.ok_or(ServeError::Unauthenticated)
+}
+
+/// Whether a browser sent it for a page that is not the listener's own.
+fn is_of_other_site(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let authority = origin.to_str().ok().and_then(|origin| origin.split("://").nth(1));
+    authority.is_none() || authority != headers.get(HOST).and_then(|host| host.to_str().ok())
+}
+
+/// Whether it names this machine as what it asks: an address, or `localhost`. No `Host` comes from no browser.
+fn is_for_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return true };
+    let Ok(host) = host.to_str() else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(host: &str, origin: Option<&str>) -> HeaderMap {
+        let mut headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+        if let Some(origin) = origin {
+            headers.insert(ORIGIN, origin.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_told_apart() {
+        let of = |host: &str, origin: Option<&str>| is_of_other_site(&headers(host, origin));
+        assert!(!of("localhost:8081", None), "no browser");
+        assert!(!of("localhost:8081", Some("http://localhost:8081")));
+        for origin in [
+            "http://evil.example",
+            "http://localhost:8080",
+            "null",
+            "http://evil.example/http://localhost:8081",
+        ] {
+            assert!(of("localhost:8081", Some(origin)), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_none_of_this_machine_s_is_no_loopback_address() {
+        let here = |host: &str| is_for_this_machine(&headers(host, None));
+        for host in ["localhost", "LocalHost:8081", "127.0.0.1:8081", "127.8.0.1", "[::1]:8081", "[::1]"] {
+            assert!(here(host), "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:8081", "127.0.0.1.evil.example:80", "10.0.0.1:80", "", ":80"]
+        {
+            assert!(!here(host), "{host:?}");
+        }
+        assert!(is_for_this_machine(&HeaderMap::new()));
+    }
+}

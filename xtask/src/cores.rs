@@ -1,0 +1,48 @@
+//! Which core a process runs on, and the processor time that it has taken.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// A command that runs on `core` alone, if one is given.
+pub(crate) fn pinned(program: impl AsRef<Path>, core: Option<usize>) -> Command {
+    let program = program.as_ref();
+    match core {
+        None => Command::new(program),
+        Some(core) => {
+            let mut command = Command::new("taskset");
+            command.args(["-c", &core.to_string()]).arg(program);
+            command
+        }
+    }
+}
+
+/// Keeps this thread, and what it starts from now on, on `core`.
+///
+/// # Errors
+/// Where there is no such core.
+pub(crate) fn stay_on(core: usize) -> Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core).with_context(|| format!("core {core}"))?;
+    sched_setaffinity(Pid::from_raw(0), &cores).with_context(|| format!("this machine has no core {core}"))
+}
+
+/// Processor time that a process has taken so far, in seconds, to a hundredth.
+///
+/// # Errors
+/// If it has ended.
+pub(crate) fn processor_seconds(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name in brackets may hold anything.
+    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} has no name"))?;
+    let mut ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>);
+    let mut next = || -> Result<u32> { Ok(ticks.next().context("is cut short")??) };
+    let (user, system) = (next()?, next()?);
+    // Linux tells it in hundredths of a second on every architecture.
+    Ok(f64::from(user + system) / 100.0)
+}
