@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut rounds: Vec<Round> = Vec::new();
     for seed in seeds() {
-        let first = (rounds.len() % 2 == 0).then(|| bench.alone(args.steps, seed)).transpose()?;
+        let first = rounds.len().is_multiple_of(2).then(|| bench.alone(args.steps, seed)).transpose()?;
         let on_cluster = args.clusters.iter().map(|&shape| bench.on_cluster(shape, seed));
         let clusters = on_cluster.collect::<Result<Vec<_>>>()?;
         let alone = first.map_or_else(|| bench.alone(args.steps, seed), Ok)?;
