@@ -405,10 +405,8 @@ impl ModelMeters {
         self.classes.get(class).map_or([0; 4], |class| class.agreement.each_ref().map(count))
     }
 
-    /// Publishes the core's totals, its switches, and the totals of each class.
-    pub fn publish(&self, stats: &Stats, switches: &Switches, fates: &[Fates]) {
-        self.redundancy_on.set(f64::from(switches.redundancy));
-        self.hold_back_overridden.set(f64::from(switches.hold_back.is_some()));
+    /// Publishes the core's totals, and those of each class.
+    pub fn publish_totals(&self, stats: &Stats, fates: &[Fates]) {
         for (class, fates) in self.classes.iter().zip(fates) {
             let totals = [fates.issued, fates.won, fates.wasted, fates.shed, fates.failed];
             for (counter, total) in class.redundant.iter().zip(totals) {
@@ -422,10 +420,16 @@ impl ModelMeters {
         self.retries.publish(stats.retries);
         self.unrecoverable.publish(stats.late_unrecoverable);
         self.ejections.publish(stats.ejections);
+        self.cg1.publish(stats.cg1_violations);
+    }
+
+    /// How things stand.
+    pub fn publish_state(&self, stats: &Stats, switches: &Switches) {
+        self.redundancy_on.set(f64::from(switches.redundancy));
+        self.hold_back_overridden.set(f64::from(switches.hold_back.is_some()));
         self.queued.set(stats.queued as f64);
         self.queue_limit.set(stats.queue_limit as f64);
         self.ejected.set(stats.ejected as f64);
-        self.cg1.publish(stats.cg1_violations);
         self.in_flight.set(stats.queries_tracked as f64);
         self.groups_open.set(stats.groups_tracked as f64);
         self.hold_back.set(stats.hold_back_us as f64 / 1e6);

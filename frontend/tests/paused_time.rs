@@ -396,3 +396,33 @@ async fn instances_join_and_leave_while_requests_are_served() {
     sleep(Duration::from_secs(60)).await;
     assert!(says.is_closed(), "nobody follows a backend of a model that is served no more");
 }
+
+/// A reload replaces a model while a parity query of its is out: it is counted when it ends, though nobody asks the model.
+#[tokio::test(start_paused = true)]
+async fn redundant_requests_of_a_model_that_was_replaced_end_in_the_counters() {
+    let fixture = coded_with(2, 1, "slots_per_instance = 1").await;
+    for instance in [id(0, 0), id(1, 0)] {
+        fixture.memory.set(instance, State::Frozen);
+    }
+    let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));
+    sleep(2 * HOLD_BACK).await;
+    let fate = |fate: &str| {
+        format!(
+            r#"parapet_redundant_requests_total{{model="linear",class="default",strategy="coded",fate="{fate}"}}"#
+        )
+    };
+    let ends = [fate("won"), fate("wasted"), fate("failed")];
+    assert!((fixture.metric(&fate("issued")) - 1.0).abs() < 0.5, "it is out");
+    assert!(ends.iter().all(|end| fixture.metric(end) < 0.5), "and has no answer");
+    let Fixture { model, metrics, .. } = fixture;
+    let _ = (first.await.unwrap().0, second.await.unwrap().0);
+    drop(model);
+    sleep(Duration::from_secs(10)).await;
+    let text = metrics.render();
+    let counted = |line: &str| {
+        let found = text.lines().find_map(|candidate| candidate.strip_prefix(line));
+        found.map_or(0, |value| value.trim().parse::<u64>().unwrap())
+    };
+    let ended: u64 = ends.iter().map(|end| counted(end)).sum();
+    assert_eq!((counted(&fate("issued")), ended), (1, 1), "{text}");
+}

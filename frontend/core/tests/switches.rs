@@ -1,5 +1,7 @@
 //! Switches thrown while queries are under way, and what is counted of latency with approximations and without.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod harness;
 
 use std::time::Duration;

@@ -78,10 +78,24 @@ struct Locked {
 }
 
 impl<T> Driver<T> {
-    /// Ends the timer and the health checks.
+    /// Ends the health checks, and the timer once nothing waits for it: what is in flight has its end by then.
     pub fn stop(&self) {
         self.stop.cancel();
     }
+}
+
+/// A model that was replaced is asked for its metrics no more; what it came to after it was asked last is not lost.
+impl<T> Drop for Driver<T> {
+    fn drop(&mut self) {
+        let (stats, fates) = totals(self.locked.get_mut(), &self.meters);
+        self.meters.publish_totals(&stats, &fates);
+    }
+}
+
+fn totals(locked: &mut Locked, meters: &ModelMeters) -> (Stats, Vec<Fates>) {
+    let stats = locked.engine.stats();
+    let classes = (0u8..).map(ClassId).take(meters.classes());
+    (stats, classes.map(|class| locked.engine.core().fates(class)).collect())
 }
 
 impl<T: Transport> Driver<T> {
@@ -158,12 +172,12 @@ impl<T: Transport> Driver<T> {
     pub fn publish(&self) {
         let (stats, switches, fates) = {
             let mut locked = self.locked.lock();
-            let stats = locked.engine.stats();
             let switches = locked.engine.switches();
-            let classes = (0u8..).map(ClassId).take(self.meters.classes());
-            (stats, switches, classes.map(|class| locked.engine.core().fates(class)).collect::<Vec<Fates>>())
+            let (stats, fates) = totals(&mut locked, &self.meters);
+            (stats, switches, fates)
         };
-        self.meters.publish(&stats, &switches, &fates);
+        self.meters.publish_totals(&stats, &fates);
+        self.meters.publish_state(&stats, &switches);
     }
 
     /// Whether any instance of the deployed model is up.
@@ -247,8 +261,11 @@ impl<T: Transport> Driver<T> {
                     None => std::future::pending().await,
                 }
             };
+            if next.is_none() && self.stop.is_cancelled() {
+                return;
+            }
             tokio::select! {
-                () = self.stop.cancelled() => return,
+                () = self.stop.cancelled(), if next.is_none() => return,
                 () = self.rearm.notified() => {}
                 () = due => self.feed(|locked, now| locked.engine.tick(now, &mut locked.actions)),
             }
