@@ -154,7 +154,7 @@ class View {
     this.redundancyButton = act("", () => this.toggle());
     this.holdBack = el("span", { "data-switch": "hold-back" });
     this.fixed = el("input", { type: "number", min: 0, max: 60000, step: "any", "aria-label": "fixed hold-back in milliseconds", placeholder: "ms" });
-    this.percentile = el("input", { type: "number", min: 50, max: 99.99, step: "any", "aria-label": "percentile of the hold-back", placeholder: "percentile" });
+    this.percentile = el("input", { type: "number", min: 50, max: 99.99, step: "any", "aria-label": "percentile of the hold-back", placeholder: "%" });
     const number = (input) => input.value.trim() === "" ? NaN : Number(input.value);
     this.holdBackControls = [
       this.fixed, act("Fix", () => this.send("hold_back", { fixed_ms: number(this.fixed) })),
