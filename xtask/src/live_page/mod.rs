@@ -185,13 +185,13 @@ fn switches(page: &Page<'_>) -> Result<()> {
         "the hold-back is another",
         "document.querySelector('[data-switch=hold-back]').textContent.includes('fixed here at 12.5 ms')",
     )?;
-    page.evaluate("document.querySelector('[placeholder=percentile]').value = '400'")?;
+    page.evaluate("document.querySelector('[aria-label^=percentile]').value = '400'")?;
     click(page, "Learn")?;
     page.until(
         "what is no percentile is refused with the reason",
         "document.querySelector('.refused').textContent.includes('0.97')",
     )?;
-    page.evaluate("document.querySelector('[placeholder=percentile]').value = ''")?;
+    page.evaluate("document.querySelector('[aria-label^=percentile]').value = ''")?;
     Ok(())
 }
 
