@@ -15,7 +15,7 @@ async fn begin(site: &Site, fields: &str) -> TcpStream {
     stream
 }
 
-/// Sends `piece` again and again until the server has had enough; its answer.
+/// Sends `piece` again and again until the server has had enough; its answer. `pause` is the abuser's pace: nothing is awaited.
 async fn repeat(mut stream: TcpStream, piece: &[u8], pause: Duration) -> String {
     let (mut reading, mut writing) = stream.split();
     let write = async {

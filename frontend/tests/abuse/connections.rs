@@ -116,6 +116,7 @@ pub async fn trickling_reader(site: &Site) {
         let mut taken = 0;
         let mut buffer = [0; 1024];
         loop {
+            // The abuser's pace: nothing is awaited.
             tokio::time::sleep(Duration::from_millis(100)).await;
             match reading.read(&mut buffer).await {
                 Ok(0) | Err(_) => break taken,

@@ -6,14 +6,15 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::demo::{self, binary};
-use crate::{cargo, models, workspace};
+use super::load::Load;
+use super::wrk::Wrk;
+use crate::resources::pinned;
+use crate::{cargo, demo, workspace};
 
 /// Arguments of `cargo xtask bench-loadgen`.
 #[derive(Debug, clap::Args)]
@@ -29,10 +30,10 @@ pub(crate) struct Args {
     runs: u32,
     /// Core of the generator
     #[arg(long, default_value_t = 0)]
-    core: u32,
+    core: usize,
     /// Core of the server
     #[arg(long, default_value_t = 1)]
-    server_core: u32,
+    server_core: usize,
 }
 
 /// Runs the benchmark.
@@ -41,6 +42,7 @@ pub(crate) struct Args {
 /// If a step fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     cargo::run(&["build", "--release", "-p", "parapet-loadgen", "--bins", "--example", "trivial_server"])?;
+    fs::create_dir_all(demo::folder()).context("cannot make .parapet/demo")?;
     let server = Server::start(args.server_core)?;
     println!(
         "{:>12} {:>6} {:>14} {:>14} {:>12} {:>10}",
@@ -72,8 +74,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             figures("/service/p50")
         );
     }
-    match server.wrk(args)? {
-        Some(line) => println!("wrk, one thread, 64 connections, same core: {line}"),
+    match Wrk::find(&demo::folder(), "trivial", 64, args.seconds)? {
+        Some(wrk) => {
+            let full = wrk.run(server.url.trim_start_matches("http://"), Some(args.core))?;
+            println!("wrk, one thread, 64 connections, same core: {full}");
+        }
         None => println!("wrk is not installed; `apt-get install wrk` adds it to the comparison"),
     }
     Ok(())
@@ -91,16 +96,10 @@ impl Drop for Server {
     }
 }
 
-fn on_core(core: u32, program: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &core.to_string()]).arg(program);
-    command
-}
-
 impl Server {
-    fn start(core: u32) -> Result<Self> {
+    fn start(core: usize) -> Result<Self> {
         let program = workspace::target().join("release/examples/trivial_server");
-        let mut child = on_core(core, &program)
+        let mut child = pinned(&program, Some(core))
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the server; taskset (util-linux) is needed")?;
@@ -114,46 +113,9 @@ impl Server {
     }
 
     fn load(&self, args: &Args, rate: u32, seed: u32) -> Result<Value> {
-        let folder = demo::folder();
-        fs::create_dir_all(&folder).context("cannot make .parapet/demo")?;
-        let json = folder.join("loadgen.json");
-        let status = on_core(args.core, &binary("parapet-loadgen"))
-            .args(["run", "--target", &self.url, "--model", "trivial"])
-            .args(["--rate", &rate.to_string(), "--duration", &args.seconds.to_string()])
-            .args(["--seed", &seed.to_string(), "--images"])
-            .arg(models::data().join("t10k-images-idx3-ubyte.gz"))
-            .arg("--json")
-            .arg(&json)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .context("cannot start parapet-loadgen")?;
-        ensure!(status.success(), "parapet-loadgen failed ({status})");
-        serde_json::from_slice(&fs::read(&json)?).context("loadgen.json is no report")
-    }
-
-    /// What `wrk` reaches with the same bodies; `None` without it.
-    fn wrk(&self, args: &Args) -> Result<Option<String>> {
-        let query = demo::binary_query()?;
-        let body = demo::folder().join("query.bin");
-        fs::write(&body, &query.bytes).context("cannot write query.bin")?;
-        let script = demo::folder().join("wrk.lua");
-        let text = format!(
-            "local file = io.open({:?}, \"rb\")\nwrk.method = \"POST\"\nwrk.body = file:read(\"*a\")\n\
-             wrk.headers[\"Content-Type\"] = \"application/octet-stream\"\n\
-             wrk.headers[\"Inference-Header-Content-Length\"] = \"{}\"\n",
-            body.display().to_string(),
-            query.header_length
-        );
-        fs::write(&script, text).context("cannot write wrk.lua")?;
-        let output = on_core(args.core, Path::new("wrk"))
-            .args(["-t1", "-c64", &format!("-d{}s", args.seconds), "-s"])
-            .arg(&script)
-            .arg(format!("{}/v2/models/trivial/infer", self.url))
-            .output()
-            .context("cannot start taskset")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let line = text.lines().find(|line| line.starts_with("Requests/sec"));
-        Ok(line.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")))
+        let seed = seed.to_string();
+        let (rate, seconds) = (rate.into(), args.seconds);
+        let load = Load { url: &self.url, model: "trivial", rate, seconds, more: &["--seed", &seed] };
+        load.run(Some(args.core), &demo::folder().join("loadgen.json"))
     }
 }

@@ -3,6 +3,7 @@
 mod client;
 pub(crate) mod cluster_training;
 pub(crate) mod fidelity;
+mod load;
 pub(crate) mod loadgen;
 mod nginx;
 pub(crate) mod overload;
@@ -16,3 +17,4 @@ mod spread;
 pub(crate) mod staleness;
 pub(crate) mod tail;
 pub(crate) mod training;
+mod wrk;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::servers::Server;
-use crate::cores::pinned;
+use crate::resources::pinned;
 
 /// One worker of nginx that passes every request on over kept-alive connections.
 pub(super) struct Nginx {

@@ -9,15 +9,15 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::load::{Load, prepare};
 use super::section;
 use super::servers::{Server, Servers};
-use crate::demo::binary;
-use crate::{cargo, models, native, workspace};
+use crate::resources::{mb, memory};
+use crate::workspace;
 
 /// Arguments of `cargo xtask bench-overload`.
 #[derive(Debug, clap::Args)]
@@ -70,14 +70,7 @@ fn folder() -> PathBuf {
 /// # Errors
 /// If a step fails, there are no models, or an aim is missed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if !args.no_build {
-        native::run(&native::Args { serving_only: true })?;
-        cargo::build_serving()?;
-    }
-    ensure!(
-        models::repository().join("fashion-parity/model.toml").is_file(),
-        "no models; run `cargo xtask demo` first"
-    );
+    prepare(!args.no_build)?;
     let mut servers = Servers::new(&folder())?;
     let frontend = start(&mut servers, args)?;
     let capacity = args.instances as f64 * 1e3 / args.service_ms;
@@ -128,7 +121,9 @@ fn start(servers: &mut Servers, args: &Args) -> Result<Server> {
 
 fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
-    let report = load(&frontend.authority, rate, seconds)?;
+    let url = format!("http://{}", frontend.authority);
+    let load = Load { url: &url, model: "fashion", rate, seconds, more: &[] };
+    let report = load.run(None, &folder().join("run.json"))?;
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
     let failed = number("/counts/failed").context("no counts")? + number("/counts/unanswered").unwrap_or(0.0);
     let refused = report["errors"]
@@ -145,27 +140,9 @@ fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part>
         refused,
         refused_p99: number("/time_to_failure/p99"),
         others: (failed as u64).saturating_sub(refused),
-        memory_mb: frontend.memory_mb()?.1,
+        memory_mb: mb(memory(frontend.pid)?.highest),
         valid: report["valid"].as_bool().unwrap_or(false),
     })
-}
-
-fn load(authority: &str, rate: f64, seconds: u32) -> Result<Value> {
-    let data = models::data();
-    let report = folder().join("run.json");
-    let status = Command::new(binary("parapet-loadgen"))
-        .args(["run", "--target", &format!("http://{authority}"), "--model", "fashion"])
-        .args(["--rate", &rate.to_string(), "--duration", &seconds.to_string()])
-        .arg("--images")
-        .arg(data.join("t10k-images-idx3-ubyte.gz"))
-        .arg("--json")
-        .arg(&report)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .context("cannot start parapet-loadgen")?;
-    ensure!(status.success(), "parapet-loadgen failed ({status})");
-    serde_json::from_slice(&fs::read(&report)?).context("run.json is no report")
 }
 
 /// The section's text, and the aims that were missed.

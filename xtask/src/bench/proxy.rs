@@ -10,26 +10,25 @@
 //! Targets take turns. Writes its part of `frontend/RESULTS.md`. Needs nginx, wrk and the models of `cargo xtask demo`.
 
 mod report;
-mod wrk;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use self::report::{Even, Target};
-use self::wrk::Wrk;
 use super::client::Client;
+use super::load::{Load, prepare};
 use super::nginx::Nginx;
 use super::remote::RemoteInstance;
 use super::section;
 use super::servers::Servers;
-use crate::cores::{processor_seconds, stay_on};
-use crate::demo::{binary, binary_query};
-use crate::{cargo, http, models, native, workspace};
+use super::wrk::Wrk;
+use crate::demo::binary_query;
+use crate::resources::{processor_seconds, stay_on};
+use crate::{http, workspace};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;
@@ -67,14 +66,7 @@ fn folder() -> PathBuf {
 /// # Errors
 /// If a step fails, something is not installed, or an aim is missed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if !args.no_build {
-        native::run(&native::Args { serving_only: true })?;
-        cargo::build_serving()?;
-    }
-    ensure!(
-        models::repository().join("fashion-parity/model.toml").is_file(),
-        "no models; run `cargo xtask demo` first"
-    );
+    prepare(!args.no_build)?;
     fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;
     stay_on(OTHERS)?;
     let answers = real_answers()?;
@@ -84,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut servers = Servers::new(&folder())?;
     let none = servers.frontend("none", &config(&deployed, None), Some(PROXY))?;
     let coded = servers.frontend("coded", &config(&deployed, Some(&parity)), Some(PROXY))?;
-    let wrk = Wrk::new(&folder(), args.connections, args.seconds)?;
+    let wrk =
+        Wrk::find(&folder(), "fashion", args.connections, args.seconds)?.context("wrk is not installed")?;
     let mut targets = [
         Target::new("nginx", nginx.server()),
         Target::new("frontend, no redundancy", none),
@@ -92,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ];
     for round in 0..=args.rounds {
         for target in &mut targets {
-            let full = wrk.run(&target.server().authority)?;
+            let full = wrk.run(&target.server().authority, None)?;
             let even = at_an_even_rate(target, args)?;
             println!("{}: {full}; {even}", target.name());
             // The first one warms up.
@@ -141,22 +134,12 @@ fn config(deployed: &[String], parity: Option<&[String]>) -> String {
 /// The load generator's p99, and the processor time that the proxy took meanwhile.
 fn at_an_even_rate(target: &Target, args: &Args) -> Result<Even> {
     let before = processor_seconds(target.server().pid)?;
-    let report = folder().join("run.json");
-    let status = Command::new(binary("parapet-loadgen"))
-        .args(["run", "--target", &format!("http://{}", target.server().authority), "--model", "fashion"])
-        .args(["--rate", &args.rate.to_string(), "--duration", &args.seconds.to_string()])
-        .args(["--arrivals", "constant", "--images"])
-        .arg(models::data().join("t10k-images-idx3-ubyte.gz"))
-        .arg("--json")
-        .arg(&report)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .context("cannot start parapet-loadgen")?;
-    ensure!(status.success(), "parapet-loadgen failed ({status})");
+    let url = format!("http://{}", target.server().authority);
+    let arrivals = ["--arrivals", "constant"];
+    let load =
+        Load { url: &url, model: "fashion", rate: args.rate.into(), seconds: args.seconds, more: &arrivals };
+    let report = load.run(None, &folder().join("run.json"))?;
     let seconds = processor_seconds(target.server().pid)? - before;
-    let text = fs::read_to_string(&report).context("cannot read run.json")?;
-    let report: Value = serde_json::from_str(&text).context("run.json is no report")?;
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
     let answered = number("/counts/answered").context("no counts in run.json")?;
     ensure!(

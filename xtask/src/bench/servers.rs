@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cores::pinned;
 use crate::demo::binary;
 use crate::models;
+use crate::resources::pinned;
 
 /// How long a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -90,22 +90,6 @@ impl Servers {
             Some(authority) => Ok(Server { authority: authority.to_owned(), pid }),
             None => bail!("{name} did not start; see {}", log.display()),
         }
-    }
-}
-
-impl Server {
-    /// Resident memory in MB: now, and the most so far.
-    ///
-    /// # Errors
-    /// If it has ended.
-    pub(super) fn memory_mb(&self) -> Result<(f64, f64)> {
-        let status =
-            fs::read_to_string(format!("/proc/{}/status", self.pid)).context("the process is gone")?;
-        let field = |name: &str| -> Result<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such field")?;
-            Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? / 1024.0)
-        };
-        Ok((field("VmRSS:")?, field("VmHWM:")?))
     }
 }
 

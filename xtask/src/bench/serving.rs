@@ -15,20 +15,17 @@
 //! an added latency is the two more hops. Targets take turns, so that a machine whose speed drifts drifts for all. Needs the
 //! models of `cargo xtask demo`.
 
-use std::fs;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::Result;
 
 use super::client::{Client, Pace, p50_us, time_requests};
+use super::load::{Load, prepare};
 use super::nginx::Nginx;
 use super::remote::RemoteInstance;
 use super::spread::Spread;
-use crate::cores::stay_on;
-use crate::demo::{self, Cluster, Mode, Ports, binary};
-use crate::{cargo, native, workspace};
+use crate::demo::{self, Cluster, Mode, Ports};
+use crate::resources::{mb, memory, stay_on};
 
 /// For how long the frontends that poll do so after a request: longer than an answer takes.
 const BUSY_POLL_US: u32 = 1000;
@@ -64,18 +61,13 @@ pub(crate) struct Args {
 /// # Errors
 /// If a step fails or there are no models.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    native::run(&native::Args { serving_only: true })?;
-    cargo::build_serving()?;
-    ensure!(
-        demo::folder().join("models/fashion-parity/model.toml").is_file(),
-        "no models; run `cargo xtask demo` first"
-    );
+    prepare(true)?;
     if let Some(core) = args.frontend_core {
         stay_on(usize::from(core == 0))?;
     }
     latency(args)?;
     if args.memory_seconds > 0 {
-        memory(args)?;
+        watch_memory(args)?;
     }
     Ok(())
 }
@@ -147,48 +139,30 @@ fn remote_parity(cluster: &mut Cluster, connect: impl Fn(&str) -> Result<Client>
     })
 }
 
-fn memory(args: &Args) -> Result<()> {
+fn watch_memory(args: &Args) -> Result<()> {
     let cluster = Cluster::start(Mode::Coded, Ports::new(args.port_offset))?;
-    let pid = cluster.frontend_pid();
+    let (pid, url) = (cluster.frontend_pid(), cluster.url());
     println!("resident memory of the frontend (coded) at {} requests/s:", args.memory_rate);
-    println!("  at the start {:6.1} MB", resident_mb(pid)?);
+    println!("  at the start {:6.1} MB", mb(memory(pid)?.now));
     let parts = 6;
     for part in 1..=parts {
         let seconds = (args.memory_seconds / parts).max(1);
-        let report = load(&cluster.url(), args.memory_rate, seconds)?;
+        let load = Load {
+            url: &url,
+            model: "fashion",
+            rate: args.memory_rate.into(),
+            seconds,
+            more: &["--arrivals", "constant"],
+        };
+        let report = load.run(None, &demo::folder().join("bench.json"))?;
         let counts = &report["counts"];
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,
-            resident_mb(pid)?,
+            mb(memory(pid)?.now),
             counts["answered"],
             counts["failed"]
         );
     }
     Ok(())
-}
-
-fn load(url: &str, rate: u32, seconds: u32) -> Result<Value> {
-    let data = workspace::root().join("deploy/local/data/fashion2k");
-    let report = demo::folder().join("bench.json");
-    let status = Command::new(binary("parapet-loadgen"))
-        .args(["run", "--target", url, "--model", "fashion", "--arrivals", "constant"])
-        .args(["--rate", &rate.to_string(), "--duration", &seconds.to_string()])
-        .arg("--images")
-        .arg(data.join("t10k-images-idx3-ubyte.gz"))
-        .arg("--json")
-        .arg(&report)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .context("cannot start parapet-loadgen")?;
-    ensure!(status.success(), "parapet-loadgen failed ({status})");
-    serde_json::from_slice(&fs::read(&report)?).context("bench.json is no report")
-}
-
-fn resident_mb(pid: u32) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the frontend is gone")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib / 1024.0)
 }

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use super::faults::{Fault, PARITY, REPLICAS};
 use super::{folder, step};
-use crate::cores::pinned;
+use crate::resources::pinned;
 use crate::workspace;
 
 /// How long a process may take to say that it is ready.

@@ -57,13 +57,13 @@ impl Etcd {
     }
 
     async fn answers(&self) {
-        for _ in 0..200 {
-            if self.post("/v3/kv/range", &serde_json::json!({ "key": base64("x") })).await {
-                return;
+        let asking = async {
+            let mut turns = tokio::time::interval(Duration::from_millis(50));
+            while !self.post("/v3/kv/range", &serde_json::json!({ "key": base64("x") })).await {
+                turns.tick().await;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("etcd does not answer");
+        };
+        tokio::time::timeout(Duration::from_secs(10), asking).await.expect("etcd does not answer");
     }
 
     async fn put(&self, key: &str, value: &str) {

@@ -1,6 +1,5 @@
 //! One run: its processes, from start to end.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{Load, Shape};
-use crate::workspace;
+use crate::{resources, workspace};
 
 /// A run that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -70,11 +69,7 @@ impl Process {
 
     /// The most bytes of memory that it has had.
     pub(super) fn highest_memory(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.0.id());
-        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("no VmHWM in {path}"))? << 10)
+        Ok(resources::memory(self.0.id())?.highest)
     }
 
     /// Waits until it ends by itself.

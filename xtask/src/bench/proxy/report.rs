@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use super::wrk::Full;
 use crate::bench::servers::Server;
 use crate::bench::spread::Spread;
+use crate::bench::wrk::Full;
 
 /// A proxy, and what was measured of it.
 pub(super) struct Target {

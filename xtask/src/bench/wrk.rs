@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::demo::binary_query;
+use crate::resources::pinned;
 
 /// wrk with its script and the body to send.
 pub(super) struct Wrk {
@@ -33,7 +34,7 @@ impl fmt::Display for Full {
 const SCRIPT: &str = r#"
 local file = assert(io.open("BODY", "rb"))
 wrk.method = "POST"
-wrk.path = "/v2/models/fashion/infer"
+wrk.path = "/v2/models/MODEL/infer"
 wrk.body = file:read("*a")
 wrk.headers["Content-Type"] = "application/octet-stream"
 wrk.headers["Inference-Header-Content-Length"] = "HEADER"
@@ -45,27 +46,33 @@ end
 "#;
 
 impl Wrk {
-    /// Asks about the first image over `connections` connections for `seconds` seconds.
+    /// Asks `model` about the first image over `connections` connections for `seconds` seconds; `None` where wrk is not
+    /// installed.
     ///
     /// # Errors
-    /// If wrk is not installed, or its files cannot be written.
-    pub(super) fn new(folder: &Path, connections: u32, seconds: u32) -> Result<Self> {
-        ensure!(Command::new("wrk").arg("-v").output().is_ok(), "wrk is not installed");
+    /// If its files cannot be written.
+    pub(super) fn find(folder: &Path, model: &str, connections: u32, seconds: u32) -> Result<Option<Self>> {
+        if Command::new("wrk").arg("-v").output().is_err() {
+            return Ok(None);
+        }
         let query = binary_query()?;
         let body = folder.join("query.bin");
         fs::write(&body, &query.bytes).with_context(|| format!("cannot write {}", body.display()))?;
         let script = folder.join("wrk.lua");
         let text = SCRIPT
+            .replace("MODEL", model)
             .replace("BODY", &body.display().to_string())
             .replace("HEADER", &query.header_length.to_string());
         fs::write(&script, text).with_context(|| format!("cannot write {}", script.display()))?;
-        Ok(Self { script, connections, seconds })
+        Ok(Some(Self { script, connections, seconds }))
     }
 
+    /// Asks the server at `authority`, from one core if that is said.
+    ///
     /// # Errors
     /// If wrk fails, or a request does.
-    pub(super) fn run(&self, authority: &str) -> Result<Full> {
-        let output = Command::new("wrk")
+    pub(super) fn run(&self, authority: &str, core: Option<usize>) -> Result<Full> {
+        let output = pinned("wrk", core)
             .args(["-t1", &format!("-c{}", self.connections), &format!("-d{}s", self.seconds), "-s"])
             .arg(&self.script)
             .arg(format!("http://{authority}"))

@@ -1,4 +1,4 @@
-//! Which core a process runs on, and the processor time that it has taken.
+//! What a process uses of the machine: which core, how much processor time, how much memory.
 
 use std::fs;
 use std::path::Path;
@@ -45,4 +45,30 @@ pub(crate) fn processor_seconds(pid: u32) -> Result<f64> {
     let (user, system) = (next()?, next()?);
     // Linux tells it in hundredths of a second on every architecture.
     Ok(f64::from(user + system) / 100.0)
+}
+
+/// Resident memory of a process in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) now: u64,
+    /// The most so far.
+    pub(crate) highest: u64,
+}
+
+/// # Errors
+/// If the process has ended.
+pub(crate) fn memory(pid: u32) -> Result<Memory> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let bytes = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("no {name} in {path}"))? << 10)
+    };
+    Ok(Memory { now: bytes("VmRSS:")?, highest: bytes("VmHWM:")? })
+}
+
+/// In units of 2^20 bytes, to print.
+pub(crate) fn mb(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
