@@ -13,7 +13,7 @@ use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
     Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId,
-    Outcome, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
+    Outcome, Pool, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
 };
 
 /// A query as the driver hands it in.
@@ -188,7 +188,8 @@ impl<I, O> Engine<I, O> {
         self.flush_actions(actions);
     }
 
-    /// A health check, or a probe asked for, found the instance up or down.
+    /// A health check, or a probe asked for, found the instance up or down. Queries that wait for one that is down now are
+    /// sent elsewhere, too, as long as there are free slots and retries are allowed; what comes first counts.
     pub fn instance_up(
         &mut self,
         now: Time,
@@ -198,6 +199,12 @@ impl<I, O> Engine<I, O> {
     ) {
         self.core.now = now;
         self.core.set_instance_up(instance, up);
+        // Not only when that is news: a request that failed may have told before the check did.
+        if !up {
+            for query in self.core.waiting_only_at(instance) {
+                self.try_elsewhere(query, instance);
+            }
+        }
         self.flush_actions(actions);
     }
 
@@ -299,6 +306,14 @@ impl<I, O> Engine<I, O> {
         }
         self.core.mark_lost(id, failure);
         self.fail_if_hopeless(id);
+    }
+
+    fn try_elsewhere(&mut self, id: QueryId, down: InstanceId) {
+        let has_slot = self.core.pool(down.pool).is_some_and(Pool::has_free_slot);
+        if has_slot && self.core.may_retry(id, FailureKind::Unreachable) {
+            let avoid = self.core.query(id).map(|query| query.tried.clone()).unwrap_or_default();
+            self.core.dispatch(id, avoid);
+        }
     }
 
     /// Answers a lost query with its failure unless the strategy can still do better.

@@ -6,7 +6,9 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config};
+use harness::{
+    FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config, unmodified_config,
+};
 use parapet_frontend_core::{
     CodedConfig, Comparison, FailureKind, HoldBackPolicy, InstanceId, PoolId, Rejected,
 };
@@ -239,6 +241,45 @@ fn cg7_without_parity_instances_serving_goes_on_plainly() {
         assert_eq!(harness.fate(query), &Fate::Exact);
     }
     assert_eq!(harness.engine.stats().redundant_shed, 2);
+    harness.finish();
+}
+
+#[test]
+fn a_query_at_an_instance_that_is_found_down_is_sent_elsewhere_too() {
+    let mut harness = Harness::plain(3, 1);
+    let queries: Vec<usize> = (0..2).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    harness.set_up(instance(0, 0), false);
+    assert_eq!(harness.places(queries[0]), [0, 2], "it may still be answered there");
+    harness.set_up(instance(0, 1), false);
+    assert_eq!(harness.places(queries[1]), [1], "no slot is free");
+    harness.complete_at(queries[0], 2, None);
+    assert_eq!(harness.fate(queries[0]), &Fate::Exact);
+    assert_eq!(harness.sent.len(), 1, "the other request is withdrawn");
+    assert_eq!(harness.engine.stats().retries, 1, "which the budget of retries pays for");
+    harness.set_up(instance(0, 1), false);
+    assert_eq!(harness.places(queries[1]), [1, 2], "the next check finds a free slot");
+    harness.complete_at(queries[1], 1, None);
+    assert_eq!(harness.fate(queries[1]), &Fate::Exact, "by the one that was thought to be down");
+    harness.finish();
+}
+
+/// All of a query's requests are withdrawn before anything is started that keeps away from them.
+#[test]
+fn a_parity_query_that_waits_does_not_take_the_place_of_a_request_that_is_being_withdrawn() {
+    let config = CodedConfig { parity_timeout: 10 * LATE_TRUTH_WAIT, ..unmodified_config(3, 2) };
+    let mut harness = Harness::coded(2, 2, config);
+    let hasty = harness.arrive(0, true, 2 * HOLD_BACK).unwrap();
+    let others = [harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap()];
+    harness.compute();
+    assert!(harness.sent.iter().all(|sent| sent.input.group.is_none()), "every instance has a member");
+    harness.set_up(instance(0, 0), false);
+    assert_eq!(harness.places(hasty), [0, 1]);
+    harness.complete_client(others[0], None);
+    assert!(harness.sent.iter().all(|sent| sent.input.group.is_none()), "one has still");
+    harness.advance(2 * HOLD_BACK + LATE_TRUTH_WAIT);
+    assert_eq!(harness.places(hasty), [0; 0]);
+    harness.set_up(instance(0, 1), true); // It took long, and had to show that it is well.
+    assert!(harness.sent.iter().any(|sent| sent.input.group.is_some()), "its turn");
     harness.finish();
 }
 

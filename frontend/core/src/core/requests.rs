@@ -239,12 +239,19 @@ impl<I, O> Core<I, O> {
     /// them.
     pub(super) fn withdraw_unneeded(&mut self, jobs: impl IntoIterator<Item = JobId>, suspect: bool) {
         let (queued, sent): (Jobs, Jobs) = jobs.into_iter().partition(|&job| self.is_queued(job));
+        let mut freed: SmallVec<[PoolId; 4]> = SmallVec::new();
         for job in queued.into_iter().chain(sent) {
-            if let Some(Job { purpose, instance: Some(_), .. }) = self.withdraw_job(job, suspect)
-                && let Some(class) = purpose.redundant_for()
-            {
+            let Some(Job { purpose, instance: Some(instance), .. }) = self.take_back(job, suspect) else {
+                continue;
+            };
+            if let Some(class) = purpose.redundant_for() {
                 self.count(class, Fate::Wasted);
             }
+            freed.push(instance.pool);
+        }
+        // Not before all are withdrawn: what keeps away from one of them would not know of it any more.
+        for pool in freed {
+            self.start_queued(pool);
         }
     }
 
@@ -263,6 +270,15 @@ impl<I, O> Core<I, O> {
 
     /// Withdraws a request that is queued or in flight. `suspect` as in [`forget`](Self::forget).
     pub(crate) fn withdraw_job(&mut self, id: JobId, suspect: bool) -> Option<Job<I>> {
+        let job = self.take_back(id, suspect)?;
+        if let Some(instance) = job.instance {
+            self.start_queued(instance.pool);
+        }
+        Some(job)
+    }
+
+    /// Withdraws a request; what waits for the slot that it may have freed is still to be started.
+    fn take_back(&mut self, id: JobId, suspect: bool) -> Option<Job<I>> {
         let job = self.jobs.remove(&id)?;
         if let Some(at) = job.timer {
             self.timers.cancel(at, Timer::Job(id));
@@ -282,7 +298,7 @@ impl<I, O> Core<I, O> {
                 if suspect && self.now.since(job.sent) >= self.suspect_after {
                     self.suspect(instance);
                 }
-                self.release(instance);
+                self.free_slot(instance);
             }
         }
         Some(job)
@@ -342,6 +358,25 @@ impl<I, O> Core<I, O> {
         }
     }
 
+    /// Queries that have all of their requests at `instance`, in the order in which they came. Looks at every request once,
+    /// if there are any.
+    pub(crate) fn waiting_only_at(&self, instance: InstanceId) -> Vec<QueryId> {
+        if self.pool(instance.pool).is_none_or(|pool| pool.in_flight(instance) == 0) {
+            return Vec::new();
+        }
+        let is_there = |job: &JobId| self.jobs.get(job).is_some_and(|job| job.instance == Some(instance));
+        let there = self.jobs.values().filter(|job| job.instance == Some(instance));
+        let mut queries: Vec<QueryId> = there
+            .filter_map(|job| if let Purpose::Query(query) = job.purpose { Some(query) } else { None })
+            .filter(|query| {
+                let query = self.queries.get(query).filter(|query| query.is_waiting());
+                query.is_some_and(|query| query.jobs.iter().all(is_there))
+            })
+            .collect();
+        queries.sort_unstable();
+        queries
+    }
+
     /// Takes a new instance into its pool, down for now. `None` for a pool that is not there.
     pub(crate) fn join(&mut self, pool: PoolId) -> Option<InstanceId> {
         self.pools.get_mut(usize::from(pool.0)).map(Pool::join)
@@ -360,12 +395,16 @@ impl<I, O> Core<I, O> {
     }
 
     fn release(&mut self, instance: InstanceId) {
+        self.free_slot(instance);
+        self.start_queued(instance.pool);
+    }
+
+    fn free_slot(&mut self, instance: InstanceId) {
         if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
             && pool.release(instance)
         {
             self.push(Action::Left { instance });
         }
-        self.start_queued(instance.pool);
     }
 
     /// Starts what waits in `pool` and has an instance to go to.
