@@ -87,8 +87,15 @@ impl Input {
 /// A prediction, checked against the model's metadata and finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// The model's outputs.
+    /// The model's outputs; of a reconstruction those that are coded.
     pub tensors: Vec<Tensor>,
     /// For a reconstruction, how sure it is of its top class (the least over the samples); 1 for an exact prediction.
     pub confidence: f32,
+}
+
+impl Output {
+    /// The output of this name.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.iter().find(|tensor| tensor.name == name)
+    }
 }

@@ -47,6 +47,32 @@ fn onnx_of_any_shape_that_holds_the_samples_is_taken() {
     }
 }
 
+/// The same graph with another output, of the name of a value in it: messages that follow each other are merged.
+fn with_output(model: Vec<u8>, name: &str) -> Vec<u8> {
+    let field = |number: u8, contents: &[u8]| {
+        [&[number << 3 | 2, u8::try_from(contents.len()).unwrap()], contents].concat()
+    };
+    let tensor_type = field(1, &[1 << 3, 1]); // elem_type = FLOAT
+    let value_info = [field(1, name.as_bytes()), field(2, &tensor_type)].concat();
+    [model, field(7, &field(12, &value_info))].concat() // ModelProto.graph.output
+}
+
+#[test]
+fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = GraphBuilder::new("x", &SHAPE).flatten().gemm(&WEIGHTS, &[0.0, 10.0]).finish("y").unwrap();
+    let one = file(folder.path(), "one.onnx", &graph);
+    let one = try_open(&one).unwrap();
+    assert_eq!((one.model.chosen_input(), one.model.chosen_output()), (None, None));
+
+    let two = file(folder.path(), "two.onnx", &with_output(graph, "Flatten_0_output"));
+    assert!(complaint(&two).contains("--output"), "{}", complaint(&two));
+    let options = OpenOptions { output: Some("y".to_owned()), ..options() };
+    let two = open(&two, &options, &SHAPE, &SAMPLES).unwrap();
+    assert_eq!((two.model.chosen_input(), two.model.chosen_output()), (None, Some("y")));
+    assert_eq!(two.model.infer(&SAMPLES).unwrap(), ANSWERS);
+}
+
 #[test]
 fn torchscript_is_taken() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,6 +16,7 @@ use parapet_frontend_core::{
     Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
     PoolId, QueryId, Rejected, Stats, Time,
 };
+use parapet_repository::TensorSpec;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
@@ -40,8 +41,8 @@ pub struct Parts<T> {
     pub transport: T,
     /// By class, for coded strategies.
     pub coders: Vec<Option<Coder>>,
-    /// Values of one sample in the model's first output.
-    pub sample_len: usize,
+    /// The model's outputs.
+    pub outputs: Vec<TensorSpec>,
     /// The model's meters.
     pub meters: ModelMeters,
     /// Names of the instances that each pool begins with.
@@ -56,7 +57,7 @@ pub struct Driver<T> {
     locked: Mutex<Locked>,
     transport: T,
     coders: Vec<Option<Coder>>,
-    sample_len: usize,
+    outputs: Vec<TensorSpec>,
     meters: ModelMeters,
     started: Instant,
     /// An earlier timer than the one slept for was set.
@@ -102,7 +103,7 @@ impl<T: Transport> Driver<T> {
     /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance counts as down until
     /// its first check.
     pub fn start(parts: Parts<T>) -> Arc<Self> {
-        let Parts { mut engine, transport, coders, sample_len, meters, pools, health } = parts;
+        let Parts { mut engine, transport, coders, outputs, meters, pools, health } = parts;
         let instances: Vec<(InstanceId, String)> = pools
             .iter()
             .zip((0u8..).map(PoolId))
@@ -124,7 +125,7 @@ impl<T: Transport> Driver<T> {
             }),
             transport,
             coders,
-            sample_len,
+            outputs,
             meters,
             started: Instant::now(),
             rearm: Notify::new(),
@@ -157,6 +158,17 @@ impl<T: Transport> Driver<T> {
     /// Whether the confidence of this class's reconstructions is a measured agreement.
     pub fn is_calibrated(&self, class: ClassId) -> bool {
         self.coder(class).is_some_and(Coder::is_calibrated)
+    }
+
+    /// Whether an approximation in this class can have every output that is `wanted`: reconstructions have those that are
+    /// coded.
+    pub fn approximates(&self, class: ClassId, wanted: impl Fn(&str) -> bool) -> bool {
+        self.coder(class).is_none_or(|coder| coder.covers(&self.outputs, wanted))
+    }
+
+    /// The output by which approximations in this class are judged.
+    fn judged(&self, class: ClassId) -> Option<&TensorSpec> {
+        self.coder(class).and_then(Coder::judged).or(self.outputs.first())
     }
 
     fn coder(&self, class: ClassId) -> Option<&Coder> {

@@ -212,10 +212,10 @@ impl<T: Transport> Driver<T> {
     }
 
     fn compare(&self, comparison: &Comparison<Output>) {
-        let agree = |given: &Output, truth: &Output| agree(self.sample_len, given, truth);
+        let agree = |class: ClassId, given: &Output, truth: &Output| agree(self.judged(class)?, given, truth);
         match comparison {
             Comparison::LateTruth { class, reconstruction, truth } => {
-                if let Some(agrees) = agree(reconstruction, truth) {
+                if let Some(agrees) = agree(*class, reconstruction, truth) {
                     self.meters.compared(*class, Source::LateTruth, agrees);
                 }
             }
@@ -232,7 +232,7 @@ impl<T: Transport> Driver<T> {
                 // A reconstruction that is not finite agrees with nothing.
                 let agrees = coder
                     .decode(*slot, &others, parity)
-                    .is_ok_and(|reconstruction| agree(&reconstruction, truth) == Some(true));
+                    .is_ok_and(|reconstruction| agree(*class, &reconstruction, truth) == Some(true));
                 self.meters.compared(*class, Source::Audit, agrees);
             }
         }

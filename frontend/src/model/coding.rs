@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parapet_decoder::{BerrutDecoder, Calibration, DecodeError, Decoder, agrees, build_decoder, confidence};
 use parapet_encoder::{
-    BerrutEncoder, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder,
+    BerrutEncoder, Code, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder,
 };
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
@@ -12,7 +12,7 @@ use parapet_repository::TensorSpec;
 use thiserror::Error;
 
 use super::line::Line;
-use crate::config::{LearnedConfig, ModelConfig};
+use crate::config::{ClassCode, CodedTensors, LearnedConfig, ModelConfig, RedundantPool};
 use crate::payload::{Input, Output};
 
 /// Why a parity query or a reconstruction could not be computed. The group goes on without it.
@@ -35,92 +35,149 @@ pub enum CodingError {
     NotFinite,
 }
 
-/// Encodes and decodes the groups of one model.
+/// Encodes and decodes the groups of one class of a model's requests: each coded input and output by itself, with one code.
 #[derive(Debug)]
 pub struct Coder {
-    form: Form,
-    /// Name of each parity model's input; none where the deployed model itself is asked.
-    parity_inputs: Vec<String>,
+    inputs: Vec<CodedInput>,
+    outputs: Vec<CodedOutput>,
     /// For each parity row; empty unless all rows have one.
     calibrations: Vec<Calibration>,
-    output: TensorSpec,
     label: String,
+    /// Whether no output of the model is left out.
+    covers_all: bool,
     /// See [`Coder::line`].
     line: Option<Line>,
 }
 
-/// Which queries are coded.
 #[derive(Debug)]
-enum Form {
+struct CodedInput {
+    /// Where it stands among the deployed model's.
+    position: usize,
+    encode: Encode,
+    /// Its name at each row's parity model; none where the deployed model itself is asked.
+    parity_names: Vec<String>,
+}
+
+#[derive(Debug)]
+struct CodedOutput {
+    /// Where it stands among the deployed model's; a parity model's outputs are in the code's own order.
+    position: usize,
+    spec: TensorSpec,
+    decode: Decode,
+}
+
+#[derive(Debug)]
+enum Encode {
     /// Queries are sent as they are, and parity queries beside them.
-    Systematic { encoder: Box<dyn Encoder>, decoder: Box<dyn Decoder> },
+    Systematic(Box<dyn Encoder>),
     /// Coded queries are sent in their place.
-    EveryCoded { encoder: BerrutEncoder, decoder: BerrutDecoder },
+    EveryCoded(BerrutEncoder),
+}
+
+#[derive(Debug)]
+enum Decode {
+    Systematic(Box<dyn Decoder>),
+    EveryCoded(BerrutDecoder),
 }
 
 impl Coder {
-    /// A coder for a model with one input and output. `None` for other models.
+    /// A coder by parity models, or by interpolation of what the deployed model itself says.
     ///
     /// # Errors
-    /// [`CodeError`] when the code does not fit the input.
-    pub fn new(model: &ModelConfig, spec: &CodeSpec, coded: &CodedConfig) -> Result<Option<Self>, CodeError> {
-        let (Some(input), Some(output)) = (model.entry.inputs.first(), model.entry.outputs.first()) else {
-            return Ok(None);
-        };
+    /// [`CodeError`] when the code does not fit an input or an output.
+    pub fn new(model: &ModelConfig, code: &ClassCode, coded: &CodedConfig) -> Result<Self, CodeError> {
         // Pool 0 is the deployed model's, and not among these.
         let first = usize::from(coded.first_parity.0).checked_sub(1);
         let parity = first.and_then(|first| model.redundant.get(first..first + coded.r)).unwrap_or_default();
-        let parity_inputs = parity
-            .iter()
-            .map(|pool| {
-                pool.entry.inputs.first().map_or_else(|| input.name.clone(), |spec| spec.name.clone())
-            })
-            .collect();
         let calibrations = parity.iter().map(|pool| pool.entry.code.as_ref()?.calibration.clone());
-        let calibrations = calibrations.collect::<Option<Vec<Calibration>>>().unwrap_or_default();
-        let encoder = build_encoder(spec, &input.shape)?;
-        let label = encoder.code().label();
-        let form = Form::Systematic { encoder, decoder: build_decoder(spec, output.sample_len())? };
-        Ok(Some(Self { label, form, parity_inputs, calibrations, output: output.clone(), line: None }))
+        let coder = Self::of(
+            model,
+            &code.tensors,
+            |shape| Ok(Encode::Systematic(build_encoder(&code.spec, shape)?)),
+            |len| Ok(Decode::Systematic(build_decoder(&code.spec, len)?)),
+        )?;
+        let mut coder = Self {
+            label: Code::try_from(&code.spec)?.label(),
+            calibrations: calibrations.collect::<Option<_>>().unwrap_or_default(),
+            ..coder
+        };
+        for (index, input) in coder.inputs.iter_mut().enumerate() {
+            let name = |pool: &RedundantPool| pool.entry.inputs.get(index).map(|spec| spec.name.clone());
+            input.parity_names = parity.iter().filter_map(name).collect();
+        }
+        Ok(coder)
     }
 
-    /// A coder for a model with one input and output, of which every query is coded into `spec.k + spec.r`. `None` for other
-    /// models.
+    /// A coder of which every query is coded into `k + r`.
     ///
     /// # Errors
-    /// [`CodeError`] when the code does not fit the input or the output.
-    pub fn every_coded(model: &ModelConfig, spec: &CodeSpec) -> Result<Option<Self>, CodeError> {
-        let (Some(input), Some(output)) = (model.entry.inputs.first(), model.entry.outputs.first()) else {
-            return Ok(None);
-        };
-        let encoder = BerrutEncoder::new(spec.k, spec.r, &input.shape)?;
-        let decoder = BerrutDecoder::new(spec.k, spec.r, spec.transform.clone(), output.sample_len())?;
-        Ok(Some(Self {
-            label: encoder.label(),
-            form: Form::EveryCoded { encoder, decoder },
-            parity_inputs: Vec::new(),
-            calibrations: Vec::new(),
-            output: output.clone(),
-            line: None,
-        }))
+    /// [`CodeError`] when the code does not fit an input or an output.
+    pub fn every_coded(model: &ModelConfig, code: &ClassCode) -> Result<Self, CodeError> {
+        let CodeSpec { k, r, transform, .. } = &code.spec;
+        let coder = Self::of(
+            model,
+            &code.tensors,
+            |shape| Ok(Encode::EveryCoded(BerrutEncoder::new(*k, *r, shape)?)),
+            |len| Ok(Decode::EveryCoded(BerrutDecoder::new(*k, *r, transform.clone(), len)?)),
+        )?;
+        Ok(Self { label: BerrutEncoder::new(*k, *r, &[1])?.label(), ..coder })
     }
 
-    /// A coder by a learned code's networks, for a model with one output. `None` for other models.
-    pub fn learned(model: &ModelConfig, learned: &LearnedConfig) -> Option<Self> {
-        let code = &learned.code;
-        let output = model.entry.outputs.first()?.clone();
+    /// A coder by a learned code's networks, which are for one input and one output.
+    ///
+    /// # Errors
+    /// None that a resolved configuration has.
+    pub fn learned(
+        model: &ModelConfig,
+        code: &ClassCode,
+        learned: &LearnedConfig,
+    ) -> Result<Self, CodeError> {
+        let networks = &learned.code;
         // One table stands for all rows.
-        let calibrations = (0..code.code().r()).map_while(|_| code.calibration().cloned()).collect();
-        let label = code.code().label();
-        let (encoder, decoder) = code.clone().into_coders();
-        Some(Self {
-            label,
-            form: Form::Systematic { encoder, decoder },
-            parity_inputs: Vec::new(),
-            calibrations,
-            output,
-            line: Some(Line::new(learned.max_queue)),
+        let calibrations = (0..networks.code().r()).map_while(|_| networks.calibration().cloned()).collect();
+        let coder = Self::of(
+            model,
+            &code.tensors,
+            |_| Ok(Encode::Systematic(networks.clone().into_coders().0)),
+            |_| Ok(Decode::Systematic(networks.clone().into_coders().1)),
+        )?;
+        let label = networks.code().label();
+        Ok(Self { label, calibrations, line: Some(Line::new(learned.max_queue)), ..coder })
+    }
+
+    /// The tensors, each with a coder for its shape.
+    fn of(
+        model: &ModelConfig,
+        tensors: &CodedTensors,
+        encode: impl Fn(&[usize]) -> Result<Encode, CodeError>,
+        decode: impl Fn(usize) -> Result<Decode, CodeError>,
+    ) -> Result<Self, CodeError> {
+        let inputs = tensors.inputs.iter().zip(tensors.inputs_of(&model.entry)).map(|(&position, spec)| {
+            Ok(CodedInput { position, encode: encode(&spec.shape)?, parity_names: Vec::new() })
+        });
+        let outputs =
+            tensors.outputs.iter().zip(tensors.outputs_of(&model.entry)).map(|(&position, spec)| {
+                Ok(CodedOutput { position, spec: spec.clone(), decode: decode(spec.sample_len())? })
+            });
+        Ok(Self {
+            inputs: inputs.collect::<Result<_, CodeError>>()?,
+            outputs: outputs.collect::<Result<_, CodeError>>()?,
+            calibrations: Vec::new(),
+            label: String::new(),
+            covers_all: tensors.outputs.len() == model.entry.outputs.len(),
+            line: None,
         })
+    }
+
+    /// Whether a reconstruction holds every output of the model that is `wanted`.
+    pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
+        let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
+        self.covers_all || model.iter().all(|output| is_coded(&output.name) || !wanted(&output.name))
+    }
+
+    /// The output by which reconstructions are judged.
+    pub fn judged(&self) -> Option<&TensorSpec> {
+        self.outputs.first().map(|output| &output.spec)
     }
 
     /// Where encoding and decoding wait for their turn, if they compute networks: no request should wait behind them.
@@ -135,9 +192,10 @@ impl Coder {
 
     /// What the numbers of a reconstruction are.
     pub fn output_domain(&self) -> OutputDomain {
-        match &self.form {
-            Form::Systematic { decoder, .. } => decoder.output_domain(),
-            Form::EveryCoded { decoder, .. } => decoder.output_domain(),
+        match self.outputs.first().map(|output| &output.decode) {
+            Some(Decode::Systematic(decoder)) => decoder.output_domain(),
+            Some(Decode::EveryCoded(decoder)) => decoder.output_domain(),
+            None => OutputDomain::Deployed,
         }
     }
 
@@ -146,30 +204,17 @@ impl Coder {
         !self.calibrations.is_empty()
     }
 
-    /// The parity or coded query of `row` for these k inputs of equal shape.
+    /// The parity or coded query of `row` for these k inputs of equal shapes.
     ///
     /// # Errors
     /// [`CodingError`] when the inputs do not fit the code.
     pub fn encode(&self, row: Row, inputs: &[Arc<Input>]) -> Result<Input, CodingError> {
-        let first = inputs.first().and_then(|input| input.tensors.first()).ok_or(CodingError::NoTensor)?;
         let rows = inputs.first().map_or(0, |input| input.rows);
-        let queries = inputs
-            .iter()
-            .map(|input| Ok(input.tensors.first().ok_or(CodingError::NoTensor)?.f32s()?))
-            .collect::<Result<Vec<Vec<f32>>, CodingError>>()?;
-        let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
-        let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
-        let index = usize::from(row.0);
-        match &self.form {
-            Form::Systematic { encoder, .. } => encoder.encode(index, &views, &mut parity)?,
-            Form::EveryCoded { encoder, .. } => encoder.encode(index, &views, &mut parity)?,
-        }
-        let name = self.parity_inputs.get(index).unwrap_or(&first.name);
-        let tensor = Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?;
-        Ok(Input::new(vec![tensor], rows))
+        let tensors = self.inputs.iter().map(|coded| coded.encode(usize::from(row.0), inputs));
+        Ok(Input::new(tensors.collect::<Result<_, _>>()?, rows))
     }
 
-    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain).
+    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain): the coded outputs.
     ///
     /// # Errors
     /// [`CodingError`] when the group cannot be decoded, or not to finite numbers.
@@ -179,27 +224,23 @@ impl Coder {
         predictions: &[Option<Arc<Output>>],
         parity: &[Option<Arc<Output>>],
     ) -> Result<Output, CodingError> {
-        let (predictions, parity) = (values(predictions)?, values(parity)?);
-        let len = predictions.iter().chain(&parity).flatten().map(Vec::len).next().unwrap_or(0);
-        let mut out = vec![0.0; len];
-        let (known, coded) = (views(&predictions), views(&parity));
-        match &self.form {
-            Form::Systematic { decoder, .. } => {
-                decoder.decode(&known, &coded, usize::from(slot.0), &mut out)?
-            }
-            Form::EveryCoded { decoder, .. } => decoder.decode(&coded, usize::from(slot.0), &mut out)?,
-        }
-        if !out.iter().all(|value| value.is_finite()) {
-            return Err(CodingError::NotFinite);
-        }
-        let sample_len = self.output.sample_len().max(1);
-        let rows = len / sample_len;
         let answered = |row: usize| parity.get(row).is_some_and(Option::is_some);
-        let confidence =
-            out.chunks(sample_len).map(|sample| self.confidence(sample, answered)).fold(1.0, f32::min);
-        let shape: Vec<usize> = std::iter::once(rows).chain(self.output.shape.iter().copied()).collect();
-        let tensor = Tensor::from_f32(self.output.name.clone(), shape, &out)?;
-        Ok(Output { tensors: vec![tensor], confidence })
+        let mut confidence = 1.0;
+        let mut tensors = Vec::with_capacity(self.outputs.len());
+        for (index, output) in self.outputs.iter().enumerate() {
+            let known = values(predictions, output.position)?;
+            let coded = values(parity, index)?;
+            let out = output.decode(slot, &known, &coded)?;
+            let sample_len = output.spec.sample_len().max(1);
+            if index == 0 {
+                let samples = out.chunks(sample_len).map(|sample| self.confidence(sample, answered));
+                confidence = samples.fold(1.0, f32::min);
+            }
+            let rows = out.len() / sample_len;
+            let shape: Vec<usize> = std::iter::once(rows).chain(output.spec.shape.iter().copied()).collect();
+            tensors.push(Tensor::from_f32(output.spec.name.clone(), shape, &out)?);
+        }
+        Ok(Output { tensors, confidence })
     }
 
     /// How far one sample of a reconstruction can be trusted: as measured for the rows that answered, the least of them; if
@@ -213,17 +254,58 @@ impl Coder {
     }
 }
 
-/// Whether an approximation names the deployed model's top class for every sample of its first output, `sample_len`
-/// values each; they may be in different domains, for every output transform keeps the top class. `None` if that is no FP32.
-pub fn agree(sample_len: usize, approximation: &Output, truth: &Output) -> Option<bool> {
-    let values = |output: &Output| output.tensors.first().and_then(|tensor| tensor.f32s().ok());
-    let (a, b) = (values(approximation)?, values(truth)?);
-    Some(agrees(&a, &b, a.len() / sample_len.max(1)))
+impl CodedInput {
+    fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
+        let tensors = inputs
+            .iter()
+            .map(|input| input.tensors.get(self.position).ok_or(CodingError::NoTensor))
+            .collect::<Result<Vec<&Tensor>, _>>()?;
+        let first = tensors.first().ok_or(CodingError::NoTensor)?;
+        let queries = tensors.iter().map(|tensor| tensor.f32s()).collect::<Result<Vec<_>, _>>()?;
+        let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
+        let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
+        match &self.encode {
+            Encode::Systematic(encoder) => encoder.encode(row, &views, &mut parity)?,
+            Encode::EveryCoded(encoder) => encoder.encode(row, &views, &mut parity)?,
+        }
+        let name = self.parity_names.get(row).unwrap_or(&first.name);
+        Ok(Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?)
+    }
 }
 
-fn values(outputs: &[Option<Arc<Output>>]) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
+impl CodedOutput {
+    fn decode(
+        &self,
+        slot: Slot,
+        predictions: &[Option<Vec<f32>>],
+        parity: &[Option<Vec<f32>>],
+    ) -> Result<Vec<f32>, CodingError> {
+        let len = predictions.iter().chain(parity).flatten().map(Vec::len).next().unwrap_or(0);
+        let mut out = vec![0.0; len];
+        let (known, coded) = (views(predictions), views(parity));
+        match &self.decode {
+            Decode::Systematic(decoder) => decoder.decode(&known, &coded, usize::from(slot.0), &mut out)?,
+            Decode::EveryCoded(decoder) => decoder.decode(&coded, usize::from(slot.0), &mut out)?,
+        }
+        if !out.iter().all(|value| value.is_finite()) {
+            return Err(CodingError::NotFinite);
+        }
+        Ok(out)
+    }
+}
+
+/// Whether an approximation names the deployed model's top class for every sample of `output`; they may be in different
+/// domains, for every output transform keeps the top class. `None` if it is no FP32.
+pub fn agree(output: &TensorSpec, approximation: &Output, truth: &Output) -> Option<bool> {
+    let values = |given: &Output| given.tensor(&output.name).and_then(|tensor| tensor.f32s().ok());
+    let (a, b) = (values(approximation)?, values(truth)?);
+    Some(agrees(&a, &b, a.len() / output.sample_len().max(1)))
+}
+
+/// What each has at `position`.
+fn values(outputs: &[Option<Arc<Output>>], position: usize) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
     let values = |output: &Arc<Output>| -> Result<Vec<f32>, CodingError> {
-        Ok(output.tensors.first().ok_or(CodingError::NoTensor)?.f32s()?)
+        Ok(output.tensors.get(position).ok_or(CodingError::NoTensor)?.f32s()?)
     };
     outputs.iter().map(|output| output.as_ref().map(values).transpose()).collect()
 }

@@ -17,7 +17,6 @@ use parapet_frontend_core::{
     QueueLimitConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
-use parapet_repository::TensorSpec;
 use tokio::time::Instant;
 
 use self::coding::Coder;
@@ -75,10 +74,10 @@ impl<T: Transport> ServedModel<T> {
             |class: ClassId| coders.get(usize::from(class.0))?.as_ref().map(|coder| coder.label().to_owned());
         let labels = class_labels(&config, code);
         let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config));
-        let sample_len = config.entry.outputs.first().map_or(1, TensorSpec::sample_len);
+        let outputs = config.entry.outputs.clone();
         let engine = Engine::new(&core_config(&config), strategy);
         let health = config.health.clone();
-        let driver = Driver::start(Parts { engine, transport, coders, sample_len, meters, pools, health });
+        let driver = Driver::start(Parts { engine, transport, coders, outputs, meters, pools, health });
         Self { config, driver }
     }
 
@@ -187,21 +186,21 @@ impl<T: Transport> ServedModel<T> {
                 return Err(ServeError::Input(format!("the model has no output {:?}", requested.name)));
             }
         }
-        let wanted: Vec<bool> =
-            self.config.entry.outputs.iter().map(|output| request.wants_output(&output.name)).collect();
-        let (tensors, rows) =
-            request::check_inputs(request.inputs, &self.config.entry.inputs, self.config.max_rows)?;
+        let InferRequest { id, inputs, outputs: named, .. } = request;
+        let wanted = |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
+        let (tensors, rows) = request::check_inputs(inputs, &self.config.entry.inputs, self.config.max_rows)?;
         let key = group_key(domain, rows)?;
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
         let input = Input::new(tensors, rows).by(Instant::now() + timeout);
-        let answer = self.driver.infer(input, key, class, timeout, options.allow_approximate).await?;
+        let allow_approximate = options.allow_approximate && self.driver.approximates(class, wanted);
+        let answer = self.driver.infer(input, key, class, timeout, allow_approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
-        let mut wanted = wanted.into_iter();
-        let outputs = output.tensors.iter().filter(|_| wanted.next().unwrap_or(true)).cloned().collect();
+        let outputs = self.config.entry.outputs.iter().filter(|spec| wanted(&spec.name));
+        let outputs = outputs.filter_map(|spec| output.tensor(&spec.name).cloned()).collect();
         let response = InferResponse {
             model_name: self.config.entry.name.clone(),
             model_version: Some(self.config.version.to_string()),
-            id: request.id,
+            id,
             parameters: provenance.parameters(),
             outputs,
         };
@@ -313,20 +312,16 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
 type Redundancy = (Box<dyn Strategy<Input, Output>>, Option<Coder>);
 
 fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
-    let coder = class.code.as_ref().map_or(Ok(None), |spec| match (&class.strategy, &class.learned) {
-        (StrategyConfig::Coded(_) | StrategyConfig::CodedHedged(_), Some(learned)) => {
-            Ok(Coder::learned(config, learned))
-        }
-        (StrategyConfig::Coded(coded), None) => Coder::new(config, spec, coded),
-        (StrategyConfig::CodedHedged(hedged), None) => Coder::new(config, spec, &hedged.coded),
-        (StrategyConfig::Interpolated(_), _) => Coder::every_coded(config, spec),
+    let coder = class.code.as_ref().map(|code| match (&class.strategy, &class.learned) {
+        (_, Some(learned)) => Coder::learned(config, code, learned).map(Some),
+        (StrategyConfig::Coded(coded), None) => Coder::new(config, code, coded).map(Some),
+        (StrategyConfig::CodedHedged(hedged), None) => Coder::new(config, code, &hedged.coded).map(Some),
+        (StrategyConfig::Interpolated(_), None) => Coder::every_coded(config, code).map(Some),
         _ => Ok(None),
     });
-    // The configuration was resolved by building this very coder.
-    match coder {
-        Ok(coder @ Some(_)) => (class.strategy.build(), coder),
-        Ok(None) if class.code.is_none() => (class.strategy.build(), None),
-        Ok(None) => (StrategyConfig::None.build(), None),
+    // The configuration was resolved by building these very coders.
+    match coder.transpose() {
+        Ok(coder) => (class.strategy.build(), coder.flatten()),
         Err(error) => {
             tracing::error!(model = %config.entry.name, %error, "serving without redundancy");
             (StrategyConfig::None.build(), None)

@@ -37,11 +37,31 @@ pub struct Memory {
     pub in_flight: Arc<AtomicUsize>,
     /// Instances in the order in which they got requests.
     pub log: Arc<Mutex<Vec<InstanceId>>>,
-    model: Model,
+    answer: Answer,
 }
 
 /// What the instances of a pool answer for a request's values.
 pub type Model = fn(PoolId, &[f32]) -> Vec<f32>;
+
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    /// One input, and one output by the name of `output`.
+    One(Model),
+    /// Any tensors.
+    Tensors(fn(PoolId, &Input) -> Vec<Tensor>),
+}
+
+impl Answer {
+    fn to(self, pool: PoolId, input: &Input) -> Vec<Tensor> {
+        match self {
+            Self::One(model) => {
+                let out = model(pool, &input.tensors[0].f32s().unwrap());
+                vec![Tensor::from_f32("output", vec![input.rows, OUTPUTS], &out).unwrap()]
+            }
+            Self::Tensors(model) => model(pool, input),
+        }
+    }
+}
 
 pub const SERVICE: Duration = Duration::from_millis(5);
 
@@ -57,9 +77,18 @@ impl Memory {
 
     /// Pools of so many instances.
     pub fn of(pools: &[u32], model: Model) -> Self {
+        Self::answering(pools, Answer::One(model))
+    }
+
+    /// Pools of so many instances of a model with any inputs and outputs.
+    pub fn of_tensors(pools: &[u32], model: fn(PoolId, &Input) -> Vec<Tensor>) -> Self {
+        Self::answering(pools, Answer::Tensors(model))
+    }
+
+    fn answering(pools: &[u32], answer: Answer) -> Self {
         let ids = (0u8..).zip(pools).flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
         Self {
-            model,
+            answer,
             instances: Arc::new(Mutex::new(
                 ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect(),
             )),
@@ -115,10 +144,7 @@ impl Transport for Memory {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let _guard = InFlight(Arc::clone(&self.in_flight));
         self.served(instance).await?;
-        let values = input.tensors[0].f32s().unwrap();
-        let out = (self.model)(instance.pool, &values);
-        let tensor = Tensor::from_f32("output", vec![input.rows, OUTPUTS], &out).unwrap();
-        Ok(Output { tensors: vec![tensor], confidence: 1.0 })
+        Ok(Output { tensors: self.answer.to(instance.pool, &input), confidence: 1.0 })
     }
 
     async fn ready(&self, instance: InstanceId) -> bool {

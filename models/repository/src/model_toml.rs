@@ -107,6 +107,11 @@ pub struct CodeMetadata {
     pub deployed: String,
     /// Which row of the code its inputs are encoded with, from 0.
     pub row: usize,
+    /// Names of those of the deployed model's inputs that are encoded, in the order of this model's own; empty: all of them,
+    /// in the deployed model's order.
+    pub inputs: Vec<String>,
+    /// Names of those of the deployed model's outputs that are reconstructed, likewise. Confidence is that of the first.
+    pub outputs: Vec<String>,
     /// The code.
     pub spec: CodeSpec,
     /// What a reconstruction's score is worth, as measured when the model was made.
@@ -114,9 +119,10 @@ pub struct CodeMetadata {
 }
 
 impl CodeMetadata {
-    /// A parity model of `deployed` for `row` of `spec`, not calibrated.
+    /// A parity model of `deployed` for `row` of `spec` and all of its inputs and outputs, not calibrated.
     pub fn new(deployed: impl Into<String>, row: usize, spec: CodeSpec) -> Self {
-        Self { deployed: deployed.into(), row, spec, calibration: None }
+        let (inputs, outputs) = (Vec::new(), Vec::new());
+        Self { deployed: deployed.into(), row, inputs, outputs, spec, calibration: None }
     }
 }
 
@@ -127,6 +133,10 @@ struct CodeToml {
     deployed: String,
     #[serde(default)]
     row: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<String>,
     encoder: EncoderKind,
     k: usize,
     #[serde(default = "one")]
@@ -145,15 +155,18 @@ fn one() -> usize {
 
 impl From<CodeToml> for CodeMetadata {
     fn from(code: CodeToml) -> Self {
-        let CodeToml { deployed, row, encoder, k, r, generator, transform, calibration } = code;
-        Self { deployed, row, spec: CodeSpec { encoder, k, r, generator, transform }, calibration }
+        let CodeToml { deployed, row, inputs, outputs, encoder, k, r, generator, transform, calibration } =
+            code;
+        let spec = CodeSpec { encoder, k, r, generator, transform };
+        Self { deployed, row, inputs, outputs, spec, calibration }
     }
 }
 
 impl From<CodeMetadata> for CodeToml {
-    fn from(CodeMetadata { deployed, row, spec, calibration }: CodeMetadata) -> Self {
+    fn from(code: CodeMetadata) -> Self {
+        let CodeMetadata { deployed, row, inputs, outputs, spec, calibration } = code;
         let CodeSpec { encoder, k, r, generator, transform } = spec;
-        Self { deployed, row, encoder, k, r, generator, transform, calibration }
+        Self { deployed, row, inputs, outputs, encoder, k, r, generator, transform, calibration }
     }
 }
 
@@ -225,7 +238,18 @@ impl ModelToml {
             let problem = "\"berrut\" has no parity models".to_owned();
             return wrong("code.encoder", problem, "use \"sum\" or \"concat\", or leave [code] out");
         }
-        // A coded model has one output; a parity model's has the deployed model's shape.
+        for (field, names, own) in
+            [("inputs", &code.inputs, &self.inputs), ("outputs", &code.outputs, &self.outputs)]
+        {
+            let twice = names.iter().enumerate().any(|(index, name)| names[..index].contains(name));
+            if twice || !(names.is_empty() || names.len() == own.len()) {
+                let problem = format!("{names:?} for the {} of this model", own.len());
+                let fix =
+                    format!("name one of the deployed model's {field} for each of this model's, or none");
+                return wrong(&format!("code.{field}"), problem, &fix);
+            }
+        }
+        // A parity model's outputs have the deployed model's shapes.
         if let [output] = self.outputs.as_slice() {
             code.spec.transform.validate(output.sample_len()).map_err(invalid)?;
         }

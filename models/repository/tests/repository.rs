@@ -92,6 +92,8 @@ fn what_is_saved_is_loaded() {
         code: Some(CodeMetadata {
             deployed: "fashion".to_owned(),
             row: 0,
+            inputs: vec!["image".to_owned()],
+            outputs: vec!["scores".to_owned()],
             spec: CodeSpec {
                 generator: Some(vec![vec![1.0, 0.1]]),
                 transform: OutputTransform::Standardised { mean: vec![-36.1], deviation: vec![37.3] },

@@ -43,6 +43,16 @@ pub trait DeployedModel: std::fmt::Debug {
     /// Length of one sample's output.
     fn outputs(&self) -> usize;
 
+    /// The one input that is fed, by name, where the model has several.
+    fn chosen_input(&self) -> Option<&str> {
+        None
+    }
+
+    /// The one output that is learned, by name, where the model has several.
+    fn chosen_output(&self) -> Option<&str> {
+        None
+    }
+
     /// Raw outputs, `[samples, outputs]` row-major, of whole samples, row-major too.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub struct OnnxModel {
     /// As the graph has it.
     input_shape: Vec<usize>,
     outputs: usize,
+    /// Whether there are other inputs, and other outputs.
+    others: (bool, bool),
 }
 
 impl std::fmt::Debug for OnnxModel {
@@ -60,8 +62,16 @@ impl OnnxModel {
             let (model, data) = (shape::describe(axes), sample_shape.to_vec());
             return Err(DeployedError::Shape { path: path(), model, data });
         };
-        let mut model =
-            Self { file: path(), session: Mutex::new(session), input, output, input_shape, outputs: 0 };
+        let others = (session.inputs().len() > 1, session.outputs().len() > 1);
+        let mut model = Self {
+            file: path(),
+            session: Mutex::new(session),
+            input,
+            output,
+            input_shape,
+            outputs: 0,
+            others,
+        };
         let known: Option<usize> =
             output_axes.iter().skip(1).map(|&axis| usize::try_from(axis).ok()).product();
         model.outputs = match known.filter(|&outputs| outputs > 0 && output_axes.len() > 1) {
@@ -109,6 +119,14 @@ impl DeployedModel for OnnxModel {
 
     fn outputs(&self) -> usize {
         self.outputs
+    }
+
+    fn chosen_input(&self) -> Option<&str> {
+        self.others.0.then_some(&self.input)
+    }
+
+    fn chosen_output(&self) -> Option<&str> {
+        self.others.1.then_some(&self.output)
     }
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {

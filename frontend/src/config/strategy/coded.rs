@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use parapet_decoder::build_decoder;
 use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::{CodedConfig, PoolId};
-use parapet_open_inference::Datatype;
-use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
+use parapet_repository::{CodeMetadata, ModelEntry};
 
 use super::settings::{Coded, Parity};
-use super::{
-    Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay, takes_the_place_of,
-};
+use super::tensors::CodedTensors;
+use super::{ClassCode, Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
@@ -20,28 +19,11 @@ pub(super) const MAX_KEYS: usize = 64;
 /// A coded strategy.
 pub(super) struct Resolved {
     pub(super) config: CodedConfig,
-    pub(super) spec: CodeSpec,
+    pub(super) code: ClassCode,
     /// The networks of a learned code.
     pub(super) learned: Option<LearnedConfig>,
     /// Pools of parity models.
     pub(super) parity: Vec<RedundantPool>,
-}
-
-/// The one input and the one output of a model that queries can be coded for.
-pub(super) fn one_fp32_tensor_each_way<'a>(
-    at: &At<'_>,
-    deployed: &Deployed<'a>,
-) -> Result<(&'a TensorSpec, &'a TensorSpec), ConfigError> {
-    let [input] = deployed.entry.inputs.as_slice() else {
-        return Err(at.field("kind", "coding needs a model with one input", "use kind = \"none\""));
-    };
-    let [output] = deployed.entry.outputs.as_slice() else {
-        return Err(at.field("kind", "coding needs a model with one output", "use kind = \"none\""));
-    };
-    if input.datatype != Datatype::Fp32 || output.datatype != Datatype::Fp32 {
-        return Err(at.field("kind", "coding needs FP32 input and output", "use kind = \"none\""));
-    }
-    Ok((input, output))
 }
 
 /// The strategy's settings and the code; the first of the parity pools will be `first_parity`.
@@ -51,7 +33,6 @@ pub(super) fn resolve(
     coded: &Coded,
     first_parity: PoolId,
 ) -> Result<Resolved, ConfigError> {
-    let (input, _) = one_fp32_tensor_each_way(at, deployed)?;
     let asked = CodeSpec::new(coded.encoder, coded.k, coded.r);
     if !coded.encoder.has_parity_models() {
         if !coded.parity.is_empty() {
@@ -67,31 +48,40 @@ pub(super) fn resolve(
         let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
         return Err(at.field("model", "only a learned code has an entry of its own", fix));
     }
-    let (spec, learned, parity) = match coded.encoder {
+    let (code, learned, parity) = match coded.encoder {
         EncoderKind::Sum | EncoderKind::Concat => {
-            let (spec, parity) = resolve_parities(at, deployed, asked, &coded.parity)?;
-            (spec, None, parity)
+            let (code, parity) = resolve_parities(at, deployed, asked, &coded.parity)?;
+            (code, None, parity)
         }
-        EncoderKind::Berrut => (asked, None, Vec::new()),
+        EncoderKind::Berrut => {
+            let tensors = CodedTensors::all(at, deployed.entry)?;
+            (ClassCode { spec: asked, tensors }, None, Vec::new())
+        }
         EncoderKind::Learned => {
-            let learned = learned::resolve(at, deployed, &asked, coded)?;
-            (learned.code.code().to_spec(), Some(learned), Vec::new())
+            let (learned, tensors) = learned::resolve(at, deployed, &asked, coded)?;
+            (ClassCode { spec: learned.code.code().to_spec(), tensors }, Some(learned), Vec::new())
         }
     };
     let first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { first_parity };
     if learned.is_none() {
-        build_encoder(&spec, &input.shape).map_err(|source| ConfigError::Code {
+        let refused = |source| ConfigError::Code {
             path: at.path.to_owned(),
             field: at.prefix.clone(),
             source: Box::new(source),
-        })?;
+        };
+        for input in code.tensors.inputs_of(deployed.entry) {
+            build_encoder(&code.spec, &input.shape).map_err(refused)?;
+        }
+        for output in code.tensors.outputs_of(deployed.entry) {
+            build_decoder(&code.spec, output.sample_len()).map_err(refused)?;
+        }
     }
     at.share("redundant_share", coded.redundant_share)?;
     at.positive("flush_after_ms", coded.flush_after)?;
     at.positive("parity_timeout_ms", coded.parity_timeout)?;
     let config = CodedConfig {
-        k: spec.k,
-        r: spec.r,
+        k: code.spec.k,
+        r: code.spec.r,
         first_parity,
         hold_back: resolve_delay(at, "hold_back", &coded.hold_back, 0.97)?,
         defer_parity: coded.defer_parity,
@@ -104,7 +94,7 @@ pub(super) fn resolve(
         audit_every: coded.audit_every,
         max_keys: MAX_KEYS,
     };
-    Ok(Resolved { config, spec, learned, parity })
+    Ok(Resolved { config, code, learned, parity })
 }
 
 /// The parity pools, one for each row, and the code that all of their models were trained for.
@@ -113,7 +103,7 @@ fn resolve_parities(
     deployed: &Deployed<'_>,
     asked: CodeSpec,
     pools: &[Parity],
-) -> Result<(CodeSpec, Vec<RedundantPool>), ConfigError> {
+) -> Result<(ClassCode, Vec<RedundantPool>), ConfigError> {
     if pools.len() != asked.r {
         return Err(at.field(
             "parity",
@@ -122,18 +112,19 @@ fn resolve_parities(
         ));
     }
     let mut parity = Vec::with_capacity(asked.r);
-    let mut spec = asked.clone();
+    let mut code: Option<ClassCode> = None;
     for (row, pool) in pools.iter().enumerate() {
         let at = at.inside(&format!("parity[{row}]"));
         let (resolved, trained) = resolve_parity(&at, deployed, &asked, row, pool)?;
-        if row > 0 && codes_differ(&spec, &trained) {
-            let problem = "another generator or transform than row 0's";
+        let first = code.get_or_insert_with(|| trained.clone());
+        if codes_differ(&first.spec, &trained.spec) || first.tensors != trained.tensors {
+            let problem = "another generator, transform, inputs or outputs than row 0's";
             return Err(at.field("model", problem, "train all rows with one code"));
         }
-        spec = trained;
         parity.push(resolved);
     }
-    Ok((spec, parity))
+    let missing = || at.field("parity", "missing", "give a [[models.strategy.parity]] table");
+    Ok((code.ok_or_else(missing)?, parity))
 }
 
 fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {
@@ -150,10 +141,9 @@ fn resolve_parity(
     asked: &CodeSpec,
     row: usize,
     pool: &Parity,
-) -> Result<(RedundantPool, CodeSpec), ConfigError> {
+) -> Result<(RedundantPool, ClassCode), ConfigError> {
     let entry = deployed.repository.load(&pool.model).map_err(|source| at.repository("model", source))?;
     let version = resolve_version(at, &entry, pool.version)?;
-    let deployed = deployed.entry;
     let toml = entry.toml_file();
     let Some(code) = entry.code.clone() else {
         return Err(at.field(
@@ -162,16 +152,11 @@ fn resolve_parity(
             "name a parity model",
         ));
     };
-    check_trained_for(at, &toml, deployed, asked, row, &code)?;
-    if !takes_the_place_of(&entry, deployed) {
-        return Err(at.field(
-            "model",
-            format!("inputs or outputs of {} have other shapes than the deployed model's", toml.display()),
-            "name a parity model of this deployed model",
-        ));
-    }
+    check_trained_for(at, &toml, deployed.entry, asked, row, &code)?;
+    let tensors = CodedTensors::named(at, &entry, &code, deployed.entry)?;
     let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?;
-    Ok((RedundantPool { label: format!("parity{row}"), entry, version, pool }, code.spec))
+    let pool = RedundantPool { label: format!("parity{row}"), entry, version, pool };
+    Ok((pool, ClassCode { spec: code.spec, tensors }))
 }
 
 /// Holds what an entry's `[code]` says against the deployed model, the code asked for, and the row.

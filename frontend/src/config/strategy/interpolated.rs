@@ -4,9 +4,10 @@ use parapet_decoder::BerrutDecoder;
 use parapet_encoder::{BerrutEncoder, CodeError, CodeSpec, EncoderKind};
 use parapet_frontend_core::InterpolatedConfig;
 
-use super::coded::{MAX_KEYS, one_fp32_tensor_each_way};
+use super::coded::MAX_KEYS;
 use super::settings::Interpolated;
-use super::{Deployed, resolve_delay};
+use super::tensors::CodedTensors;
+use super::{ClassCode, Deployed, resolve_delay};
 use crate::config::ConfigError;
 use crate::config::resolve::At;
 
@@ -15,16 +16,20 @@ pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
     settings: &Interpolated,
-) -> Result<(InterpolatedConfig, CodeSpec), ConfigError> {
-    let (input, output) = one_fp32_tensor_each_way(at, deployed)?;
+) -> Result<(InterpolatedConfig, ClassCode), ConfigError> {
+    let tensors = CodedTensors::all(at, deployed.entry)?;
     let (k, spare) = (settings.k, settings.spare);
     let code = |source: CodeError| ConfigError::Code {
         path: at.path.to_owned(),
         field: at.prefix.clone(),
         source: Box::new(source),
     };
-    BerrutEncoder::new(k, spare, &input.shape).map_err(code)?;
-    BerrutDecoder::new(k, spare, settings.transform.clone(), output.sample_len()).map_err(code)?;
+    for input in tensors.inputs_of(deployed.entry) {
+        BerrutEncoder::new(k, spare, &input.shape).map_err(code)?;
+    }
+    for output in tensors.outputs_of(deployed.entry) {
+        BerrutDecoder::new(k, spare, settings.transform.clone(), output.sample_len()).map_err(code)?;
+    }
     let (workers, instances) = (k + spare, deployed.listed());
     if instances < workers {
         let problem = format!("k + spare = {workers} coded queries, and the model has {instances} instances");
@@ -55,5 +60,6 @@ pub(super) fn resolve(
         max_keys: MAX_KEYS,
     };
     let transform = settings.transform.clone();
-    Ok((config, CodeSpec { transform, ..CodeSpec::new(EncoderKind::Berrut, k, spare) }))
+    let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Berrut, k, spare) };
+    Ok((config, ClassCode { spec, tensors }))
 }

@@ -7,7 +7,8 @@ use parapet_repository::Platform;
 
 use super::coded::check_trained_for;
 use super::settings::Coded;
-use super::{Deployed, LearnedConfig, takes_the_place_of};
+use super::tensors::CodedTensors;
+use super::{Deployed, LearnedConfig};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_version};
 
@@ -20,7 +21,7 @@ pub(super) fn resolve(
     deployed: &Deployed<'_>,
     asked: &CodeSpec,
     coded: &Coded,
-) -> Result<LearnedConfig, ConfigError> {
+) -> Result<(LearnedConfig, CodedTensors), ConfigError> {
     let max_queue = coded.max_coding_queue.unwrap_or(MAX_QUEUE);
     at.at_least_one("max_coding_queue", max_queue)?;
     let Some(name) = &coded.model else {
@@ -35,10 +36,10 @@ pub(super) fn resolve(
         return Err(at.field("model", problem, "name a learned code"));
     };
     check_trained_for(at, &toml, deployed.entry, asked, code.row, code)?;
-    if !takes_the_place_of(&entry, deployed.entry) {
-        let problem =
-            format!("inputs or outputs of {} have other shapes than the deployed model's", toml.display());
-        return Err(at.field("model", problem, "name a learned code of this deployed model"));
+    let tensors = CodedTensors::named(at, &entry, code, deployed.entry)?;
+    if tensors.inputs.len() > 1 || tensors.outputs.len() > 1 {
+        let problem = format!("{} has several inputs or outputs", toml.display());
+        return Err(at.field("model", problem, "a learned code is for one of each: name it in [code]"));
     }
     let runtime = OnnxRuntime::load(None).map_err(|source| ConfigError::OnnxRuntime {
         path: at.path.to_owned(),
@@ -50,5 +51,5 @@ pub(super) fn resolve(
         field: format!("{}.model", at.prefix),
         source: Box::new(source),
     })?;
-    Ok(LearnedConfig { code, max_queue })
+    Ok((LearnedConfig { code, max_queue }, tensors))
 }

@@ -4,6 +4,7 @@ mod coded;
 mod interpolated;
 mod learned;
 pub(super) mod settings;
+mod tensors;
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use parapet_frontend_core::{
 };
 use parapet_learned_code::LearnedCode;
 use parapet_repository::{ModelEntry, ModelRepository, TensorSpec};
+
+pub use self::tensors::CodedTensors;
 
 use self::settings::{Backup, Coded, Delay, Hedge, Replicate, Strategy};
 use super::ConfigError;
@@ -32,11 +35,19 @@ pub struct ClassConfig {
     pub name: String,
     /// Its strategy.
     pub strategy: StrategyConfig,
-    /// The code of a coded strategy, equal to that of every parity model; where every query is coded, r is the number of
-    /// spare ones.
-    pub code: Option<CodeSpec>,
+    /// The code of a coded strategy.
+    pub code: Option<ClassCode>,
     /// Its networks, if it is a learned one.
     pub learned: Option<LearnedConfig>,
+}
+
+/// A code and what it is for, the same for every parity model.
+#[derive(Debug, Clone)]
+pub struct ClassCode {
+    /// The code; where every query is coded, r is the number of spare ones.
+    pub spec: CodeSpec,
+    /// The inputs and outputs of the model that it covers.
+    pub tensors: CodedTensors,
 }
 
 /// A learned code as it is served.
@@ -131,7 +142,7 @@ fn resolve_strategy(
     let (mut code, mut learned) = (None, None);
     let mut coded = |coded: &Coded| {
         let resolved = coded::resolve(at, deployed, coded, next)?;
-        code = Some(resolved.spec);
+        code = Some(resolved.code);
         learned = resolved.learned;
         pools.extend(resolved.parity);
         Ok(resolved.config)
@@ -166,8 +177,8 @@ fn resolve_strategy(
             StrategyConfig::CodedHedged(CodedHedgedConfig { coded, share: hedge.share, burst: hedge.burst })
         }
         Strategy::Interpolated(settings) => {
-            let (config, spec) = interpolated::resolve(at, deployed, &settings)?;
-            code = Some(spec);
+            let (config, resolved) = interpolated::resolve(at, deployed, &settings)?;
+            code = Some(resolved);
             StrategyConfig::Interpolated(config)
         }
     };

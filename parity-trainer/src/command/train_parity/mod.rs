@@ -229,6 +229,8 @@ fn write_product(
     let (deployed, code) = (&prepared.deployed, &prepared.run.code);
     let mut section = code_metadata(&deployed.name, product.row, code)?;
     section.calibration.clone_from(&product.calibration);
+    section.inputs.extend(deployed.model.chosen_input().map(str::to_owned));
+    section.outputs.extend(deployed.model.chosen_output().map(str::to_owned));
     let training = training_table(settings, prepared, evaluation);
     let place = match &product.networks {
         Trained::Model(network) => {

@@ -1,0 +1,94 @@
+//! Which of a model's tensors a code covers.
+
+use parapet_open_inference::Datatype;
+use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
+
+use crate::config::ConfigError;
+use crate::config::resolve::At;
+
+/// Positions among a deployed model's inputs and outputs, in the order of the parity model's own. All are FP32, and there is
+/// at least one of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodedTensors {
+    /// The inputs that parity queries are made of; parity models know of no others.
+    pub inputs: Vec<usize>,
+    /// The outputs that are reconstructed. Confidence and agreement are those of the first.
+    pub outputs: Vec<usize>,
+}
+
+impl CodedTensors {
+    /// All of `deployed`'s, as it takes where the deployed model itself is asked for coded queries.
+    pub(super) fn all(at: &At<'_>, deployed: &ModelEntry) -> Result<Self, ConfigError> {
+        match deployed.inputs.iter().chain(&deployed.outputs).find(|spec| !is_coded(spec)) {
+            None => {
+                let positions = |specs: &[TensorSpec]| (0..specs.len()).collect();
+                Ok(Self { inputs: positions(&deployed.inputs), outputs: positions(&deployed.outputs) })
+            }
+            Some(spec) => {
+                let problem = format!("{:?} is {}, and only FP32 can be coded", spec.name, spec.datatype);
+                let fix = "use kind = \"none\", or parity models that say in [code] which inputs and outputs they are for";
+                Err(at.field("kind", problem, fix))
+            }
+        }
+    }
+
+    /// Those that the `[code]` of `entry` names, whose own tensors take their place.
+    pub(super) fn named(
+        at: &At<'_>,
+        entry: &ModelEntry,
+        code: &CodeMetadata,
+        deployed: &ModelEntry,
+    ) -> Result<Self, ConfigError> {
+        let toml = entry.toml_file();
+        let positions = |field: &str, names: &[String], own: &[TensorSpec], of: &[TensorSpec]| {
+            let all = || of.iter().map(|spec| spec.name.clone()).collect();
+            let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
+            if names.len() != own.len() {
+                let (own, of) = (own.len(), of.len());
+                let problem = format!("{} has {own} {field}, the deployed model {of}", toml.display());
+                let fix = format!("name in code.{field} those of the deployed model's that it is for");
+                return Err(at.field("model", problem, fix));
+            }
+            let place = |(name, own): (&String, &TensorSpec)| {
+                let Some(position) = of.iter().position(|spec| spec.name == *name) else {
+                    let problem = format!("code.{field} of {} names {name:?}", toml.display());
+                    return Err(at.field(
+                        "model",
+                        problem,
+                        format!("name one of the deployed model's {field}"),
+                    ));
+                };
+                let takes_its_place =
+                    of.get(position).is_some_and(|of| of.shape == own.shape && is_coded(own) && is_coded(of));
+                if !takes_its_place {
+                    let problem = format!(
+                        "{:?} in {} has another shape than the deployed model's {name:?}, or one is not FP32",
+                        own.name,
+                        toml.display()
+                    );
+                    return Err(at.field("model", problem, "name a parity model of this deployed model"));
+                }
+                Ok(position)
+            };
+            names.iter().zip(own).map(place).collect::<Result<Vec<usize>, _>>()
+        };
+        Ok(Self {
+            inputs: positions("inputs", &code.inputs, &entry.inputs, &deployed.inputs)?,
+            outputs: positions("outputs", &code.outputs, &entry.outputs, &deployed.outputs)?,
+        })
+    }
+
+    /// The inputs' descriptions.
+    pub fn inputs_of<'a>(&'a self, deployed: &'a ModelEntry) -> impl Iterator<Item = &'a TensorSpec> {
+        self.inputs.iter().filter_map(|&position| deployed.inputs.get(position))
+    }
+
+    /// The outputs' descriptions.
+    pub fn outputs_of<'a>(&'a self, deployed: &'a ModelEntry) -> impl Iterator<Item = &'a TensorSpec> {
+        self.outputs.iter().filter_map(|&position| deployed.outputs.get(position))
+    }
+}
+
+fn is_coded(spec: &TensorSpec) -> bool {
+    spec.datatype == Datatype::Fp32
+}
