@@ -148,7 +148,11 @@ async fn late(
     assert_eq!(second.await.unwrap().unwrap().1.kind, "exact");
     let (response, provenance) = first.await.unwrap().map_err(|error| error.to_string())?;
     let names = response.outputs.iter().map(|tensor| tensor.name.clone()).collect();
-    Ok((names, response.outputs.iter().map(|tensor| tensor.f32s().unwrap()).collect(), provenance.kind))
+    Ok((
+        names,
+        response.outputs.iter().map(|tensor| tensor.f32s().unwrap_or_default()).collect(),
+        provenance.kind,
+    ))
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,10 +173,11 @@ async fn one_of_them_can_be_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_an_output_that_is_not_coded_is_not_answered_by_a_part() {
+async fn a_request_for_an_output_that_is_not_coded_is_answered_by_the_deployed_model_alone() {
     for outputs in [&["label", "scores"][..], &[]] {
-        let error = late(&served().await, outputs).await.unwrap_err();
-        assert!(error.contains("deadline"), "{outputs:?}: {error}");
+        // By another instance, once a health check finds the frozen one down.
+        let (names, _, kind) = late(&served().await, outputs).await.unwrap();
+        assert_eq!((names.first().map(String::as_str), kind), (Some("label"), "exact"), "{outputs:?}");
     }
 }
 
