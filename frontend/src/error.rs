@@ -5,7 +5,7 @@ use parapet_content_coding::CodingError;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
 use parapet_http_serve::BodyError;
 use parapet_open_inference::ProtocolError;
-use parapet_open_inference_grpc::MessageError;
+use parapet_open_inference_grpc::{MessageError, ReceiveError};
 use thiserror::Error;
 
 /// Why a request got no prediction.
@@ -50,6 +50,9 @@ pub enum ServeError {
     /// The body's content coding is not understood, or cannot be undone.
     #[error(transparent)]
     Coding(#[from] CodingError),
+    /// The gRPC message did not come whole.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
     /// The gRPC message is not the protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -140,6 +143,8 @@ impl ServeError {
             }
             Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Kind::Overloaded),
             Self::Body(error) => (error.status(), Kind::InvalidRequest),
+            Self::Receive(error @ ReceiveError::NoMemory) => (error.status(), Kind::Overloaded),
+            Self::Receive(error) => (error.status(), Kind::InvalidRequest),
             Self::Coding(error) => (error.status(), Kind::InvalidRequest),
             Self::Unauthenticated => (StatusCode::UNAUTHORIZED, Kind::InvalidRequest),
             Self::OtherSite => (StatusCode::FORBIDDEN, Kind::InvalidRequest),

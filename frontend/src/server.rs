@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_http_serve::{DrainReport, Limits, Server, listen};
-use parapet_open_inference_grpc::Drained;
 use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -125,10 +124,22 @@ impl Frontend {
         };
         let server = Server::new(router(Arc::clone(&app)), limits(&settings))
             .counting(Arc::clone(app.connections()))
-            .with_tls(data_tls);
+            .with_tls(data_tls.clone());
         let grace = settings.drain_grace;
         let over_http = server.run(listener, drain, grace);
-        let over_grpc = serve_grpc(grpc, Arc::clone(&app), draining.cancelled_owned(), grace);
+        let over_grpc = {
+            let (app, settings) = (Arc::clone(&app), &settings);
+            async move {
+                let Some(listener) = grpc else { return DrainReport::default() };
+                let connections = Arc::clone(app.connections());
+                let service = grpc::service(app);
+                Server::over_http2(service, limits(settings), settings.grpc_max_streams)
+                    .counting(connections)
+                    .with_tls(data_tls)
+                    .run(listener, draining.cancelled_owned(), grace)
+                    .await
+            }
+        };
         let (mut report, over_grpc) = tokio::join!(over_http, over_grpc);
         report.drained += over_grpc.drained;
         report.aborted += over_grpc.aborted;
@@ -177,17 +188,6 @@ async fn watch_certificates(app: Arc<App>) {
         tokio::time::sleep(CERTIFICATES).await;
         app.reload_certificates();
     }
-}
-
-async fn serve_grpc(
-    listener: Option<TcpListener>,
-    app: Arc<App>,
-    shutdown: impl Future<Output = ()>,
-    grace: Duration,
-) -> Drained {
-    let Some(listener) = listener else { return Drained::default() };
-    let limits = grpc::limits(&app);
-    parapet_open_inference_grpc::serve(listener, grpc::server(app), limits, shutdown, grace).await
 }
 
 async fn upkeep(app: Arc<App>) {

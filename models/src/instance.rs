@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parapet_faults::{FaultProfile, ProfileError};
-use parapet_http_serve::{DrainReport, listen, serve};
+use parapet_http_serve::{DrainReport, Server, listen, serve};
 use parapet_open_inference::Tensor;
-use parapet_open_inference_grpc::Drained;
 use parapet_repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -78,7 +77,7 @@ pub struct Instance {
     app: Arc<App>,
     shutdown: DropGuard,
     serving: JoinHandle<DrainReport>,
-    serving_grpc: Option<JoinHandle<Drained>>,
+    serving_grpc: Option<JoinHandle<DrainReport>>,
 }
 
 impl Instance {
@@ -95,9 +94,8 @@ impl Instance {
         let serving = tokio::spawn(serve(listener, router(app.clone()), limits, asked, grace));
         let asked = shutdown.clone().cancelled_owned();
         let serving_grpc = grpc.map(|(listener, _)| {
-            let limits = grpc::limits(&app);
-            let serve = parapet_open_inference_grpc::serve;
-            tokio::spawn(serve(listener, grpc::server(app.clone()), limits, asked, grace))
+            let server = Server::over_http2(grpc::service(app.clone()), limits, grpc::MAX_STREAMS);
+            tokio::spawn(server.run(listener, asked, grace))
         });
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
         let shutdown = shutdown.drop_guard();
@@ -122,9 +120,9 @@ impl Instance {
     pub async fn shut_down(self) -> DrainReport {
         self.app.drain();
         drop(self.shutdown);
-        let mut report = self.serving.await.unwrap_or(DrainReport { drained: 0, aborted: 0 });
+        let mut report = self.serving.await.unwrap_or_default();
         if let Some(serving) = self.serving_grpc {
-            let Drained { drained, aborted } = serving.await.unwrap_or_default();
+            let DrainReport { drained, aborted } = serving.await.unwrap_or_default();
             report.drained += drained;
             report.aborted += aborted;
         }

@@ -176,14 +176,6 @@ fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError>
     at.positive("header_read_timeout_ms", server.header_read_timeout)?;
     at.positive("body_read_timeout_ms", server.body_read_timeout)?;
     at.positive("write_timeout_ms", server.write_timeout)?;
-    if server.grpc_listen.is_some() && server.tls.is_some() {
-        let problem = "the gRPC listener does not speak TLS, and [server.tls] is there";
-        return Err(at.field(
-            "grpc_listen",
-            problem,
-            "leave one of them out, or put a proxy before the gRPC listener",
-        ));
-    }
     if server.max_bodies_bytes < server.max_body_bytes {
         return Err(at.field(
             "max_bodies_bytes",

@@ -85,9 +85,10 @@ pub struct ServerSettings {
     pub grpc_max_streams: u32,
     /// Connections open at the same time, at each of the listeners.
     pub max_connections: usize,
-    /// Of these, from one peer: an IPv4 address or an IPv6 network of 64 bits. Three quarters of all if not given.
+    /// From one peer, an IPv4 address or an IPv6 network of 64 bits, at both listeners together. Three quarters of those if not
+    /// given.
     pub max_connections_per_peer: Option<usize>,
-    /// Age at which a connection is closed, after the answer to its request in flight.
+    /// Age at which a connection is closed, after the answers to its requests in flight.
     #[serde(rename = "max_connection_age_ms", deserialize_with = "millis")]
     pub max_connection_age: Duration,
     /// Time for a request's header to arrive; it runs between requests, too.
@@ -108,9 +109,9 @@ pub struct ServerSettings {
     pub max_headers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
-    /// Bytes that the bodies of all requests may hold at the same time, the first 64 KB of each aside.
+    /// Bytes that the bodies of all requests may hold at the same time, the first 64 KB of each connection's aside.
     pub max_bodies_bytes: usize,
-    /// TLS; plain HTTP without it.
+    /// TLS of both listeners; plain HTTP and gRPC without it.
     pub tls: Option<TlsSettings>,
     /// Whether `/metrics` is here, too; only where there are no tenants if not given.
     pub metrics: Option<bool>,

@@ -23,14 +23,13 @@ use crate::account::{
 use crate::error::ServeError;
 use crate::http::App;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
-use crate::tenants::{MixingDomain, Tenant};
+use crate::tenants::MixingDomain;
 
-/// The service, with the bounds of the configuration.
-pub(crate) fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
-    let max_bytes = app.serving().server().max_body_bytes;
-    // tonic undoes compression no further than that.
+/// The service, behind its [`guard`](super::guard).
+pub(super) fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
+    // Messages come within their bounds, and what they were compressed with is undone: tonic only says what that may be.
     InferenceServer::new(Service { app })
-        .max_decoding_message_size(max_bytes)
+        .max_decoding_message_size(usize::MAX)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate)
 }
@@ -42,24 +41,6 @@ struct Service {
 impl Service {
     fn model(&self, name: &str, version: &str) -> Result<Arc<ServedModel>, ServeError> {
         self.app.model(name, Some(version).filter(|version| !version.is_empty()))
-    }
-
-    /// Whose key the call has, where there are tenants. As [`crate::http`]'s guard has it: health needs none, and only
-    /// predictions count against the quota.
-    fn tenant(&self, headers: &HeaderMap, counts: bool) -> Result<Option<Arc<Tenant>>, ServeError> {
-        let serving = self.app.serving();
-        let tenant = serving.tenants().identify(headers)?;
-        if let (Some(tenant), true) = (&tenant, counts) {
-            serving.tenants().admit(tenant)?;
-        }
-        Ok(tenant)
-    }
-
-    /// A call that asks what there is.
-    fn known<T>(&self, request: Request<T>) -> Result<T, Status> {
-        let (metadata, _, message) = request.into_parts();
-        self.tenant(&metadata.into_headers(), false).map_err(|error| status(&error))?;
-        Ok(message)
     }
 
     async fn infer_on(
@@ -124,16 +105,15 @@ impl InferenceService for Service {
         &self,
         request: Request<ModelReadyRequest>,
     ) -> Result<Response<ModelReadyResponse>, Status> {
-        let ModelReadyRequest { name, version } = self.known(request)?;
+        let ModelReadyRequest { name, version } = request.into_inner();
         let ready = self.model(&name, &version).is_ok_and(|model| model.driver().is_ready());
         Ok(Response::new(ModelReadyResponse { ready: ready && !self.app.is_draining() }))
     }
 
     async fn server_metadata(
         &self,
-        request: Request<ServerMetadataRequest>,
+        _: Request<ServerMetadataRequest>,
     ) -> Result<Response<ServerMetadataResponse>, Status> {
-        let _asked = self.known(request)?;
         Ok(Response::new(App::metadata().into()))
     }
 
@@ -141,7 +121,7 @@ impl InferenceService for Service {
         &self,
         request: Request<ModelMetadataRequest>,
     ) -> Result<Response<ModelMetadataResponse>, Status> {
-        let ModelMetadataRequest { name, version } = self.known(request)?;
+        let ModelMetadataRequest { name, version } = request.into_inner();
         let model = self.model(&name, &version).map_err(|error| status(&error))?;
         Ok(Response::new(model.metadata().into()))
     }
@@ -150,18 +130,16 @@ impl InferenceService for Service {
         &self,
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        let request_id = request_id(&metadata);
+        let (metadata, extensions, message) = request.into_parts();
+        // Whom the request may share a coding group with, as its key says.
+        let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
         let (name, version) = (message.model_name.clone(), message.model_version.clone());
         let headers = metadata.into_headers();
-        let account = Account::begin(&self.app, &name, &request_id, &headers);
-        let trace_id = account.trace_id();
-        // Without a key nobody learns which models there are.
-        let admitted =
-            self.tenant(&headers, true).and_then(|tenant| Ok((tenant, self.model(&name, &version)?)));
-        let mut result = match admitted {
-            Ok((tenant, model)) => {
-                let domain = tenant.map_or(MixingDomain::SHARED, |tenant| tenant.domain());
+        let mut names = Names::of(&headers);
+        let account = Account::begin(&self.app, &name, &names.request_id, &headers);
+        names.trace_id = account.trace_id();
+        let mut result = match self.model(&name, &version) {
+            Ok(model) => {
                 let result = account.scope(self.infer_on(&model, domain, &headers, message)).await;
                 account.end(&model, &result);
                 result.map(|(response, _)| response).map_err(|refused| status(&refused))
@@ -171,30 +149,47 @@ impl InferenceService for Service {
                 Err(status(&unknown))
             }
         };
-        let metadata = match &mut result {
+        names.write(match &mut result {
             Ok(response) => response.metadata_mut(),
             Err(status) => status.metadata_mut(),
-        };
-        for (name, id) in [(REQUEST_ID, Some(request_id)), (TRACE_ID, trace_id)] {
-            if let Some(id) = id.and_then(|id| id.parse().ok()) {
-                metadata.insert(name, id);
-            }
-        }
+        });
         result
     }
 }
 
-fn request_id(metadata: &MetadataMap) -> String {
-    let given = metadata.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-    let usable = |id: &&str| {
-        !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    given.filter(usable).map_or_else(fresh_request_id, str::to_owned)
+/// What the answer calls its request.
+pub(super) struct Names {
+    pub(super) request_id: String,
+    pub(super) trace_id: Option<String>,
+}
+
+impl Names {
+    /// As the client calls it, if it does.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
+        let usable = |id: &&str| {
+            !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        let request_id = given.filter(usable).map_or_else(fresh_request_id, str::to_owned);
+        Self { request_id, trace_id: None }
+    }
+
+    pub(super) fn write(self, metadata: &mut MetadataMap) {
+        for (name, id) in [(REQUEST_ID, Some(self.request_id)), (TRACE_ID, self.trace_id)] {
+            if let Some(id) = id.and_then(|id| id.parse().ok()) {
+                metadata.insert(name, id);
+            }
+        }
+    }
 }
 
 /// The error as [`ServeError::classify`] has it.
-fn status(error: &ServeError) -> Status {
-    let mut status = Status::new(code_of(error.classify().0), error.to_string());
+pub(super) fn status(error: &ServeError) -> Status {
+    let code = match error {
+        ServeError::Receive(error) => error.code(),
+        error => code_of(error.classify().0),
+    };
+    let mut status = Status::new(code, error.to_string());
     if let Some(seconds) = error.retry_after() {
         // What gRPC calls Retry-After.
         status.metadata_mut().insert("grpc-retry-pushback-ms", (seconds * 1000).into());

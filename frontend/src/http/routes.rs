@@ -151,13 +151,13 @@ impl App {
         &self.busy_poll
     }
 
-    /// The connections of its listener.
+    /// The connections of its listeners.
     pub(crate) fn connections(&self) -> &Arc<Connections> {
         &self.connections
     }
 
     /// What the bodies of all requests share.
-    pub(super) fn body_memory(&self) -> &Arc<BodyMemory> {
+    pub(crate) fn body_memory(&self) -> &Arc<BodyMemory> {
         &self.body_memory
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
 use parapet_http_connection::Tls;
 use parapet_repository::ModelEntry;
-use parapet_tls::ClientTls;
+use parapet_tls::{Application, ClientTls};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -100,7 +100,7 @@ impl Pool {
 /// How to speak TLS with an instance of this name, `HOST:PORT`.
 fn named(tls: &ClientTls, name: &str) -> Option<Tls> {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    Some(Tls { connector: tls.connector(), name: parapet_tls::server_name(host)? })
+    Some(Tls { connector: tls.connector(Application::Http1), name: parapet_tls::server_name(host)? })
 }
 
 impl Transport for Instances {

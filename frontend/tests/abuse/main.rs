@@ -10,6 +10,7 @@ mod support;
 
 mod bodies;
 mod connections;
+mod grpc;
 mod headers;
 mod replay;
 mod requests;
@@ -17,17 +18,18 @@ mod site;
 
 use site::while_others_are_served;
 
-/// A test for each kind: its name, what is done, and lines of the server's configuration that are its own.
+/// A test for each kind: its name, what is done, and lines of the server's configuration that are its own; beside a bystander
+/// who asks by the same protocol.
 macro_rules! kinds {
-    ($($name:ident: $abuse:path $(, $server:literal)?;)*) => {$(
+    ($while:path: $($name:ident: $abuse:path $(, $server:literal)?;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            while_others_are_served(concat!("", $($server)?), $abuse).await;
+            $while(concat!("", $($server)?), $abuse).await;
         }
     )*};
 }
 
-kinds! {
+kinds! { while_others_are_served:
     // Headers.
     headers_that_trickle: headers::trickle;
     a_header_field_too_long: headers::field_too_long;
@@ -67,4 +69,35 @@ kinds! {
     requests_sent_ahead_by_who_does_not_read: connections::pipelined_unread;
     a_reader_that_trickles: connections::trickling_reader;
     endless_keep_alive: connections::endless_keep_alive, "max_connection_age_ms = 700";
+}
+
+mod over_grpc {
+    use crate::grpc::{connections, frames, messages, while_others_are_served};
+
+    kinds! { while_others_are_served:
+        connections_without_a_request: connections::idle;
+        a_header_that_trickles: connections::trickle;
+        garbage_before_and_after_the_preface: connections::garbage;
+        a_flood_of_connections_from_one_peer: connections::flood_from_one;
+        half_closed_connections: connections::half_closed;
+        a_connection_that_is_never_let_go: connections::endless, "max_connection_age_ms = 700";
+        // Frames.
+        streams_that_are_reset_at_once: frames::rapid_reset;
+        streams_that_are_reset_one_by_one: frames::slow_reset;
+        header_fields_too_long: frames::long_header;
+        continuations_without_end: frames::continuations;
+        pings_and_settings_without_end: frames::control_flood;
+        streams_beyond_the_limit: frames::too_many_streams, "grpc_max_streams = 32";
+        answers_left_in_the_window: frames::closed_window;
+        answers_left_in_the_socket: frames::unread_socket;
+        frames_of_nothing: frames::empty_data;
+        // Messages.
+        messages_too_long: messages::too_long;
+        lengths_that_are_only_claimed: messages::claimed;
+        messages_that_unpack_to_more: messages::bombs;
+        messages_that_never_end: messages::endless;
+        messages_that_fill_memory: messages::fill_memory;
+        several_messages_of_one_call: messages::several;
+        calls_that_are_given_up: messages::given_up;
+    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
 
 use crate::support::{INPUTS, body, close, instance, linear, plain_toml, repository, wait_until};
 
@@ -24,11 +25,12 @@ pub const HUNG: Duration = Duration::from_secs(20);
 const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 
 pub const INFER: &str = "/v2/models/linear/infer";
-const SAMPLE: [f32; INPUTS] = [1.0, 2.0, 3.0, 4.0];
+pub const SAMPLE: [f32; INPUTS] = [1.0, 2.0, 3.0, 4.0];
 
 pub struct Site {
     frontend: Child,
     pub address: SocketAddr,
+    pub grpc_address: SocketAddr,
     _repository: tempfile::TempDir,
 }
 
@@ -39,14 +41,28 @@ impl Drop for Site {
     }
 }
 
+/// Counts a bystander's answers.
+pub type Answered = Arc<AtomicUsize>;
+
 /// Has `abuse` done to a frontend with `server` lines in its configuration. Meanwhile a bystander asks without a pause and
 /// must be answered; afterwards no connection may be left, and memory must not have grown.
 pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
+    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.address, answered));
+    while_one_is_served(server, bystander, abuse).await;
+}
+
+/// The same beside another bystander.
+pub async fn while_one_is_served(
+    server: &str,
+    bystander: impl FnOnce(&Site, Answered) -> JoinHandle<()>,
+    abuse: impl AsyncFnOnce(&Site),
+) {
     let site = Site::start(server).await;
     let before = site.memory_kb("VmRSS:");
-    let answered = Arc::new(AtomicUsize::new(0));
-    let bystander = tokio::spawn(bystander(site.address, Arc::clone(&answered)));
-    wait_until("asked once", HUNG, async || answered.load(Ordering::SeqCst) > 0).await;
+    let answered = Answered::default();
+    let bystander = bystander(&site, Arc::clone(&answered));
+    wait_until("asked once", HUNG, async || answered.load(Ordering::SeqCst) > 0 || bystander.is_finished())
+        .await;
 
     tokio::time::timeout(HUNG, abuse(&site)).await.expect("the abuse comes to an end");
 
@@ -65,7 +81,7 @@ pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site
 }
 
 /// Asks on a kept connection, again and again; panics at the first answer that is wrong or does not come.
-async fn bystander(address: SocketAddr, answered: Arc<AtomicUsize>) {
+async fn bystander(address: SocketAddr, answered: Answered) {
     let mut connection = None;
     loop {
         let mut stream: TcpStream = match connection.take() {
@@ -120,7 +136,11 @@ impl Site {
         let repository = repository();
         let model = "slots_per_instance = 64\nmax_queue = 8\nmax_timeout_ms = 2500";
         let text = plain_toml(repository.path(), &[instance], model);
-        let text = text.replacen("[server]\n", &format!("[server]\n{}", merged(server)), 1);
+        let text = text.replacen(
+            "[server]\n",
+            &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{}", merged(server)),
+            1,
+        );
         let config = repository.path().join("parapet.toml");
         std::fs::write(&config, text).unwrap();
         let mut frontend = Command::new(env!("CARGO_BIN_EXE_parapet-frontend"))
@@ -132,9 +152,12 @@ impl Site {
             .unwrap();
         let mut line = String::new();
         BufReader::new(frontend.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit("http://").next().and_then(|address| address.parse().ok());
-        let address = address.unwrap_or_else(|| panic!("the frontend said {line:?}"));
-        let site = Self { frontend, address, _repository: repository };
+        let mut addresses =
+            line.split("://").skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+        let (Some(address), Some(grpc_address)) = (addresses.next(), addresses.next()) else {
+            panic!("the frontend said {line:?}")
+        };
+        let site = Self { frontend, address, grpc_address, _repository: repository };
         let ready = async || crate::support::get(address, "/v2/health/ready").await.status == 200;
         wait_until("ready", HUNG, ready).await;
         site
@@ -145,10 +168,13 @@ impl Site {
         self.connect_from(ABUSER).await
     }
 
+    /// The same to the gRPC listener.
+    pub async fn grpc_abuser(&self) -> TcpStream {
+        connect(ABUSER, self.grpc_address).await
+    }
+
     pub async fn connect_from(&self, peer: Ipv4Addr) -> TcpStream {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::new(IpAddr::V4(peer), 0)).unwrap();
-        socket.connect(self.address).await.unwrap()
+        connect(peer, self.address).await
     }
 
     /// Sends `bytes` from the abuser's address and returns all that comes back until the server closes. It must close.
@@ -179,6 +205,12 @@ impl Site {
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches("kB").trim().parse().unwrap()
     }
+}
+
+async fn connect(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(IpAddr::V4(from), 0)).unwrap();
+    socket.connect(to).await.unwrap()
 }
 
 /// What the server says until it closes the connection, however it does so.

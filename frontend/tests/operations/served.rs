@@ -21,6 +21,7 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 pub struct Served {
     pub address: SocketAddr,
     pub admin: SocketAddr,
+    pub grpc: Option<SocketAddr>,
     pub config: PathBuf,
     _shutdown: oneshot::Sender<()>,
     pub repository: tempfile::TempDir,
@@ -31,10 +32,11 @@ pub async fn serve(repository: tempfile::TempDir, text: &str) -> Served {
     fs::write(&config, text).unwrap();
     let frontend = Frontend::bind(FrontendConfig::load(&config).unwrap()).await.unwrap();
     let (address, admin) = (frontend.address().unwrap(), frontend.admin_address().unwrap());
+    let grpc = frontend.grpc_address().unwrap();
     let (shutdown, asked) = oneshot::channel::<()>();
     tokio::spawn(async move { frontend.run(async move { drop(asked.await) }).await });
     wait_until("ready", LIMIT, async || get(admin, "/v2/health/ready").await.status == 200).await;
-    Served { address, admin, config, _shutdown: shutdown, repository }
+    Served { address, admin, grpc, config, _shutdown: shutdown, repository }
 }
 
 pub fn with_admin(text: &str) -> String {

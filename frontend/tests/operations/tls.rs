@@ -6,14 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
+use hyper_util::rt::TokioIo;
 use parapet_http_connection::{Connections, Limits, Tls};
-use parapet_tls::{ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
+use parapet_open_inference::{InferRequest, Tensor};
+use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
+use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::net::TcpStream;
+use tonic::transport::Endpoint;
 
 use crate::served::{INFER, LIMIT, SAMPLE, reload, serve, with_admin};
-use crate::support::{body, instance, plain_toml, repository};
+use crate::support::{INPUTS, body, close, instance, linear, plain_toml, repository};
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
@@ -43,13 +48,40 @@ async fn infer_by_tls(
     identity: Option<&Identity>,
 ) -> Result<StatusCode, String> {
     let files = ClientFiles { ca: ca.to_owned(), identity: identity.cloned() };
-    let connector = ClientTls::load(files).unwrap().connector();
+    let connector = ClientTls::load(files).unwrap().connector(Application::Http1);
     let name = parapet_tls::server_name("localhost").unwrap();
     let limits = Limits { connect_timeout: Some(LIMIT), max_response_bytes: 1 << 20, max_idle: 0 };
     let connections = Connections::new(address, limits).with_tls(Some(Tls { connector, name }));
     let body = Bytes::from(body(&SAMPLE, ""));
     let request = || Request::post(INFER).header("host", "localhost").body(Full::new(body.clone())).unwrap();
     connections.send(request).await.map(|response| response.status).map_err(|error| error.to_string())
+}
+
+/// The same over gRPC.
+async fn infer_by_grpc(
+    address: SocketAddr,
+    ca: &Path,
+    identity: Option<&Identity>,
+    application: Application,
+) -> Result<(), String> {
+    let files = ClientFiles { ca: ca.to_owned(), identity: identity.cloned() };
+    let connector = ClientTls::load(files).unwrap().connector(application);
+    let connect = tower::service_fn(move |_: Uri| {
+        let connector = connector.clone();
+        async move {
+            let name = parapet_tls::server_name("localhost").unwrap();
+            let stream = connector.connect(name, TcpStream::connect(address).await?).await?;
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
+    });
+    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connect).await;
+    let mut client = InferenceClient::new(channel.map_err(|error| format!("{error:?}"))?);
+    let input = Tensor::from_f32("input", [1, INPUTS], &SAMPLE).unwrap();
+    let request = InferRequest { inputs: vec![input], ..InferRequest::default() };
+    let answer = client.model_infer(write_request("linear", None, &request)).await;
+    let answer = read_response(answer.map_err(|status| status.to_string())?.into_inner()).unwrap();
+    assert!(close(&answer.outputs[0].f32s().unwrap(), &linear(&SAMPLE)));
+    Ok(())
 }
 
 /// Client, frontend and instance know each other by certificates; the frontend's is replaced while it serves.
@@ -69,6 +101,7 @@ async fn tls_on_both_sides_and_certificates_that_change() {
     let plain = plain_toml(&folder, &[instance], &format!("tls = {tls}"));
     let text = with_admin("")
         + &plain
+            .replace("[server]\n", "[server]\ngrpc_listen = \"127.0.0.1:0\"\n")
             .replace(&format!("\"{instance}\""), &format!("\"https://{instance}\""))
             .replace("[repository]", "tls = { certificate = \"frontend.crt\", key = \"frontend.key\", client_ca = \"outer.pem\" }\n[repository]");
     let served = serve(repository, &text).await;
@@ -79,12 +112,22 @@ async fn tls_on_both_sides_and_certificates_that_change() {
         infer_by_tls(served.address, &inner_ca, Some(&client)).await.is_err(),
         "a frontend that is not known"
     );
+    let over_grpc = async |ca: &Path, identity: Option<&Identity>| {
+        infer_by_grpc(served.grpc.unwrap(), ca, identity, Application::Http2).await
+    };
+    assert_eq!(over_grpc(&outer_ca, Some(&client)).await, Ok(()));
+    assert!(over_grpc(&outer_ca, None).await.is_err(), "a client without a certificate");
+    assert!(over_grpc(&inner_ca, Some(&client)).await.is_err(), "a frontend that is not known");
+    let other = infer_by_grpc(served.grpc.unwrap(), &outer_ca, Some(&client), Application::Http1).await;
+    assert!(other.is_err(), "HTTP/1.1 is not spoken there");
 
     let (new, new_ca) = authority(&folder, "new");
     identity(&folder, "frontend", &new);
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);
     assert_eq!(infer_by_tls(served.address, &new_ca, Some(&client)).await, Ok(StatusCode::OK));
     assert!(infer_by_tls(served.address, &outer_ca, Some(&client)).await.is_err(), "the old certificate");
+    assert_eq!(over_grpc(&new_ca, Some(&client)).await, Ok(()));
+    assert!(over_grpc(&outer_ca, Some(&client)).await.is_err(), "the old certificate");
 
     fs::write(&frontend.certificate, "broken").unwrap();
     assert_eq!(reload(served.admin).await.status, StatusCode::CONFLICT);

@@ -19,7 +19,7 @@ pub(crate) fn best<'a>(values: impl Iterator<Item = &'a str>) -> Option<Coding> 
     let mut liked = Liked::default();
     for element in values.flat_map(|value| value.split(',')) {
         let (name, quality) = parse(element);
-        match Coding::from_name(name) {
+        match Coding::of_name(name) {
             Some(Coding::Gzip) => liked.gzip = Some(quality),
             Some(Coding::Deflate) => liked.deflate = Some(quality),
             None if name == "*" => liked.any = Some(quality),

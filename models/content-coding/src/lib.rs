@@ -77,7 +77,8 @@ impl Coding {
         }
     }
 
-    fn from_name(name: &str) -> Option<Self> {
+    /// The coding of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match () {
             () if is("gzip") || is("x-gzip") => Some(Self::Gzip),
@@ -98,7 +99,7 @@ impl Coding {
         if only_one && (name.eq_ignore_ascii_case("identity") || value.is_empty()) {
             return Ok(None);
         }
-        let coding = Self::from_name(name).filter(|_| only_one);
+        let coding = Self::of_name(name).filter(|_| only_one);
         let shown = || String::from_utf8_lossy(value.as_bytes()).chars().take(40).collect();
         coding.map(Some).ok_or_else(|| CodingError::Unknown { coding: shown() })
     }

@@ -1,13 +1,8 @@
-//! One connection, from its first request to its end.
+//! One connection, from its first byte to its end.
 
-use std::pin::pin;
-use std::time::Duration;
+use std::net::IpAddr;
 
-use axum::Router;
-use hyper::server::conn::http1::Builder;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use parapet_tls::TlsAcceptor;
+use parapet_tls::{Application, TlsAcceptor};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,63 +10,46 @@ use tokio_util::sync::CancellationToken;
 use crate::Limits;
 use crate::client_io::ClientIo;
 
-/// For so long after the shutdown began, idle connections are still looked at.
-const LAST_CALL: Duration = Duration::from_millis(50);
+/// What a server speaks, and what answers: [`Http1`](crate::Http1) or [`Http2`](crate::Http2).
+pub trait Protocol: Clone + Send + Sync + 'static {
+    /// What its clients ask for within TLS.
+    const APPLICATION: Application;
+
+    /// Serves the requests of a connection until the client closes it, a limit is broken, it has become too old, or `draining`
+    /// asks for its end: then what is in flight is answered still.
+    fn serve<S>(
+        self,
+        io: S,
+        peer: Option<IpAddr>,
+        limits: Limits,
+        draining: CancellationToken,
+    ) -> impl Future<Output = ()> + Send
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+}
 
 /// Serves a connection, within TLS if there is any.
-pub(crate) async fn serve_peer<S>(
-    io: S,
+pub(crate) async fn serve_peer<P, S>(
+    (io, peer): (S, Option<IpAddr>),
     tls: Option<TlsAcceptor>,
-    app: Router,
+    protocol: P,
     limits: Limits,
     draining: CancellationToken,
 ) where
+    P: Protocol,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Some(tls) = tls else {
-        return serve_connection(io, app, limits, draining).await;
+        return protocol.serve(bounded(io, &limits), peer, limits, draining).await;
     };
     match timeout(limits.header_read_timeout, tls.accept(io)).await {
         // A stream within TLS is large, and a task's memory is that of its largest branch.
-        Ok(Ok(io)) => Box::pin(serve_connection(io, app, limits, draining)).await,
+        Ok(Ok(io)) => Box::pin(protocol.serve(bounded(io, &limits), peer, limits, draining)).await,
         Ok(Err(error)) => tracing::debug!(%error, "no TLS connection"),
         Err(_) => tracing::debug!("no TLS connection in time"),
     }
 }
 
-/// Serves the requests of a connection until the client closes it, a limit is broken, it has become too old, or `draining`
-/// asks for its end: then the request in flight is answered still.
-async fn serve_connection<S>(io: S, app: Router, limits: Limits, draining: CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let io = TokioIo::new(ClientIo::new(io, limits.write_timeout, limits.min_write_rate));
-    let connection = Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_read_timeout)
-        .max_header_size(limits.max_header_bytes)
-        .max_headers(limits.max_headers)
-        .max_buf_size(limits.buffer_bytes())
-        .serve_connection(io, TowerToHyperService::new(app));
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = draining.cancelled() => {
-            // What was sent before the client could know is read first; hyper would close an idle connection unread.
-            match timeout(LAST_CALL, connection.as_mut()).await {
-                Ok(ended) => ended,
-                Err(_) => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            }
-        }
-        () = tokio::time::sleep(limits.max_connection_age) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended early");
-    }
+fn bounded<S>(io: S, limits: &Limits) -> ClientIo<S> {
+    ClientIo::new(io, limits.write_timeout, limits.min_write_rate)
 }

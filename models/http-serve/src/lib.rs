@@ -1,6 +1,7 @@
 //! Parapet: HTTP accept loop with limits, timeouts and graceful drain.
 //!
-//! [`serve`] runs an axum router on a listener with HTTP/1.1. What it guarantees:
+//! [`serve`] runs an axum router on a listener with HTTP/1.1, [`Server::over_http2`] any service with HTTP/2. What both
+//! guarantee:
 //!
 //! - at most [`Limits::max_connections`] connections are open; further ones wait in the kernel's backlog. Turning them
 //!   away with a response would have to read their requests first, which is the work the limit is there to bound;
@@ -9,8 +10,11 @@
 //! - a connection that does not send a request's header within [`Limits::header_read_timeout`] is closed. The time runs
 //!   between requests too, so that idle connections free their place; clients should close theirs sooner;
 //! - a connection that takes nothing of its response for [`Limits::write_timeout`], or less than
-//!   [`Limits::min_write_rate`] after it, is closed;
-//! - a connection that is older than [`Limits::max_connection_age`] is closed after its request in flight;
+//!   [`Limits::min_write_rate`] after it, is closed. With HTTP/2 that goes for each response, whether it is the socket or
+//!   its stream's window that has no room; at most 16 KB of a response wait in the window unseen;
+//! - a connection that is older than [`Limits::max_connection_age`] is closed after its requests in flight;
+//! - with HTTP/2, a connection that opens streams to reset them, breaks the protocol again and again, or brings a megabyte of
+//!   other frames than requests', and eight times as many bytes of them, is closed;
 //! - a response that comes before its request's body was read still reaches its client: what the client is sending is read
 //!   and thrown away for a moment;
 //! - the write half of a client's socket is its interest in answers: once it is closed, its request is abandoned;
@@ -26,14 +30,19 @@ mod body;
 mod body_memory;
 mod client_io;
 mod connection;
+mod http1;
+mod http2;
 mod limits;
 mod listen;
 mod peers;
 mod serve;
 
 pub use body::{BodyError, read_body, read_body_within};
-pub use body_memory::{BodyMemory, Reserved};
+pub use body_memory::{Allowance, BodyMemory, Reserved};
+pub use connection::Protocol;
+pub use http1::{Http1, Peer};
+pub use http2::{Http2, RequestBody, ResponseBody};
 pub use limits::Limits;
 pub use listen::listen;
 pub use peers::Connections;
-pub use serve::{DrainReport, Peer, Server, serve};
+pub use serve::{DrainReport, Server, serve};

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::Router;
 use futures::FutureExt as _;
 use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::accept::{Accept, Acceptor};
-use crate::connection::serve_peer;
-use crate::{Connections, Limits};
+use crate::connection::{Protocol, serve_peer};
+use crate::{Connections, Http1, Http2, Limits};
 
 /// How the connections ended that were open when the shutdown began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DrainReport {
     /// Ended by themselves: idle, or their request was answered.
     pub drained: usize,
@@ -37,27 +37,42 @@ pub async fn serve(
     Server::new(app, limits).run(listener, shutdown, grace).await
 }
 
-/// What [`serve`] does, for those who want to look at the connections meanwhile.
+/// What [`serve`] does, for those who want to look at the connections meanwhile, or speak something else.
 #[derive(Debug)]
-pub struct Server {
-    app: Router,
+pub struct Server<P = Http1> {
+    protocol: P,
     limits: Limits,
     connections: Arc<Connections>,
     tls: Option<Arc<ServerTls>>,
-    tells_peers: bool,
 }
-
-/// Where a request comes from; in its extensions, if [`Server::telling_peers`] was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
 
 impl Server {
     /// A server of `app`.
     pub fn new(app: Router, limits: Limits) -> Self {
-        Self { app, limits, connections: Arc::default(), tls: None, tells_peers: false }
+        Self::speaking(Http1 { app, tells_peers: false }, limits)
     }
 
-    /// Counts its connections here.
+    /// Puts the [`Peer`](crate::Peer) into the extensions of its requests, which costs something for each connection.
+    #[must_use]
+    pub fn telling_peers(mut self) -> Self {
+        self.protocol.tells_peers = true;
+        self
+    }
+}
+
+impl<S> Server<Http2<S>> {
+    /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at the same time.
+    pub fn over_http2(service: S, limits: Limits, max_streams: u32) -> Self {
+        Self::speaking(Http2 { service, max_streams }, limits)
+    }
+}
+
+impl<P> Server<P> {
+    fn speaking(protocol: P, limits: Limits) -> Self {
+        Self { protocol, limits, connections: Arc::default(), tls: None }
+    }
+
+    /// Counts its connections here. Several servers may count in one place: a peer's share is then that of all of them.
     #[must_use]
     pub fn counting(mut self, connections: Arc<Connections>) -> Self {
         self.connections = connections;
@@ -70,14 +85,9 @@ impl Server {
         self.tls = tls;
         self
     }
+}
 
-    /// Puts the [`Peer`] into the extensions of its requests, which costs something for each connection.
-    #[must_use]
-    pub fn telling_peers(mut self) -> Self {
-        self.tells_peers = true;
-        self
-    }
-
+impl<P: Protocol> Server<P> {
     /// As [`serve`].
     pub async fn run(
         self,
@@ -128,12 +138,8 @@ impl Server {
             tracing::debug!(?peer, "a peer has its share of the connections");
             return;
         };
-        let tls = self.tls.as_ref().map(|tls| tls.acceptor());
-        let app = match peer.filter(|_| self.tells_peers) {
-            Some(peer) => self.app.clone().layer(Extension(Peer(peer))),
-            None => self.app.clone(),
-        };
-        let serving = serve_peer(io, tls, app, self.limits, draining.clone());
+        let tls = self.tls.as_ref().map(|tls| tls.acceptor(P::APPLICATION));
+        let serving = serve_peer((io, peer), tls, self.protocol.clone(), self.limits, draining.clone());
         open.spawn(async move {
             serving.await;
             drop(place);

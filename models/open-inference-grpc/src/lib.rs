@@ -3,7 +3,7 @@
 //! [`message`] has the messages of `inference.GRPCInferenceService`; [`InferenceClient`] and [`InferenceServer`] are generated.
 //! [`read_request`] and [`write_request`], [`read_response`] and [`write_response`] turn messages into the types that the
 //! REST form has too ([`parapet_open_inference`]): contents in raw form are passed on without a copy, typed contents are
-//! converted. [`serve`] is the accept loop; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
+//! converted. [`receive`] reads a call's message within bounds; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
 //! errors are classified in one place, whatever protocol they go out by.
 
 mod codec;
@@ -11,12 +11,12 @@ mod contents;
 mod convert;
 pub mod message;
 mod parameters;
-mod serve;
+mod receive;
 mod status;
 mod timeout;
 
 pub use convert::{Form, MessageError, read_request, read_response, write_request, write_response};
-pub use serve::{Drained, Limits, serve};
+pub use receive::{Message, ReceiveError, receive};
 pub use status::{code_of, status_of};
 pub use timeout::timeout_of;
 

@@ -1,18 +1,22 @@
 //! `inference.GRPCInferenceService`: what the HTTP routes do, in the other form.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
+use axum::http;
+use parapet_http_serve::RequestBody;
 use parapet_open_inference_grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
     ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
     ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference_grpc::{
-    InferenceServer, InferenceService, Limits, code_of, read_request, timeout_of, write_response,
+    InferenceServer, InferenceService, code_of, read_request, receive, timeout_of, write_response,
 };
+use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
+use tower::{Service as _, service_fn};
 
 use super::app::{App, ModelPath, ServedModel};
 use super::error::ApiError;
@@ -21,31 +25,40 @@ use super::info;
 use crate::metrics::Outcome;
 
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
-const MAX_STREAMS: u32 = 1024;
-
-/// Beyond the time for a request's message and its prediction: whatever takes longer is stuck.
-const MARGIN: Duration = Duration::from_secs(1);
+pub(crate) const MAX_STREAMS: u32 = 1024;
 
 /// The service, with the bounds of the configuration.
-pub(crate) fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
-    let max_bytes = app.config.max_body_bytes;
-    // tonic undoes compression no further than that.
-    InferenceServer::new(Service { app })
-        .max_decoding_message_size(max_bytes)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Deflate)
+pub(crate) fn service(
+    app: Arc<App>,
+) -> impl tower::Service<
+    http::Request<RequestBody>,
+    Response = http::Response<Body>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ Sync
++ 'static {
+    let (max_bytes, time) = (app.config.max_body_bytes, app.config.body_timeout);
+    let server = server(app);
+    service_fn(move |request: http::Request<RequestBody>| {
+        let mut server = server.clone();
+        async move {
+            let (mut parts, body) = request.into_parts();
+            match receive(&mut parts.headers, body, max_bytes, time, |_| true).await {
+                Ok(message) => server.call(http::Request::from_parts(parts, message)).await,
+                Err(error) => Ok(Status::new(error.code(), error.to_string()).into_http()),
+            }
+        }
+    })
 }
 
-/// The bounds of the listener; where HTTP/1.1 has the same they are the same.
-pub(crate) fn limits(app: &App) -> Limits {
-    let config = &app.config;
-    Limits {
-        max_connections: config.limits.max_connections,
-        max_streams: MAX_STREAMS,
-        max_header_bytes: u32::try_from(config.limits.max_header_bytes).unwrap_or(u32::MAX),
-        idle_timeout: config.limits.header_read_timeout,
-        request_timeout: config.body_timeout + config.request_timeout + MARGIN,
-    }
+fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
+    // Messages come within their bounds, and what they were compressed with is undone: tonic only says what that may be.
+    InferenceServer::new(Service { app })
+        .max_decoding_message_size(usize::MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate)
 }
 
 struct Service {

@@ -74,11 +74,55 @@ pub struct ClientFiles {
     pub identity: Option<Identity>,
 }
 
+/// What is spoken within TLS; each side offers one alone (ALPN).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Application {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, as gRPC wants it.
+    Http2,
+}
+
+impl Application {
+    fn protocols(self) -> Vec<Vec<u8>> {
+        let name: &[u8] = match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        };
+        vec![name.to_vec()]
+    }
+}
+
+/// One configuration for each application: listeners that speak different ones share their certificate.
+#[derive(Debug)]
+struct Configs<C> {
+    http1: Arc<C>,
+    http2: Arc<C>,
+}
+
+impl<C: Clone> Configs<C> {
+    fn of(config: C, set: impl Fn(&mut C, Vec<Vec<u8>>)) -> Self {
+        let speaking = |application: Application| {
+            let mut config = config.clone();
+            set(&mut config, application.protocols());
+            Arc::new(config)
+        };
+        Self { http1: speaking(Application::Http1), http2: speaking(Application::Http2) }
+    }
+
+    fn get(&self, application: Application) -> Arc<C> {
+        Arc::clone(match application {
+            Application::Http1 => &self.http1,
+            Application::Http2 => &self.http2,
+        })
+    }
+}
+
 /// A server's side.
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerFiles,
-    config: ArcSwap<ServerConfig>,
+    configs: ArcSwap<Configs<ServerConfig>>,
     /// Of the files' contents as they were read.
     digest: Mutex<[u8; 32]>,
 }
@@ -90,9 +134,9 @@ impl ServerTls {
     /// [`TlsError`].
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let contents = Contents::read(&files)?;
-        let config = contents.config(&files)?;
+        let configs = contents.configs(&files)?;
         let digest = Mutex::new(contents.digest());
-        Ok(Self { files, config: ArcSwap::from_pointee(config), digest })
+        Ok(Self { files, configs: ArcSwap::from_pointee(configs), digest })
     }
 
     /// Its files.
@@ -101,8 +145,8 @@ impl ServerTls {
     }
 
     /// For the next connection.
-    pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.load_full())
+    pub fn acceptor(&self, application: Application) -> TlsAcceptor {
+        TlsAcceptor::from(self.configs.load().get(application))
     }
 
     /// Reads the files again; whether they had changed.
@@ -115,7 +159,7 @@ impl ServerTls {
         if contents.digest() == *digest {
             return Ok(false);
         }
-        self.config.store(Arc::new(contents.config(&self.files)?));
+        self.configs.store(Arc::new(contents.configs(&self.files)?));
         *digest = contents.digest();
         Ok(true)
     }
@@ -146,7 +190,7 @@ impl Contents {
         digest.finalize().into()
     }
 
-    fn config(&self, files: &ServerFiles) -> Result<ServerConfig, TlsError> {
+    fn configs(&self, files: &ServerFiles) -> Result<Configs<ServerConfig>, TlsError> {
         let path = &files.identity.certificate;
         let chain = certificates(path, &self.certificate)?;
         let key = private_key(&files.identity.key, &self.key)?;
@@ -164,9 +208,8 @@ impl Contents {
             }
             _ => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(config)
+        let config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
+        Ok(Configs::of(config, |config, protocols| config.alpn_protocols = protocols))
     }
 }
 
@@ -176,7 +219,7 @@ pub struct ClientTls {
     files: ClientFiles,
     /// Of what was read.
     digest: [u8; 32],
-    config: Arc<ClientConfig>,
+    configs: Arc<Configs<ClientConfig>>,
 }
 
 impl fmt::Debug for ClientTls {
@@ -203,7 +246,7 @@ impl ClientTls {
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&files.ca, error))?
             .with_root_certificates(roots);
-        let mut config = match &files.identity {
+        let config = match &files.identity {
             None => builder.with_no_client_auth(),
             Some(Identity { certificate, key }) => {
                 let chain = certificates(certificate, &read(certificate)?)?;
@@ -211,8 +254,8 @@ impl ClientTls {
                 builder.with_client_auth_cert(chain, key).map_err(|error| unusable(certificate, error))?
             }
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { digest: digest.finalize().into(), files, config: Arc::new(config) })
+        let configs = Configs::of(config, |config, protocols| config.alpn_protocols = protocols);
+        Ok(Self { digest: digest.finalize().into(), files, configs: Arc::new(configs) })
     }
 
     /// Its files.
@@ -221,8 +264,8 @@ impl ClientTls {
     }
 
     /// For connections.
-    pub fn connector(&self) -> TlsConnector {
-        TlsConnector::from(Arc::clone(&self.config))
+    pub fn connector(&self, application: Application) -> TlsConnector {
+        TlsConnector::from(self.configs.get(application))
     }
 }
 

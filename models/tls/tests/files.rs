@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use parapet_tls::{ClientFiles, ClientTls, Identity, ServerFiles, ServerTls, TlsError, server_name};
+use parapet_tls::{
+    Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls, TlsError, server_name,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -35,8 +37,10 @@ async fn meet(server: &ServerTls, client: &ClientTls) -> bool {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (near, far) = tokio::io::duplex(16 * 1024);
     let name = server_name("localhost").unwrap();
-    let (accepted, connected) =
-        tokio::join!(server.acceptor().accept(near), client.connector().connect(name, far));
+    let (accepted, connected) = tokio::join!(
+        server.acceptor(Application::Http1).accept(near),
+        client.connector(Application::Http1).connect(name, far)
+    );
     let (Ok(mut accepted), Ok(mut connected)) = (accepted, connected) else { return false };
     // Whether the server takes the client's certificate, a client hears only with the first read.
     accepted.write_u8(7).await.unwrap();

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 
 use super::*;
 
+mod http2;
+
 type Arrivals = mpsc::Receiver<io::Result<DuplexStream>>;
 
 impl Accept for Arrivals {

@@ -1,0 +1,147 @@
+//! Abuse of connections.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinSet;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use super::wire::{DATA, END_STREAM, GOAWAY, HEADERS, SETTINGS, frame, hello, open, until_closed};
+use super::{InferenceClient, call, client, framed, request, sample};
+use crate::site::{SAMPLE, Site, metric};
+use crate::support::INPUTS;
+use crate::support::instance::HANG;
+use prost::Message as _;
+
+/// Nothing, a part of the preface, all of it, and a call that was answered: they are closed, and no pings keep them.
+pub async fn idle(site: &Site) {
+    let (mut caller, connection) = client(site).await;
+    assert_eq!(call(&mut caller, &[], sample(), true).await.unwrap().0, Code::Ok);
+    let mut abusers = Vec::new();
+    for i in 0..20 {
+        let mut stream = site.grpc_abuser().await;
+        let said = [&b""[..], &hello()[..10], &hello()];
+        stream.write_all(said[i % 3]).await.unwrap();
+        abusers.push(stream);
+    }
+    for stream in &mut abusers {
+        until_closed(stream).await;
+    }
+    // It ends in order, or not: it answers pings, and leaves the closing to the server.
+    let _ = connection.await.unwrap();
+}
+
+/// Slowloris: a header's frame, a byte now and then.
+pub async fn trickle(site: &Site) {
+    let mut abusers = JoinSet::new();
+    for _ in 0..20 {
+        let mut stream = site.grpc_abuser().await;
+        abusers.spawn(async move {
+            stream.write_all(&hello()).await.unwrap();
+            stream.write_all(&frame(HEADERS, 0, 1, &[0; 10_000])[..9]).await.unwrap();
+            let mut sent = 0;
+            while stream.write_all(&[0x83]).await.is_ok() {
+                sent += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            sent
+        });
+    }
+    while let Some(sent) = abusers.join_next().await {
+        assert!(sent.unwrap() < 500, "a header of 10 s was waited for");
+    }
+}
+
+pub async fn garbage(site: &Site) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |length: usize| -> Vec<u8> {
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        (0..length).map(next).collect()
+    };
+    let hello_of_tls =
+        [&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03][..], &[0x5a; 508]].concat();
+    let mut said = vec![b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), hello_of_tls];
+    for _ in 0..20 {
+        said.push(random(300));
+        said.push([hello(), random(300)].concat());
+        said.push([hello(), frame(HEADERS, 4, 1, &random(100))].concat());
+        said.push([hello(), open(1, 0), frame((random(1)[0]) % 10, random(1)[0], 1, &random(50))].concat());
+    }
+    // An even stream, stream 0, a frame that is too large, data before a header, settings of an odd length.
+    for frames in [
+        open(2, 0),
+        open(0, 0),
+        frame(DATA, 0, 1, &[0; 20_000]),
+        frame(DATA, 0, 1, b"x"),
+        frame(SETTINGS, 0, 0, b"x"),
+    ] {
+        said.push([hello(), frames].concat());
+    }
+    for bytes in said {
+        let mut stream = site.grpc_abuser().await;
+        let _ = stream.write_all(&bytes).await;
+        until_closed(&mut stream).await;
+    }
+}
+
+pub async fn flood_from_one(site: &Site) {
+    let mut abusers = Vec::new();
+    for _ in 0..300 {
+        abusers.push(site.grpc_abuser().await);
+    }
+    // Whoever got no place knows at once; another peer still has room.
+    let other =
+        Endpoint::from_shared(format!("http://{}", site.grpc_address)).unwrap().connect().await.unwrap();
+    assert!(InferenceClient::new(other).model_infer(request(&SAMPLE)).await.is_ok());
+    for stream in &mut abusers {
+        until_closed(stream).await;
+    }
+    let refused = metric(&site.metrics().await, "parapet_connections_refused_total");
+    assert!(refused >= 200.0, "{refused} were refused");
+}
+
+/// A client that closes its half has no interest in an answer; its connection does not stay.
+pub async fn half_closed(site: &Site) {
+    let message = framed(0, &request(&[HANG; INPUTS]).encode_to_vec());
+    let said = [hello(), open(1, 0), frame(DATA, END_STREAM, 1, &message)].concat();
+    let mut abusers = Vec::new();
+    for part in [0, 10, hello().len(), said.len() - 20, said.len()] {
+        for _ in 0..4 {
+            let mut stream = site.grpc_abuser().await;
+            stream.write_all(&said[..part]).await.unwrap();
+            stream.shutdown().await.unwrap();
+            abusers.push(stream);
+        }
+    }
+    for stream in &mut abusers {
+        until_closed(stream).await;
+    }
+}
+
+/// Told to go elsewhere when it is old, it asks on; what it opens is not looked at, and it is closed.
+pub async fn endless(site: &Site) {
+    let stream = site.grpc_abuser().await;
+    let (mut reading, mut writing) = stream.into_split();
+    let asking = tokio::spawn(async move {
+        let mut number = 1;
+        let _ = writing.write_all(&hello()).await;
+        loop {
+            let asked = [open(number, 0), frame(DATA, END_STREAM, number, &sample())].concat();
+            if writing.write_all(&asked).await.is_err() {
+                return number / 2;
+            }
+            number += 2;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let frames = until_closed(&mut reading).await;
+    assert!(frames.iter().any(|frame| frame.kind == GOAWAY));
+    assert!(frames.iter().filter(|frame| frame.kind == HEADERS).count() > 10, "until then it was answered");
+    assert!(asking.await.unwrap() < 1000, "the connection is as old as it likes");
+}

@@ -1,0 +1,107 @@
+//! Abuse of the gRPC listener, beside a bystander who asks over gRPC.
+
+pub mod connections;
+pub mod frames;
+pub mod messages;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use http::{HeaderMap, Request};
+use parapet_open_inference::{InferRequest, Tensor};
+use parapet_open_inference_grpc::message::ModelInferRequest;
+use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
+use prost::Message as _;
+use tokio::task::JoinHandle;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use crate::site::{Answered, HUNG, SAMPLE, Site, while_one_is_served};
+use crate::support::{INPUTS, close, linear};
+
+pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+
+/// As [`crate::site::while_others_are_served`].
+pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
+    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.grpc_address, answered));
+    while_one_is_served(server, bystander, abuse).await;
+}
+
+pub fn request(sample: &[f32]) -> ModelInferRequest {
+    let input = Tensor::from_f32("input", [1, INPUTS], sample).unwrap();
+    write_request("linear", None, &InferRequest { inputs: vec![input], ..InferRequest::default() })
+}
+
+/// Asks again and again, on a connection that is opened anew when it is closed; panics at the first answer that is wrong or does
+/// not come.
+async fn bystander(address: SocketAddr, answered: Answered) {
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+    let mut client = InferenceClient::new(channel);
+    loop {
+        let answer =
+            tokio::time::timeout(HUNG, client.model_infer(request(&SAMPLE))).await.expect("an answer");
+        let response = read_response(answer.expect("a prediction").into_inner()).unwrap();
+        let values = response.outputs[0].f32s().unwrap();
+        assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
+        answered.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// An abuser's connection, and its end.
+pub async fn client(site: &Site) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
+    client_with(site, &Builder::new()).await
+}
+
+pub async fn client_with(
+    site: &Site,
+    builder: &Builder,
+) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
+    let (client, connection) = builder.handshake(site.grpc_abuser().await).await.unwrap();
+    (client, tokio::spawn(connection))
+}
+
+/// A message with its prefix.
+pub fn framed(flag: u8, message: &[u8]) -> Bytes {
+    [&[flag][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat().into()
+}
+
+pub fn sample() -> Bytes {
+    framed(0, &request(&SAMPLE).encode_to_vec())
+}
+
+pub fn call_of(headers: &[(&'static str, &str)]) -> Request<()> {
+    let mut request = Request::post(format!("http://x{INFER}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap()
+}
+
+/// A call with this body, which ends or does not; its code, and what came with it.
+pub async fn call(
+    client: &mut SendRequest<Bytes>,
+    headers: &[(&'static str, &str)],
+    body: Bytes,
+    ends: bool,
+) -> Result<(Code, HeaderMap), h2::Error> {
+    let mut ready = client.clone().ready().await?;
+    let (response, mut sending) = ready.send_request(call_of(headers), false)?;
+    sending.send_data(body, ends)?;
+    code_of(response.await?).await
+}
+
+pub async fn code_of(response: http::Response<h2::RecvStream>) -> Result<(Code, HeaderMap), h2::Error> {
+    let (mut said, mut body) = (response.headers().clone(), response.into_body());
+    while let Some(data) = body.data().await {
+        body.flow_control().release_capacity(data?.len())?;
+    }
+    said.extend(body.trailers().await?.unwrap_or_default());
+    let code = said.get("grpc-status").map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
+    Ok((code, said))
+}

@@ -1,0 +1,180 @@
+//! What of a connection's bytes is requests, and what is frames for their own sake.
+//!
+//! A PING takes 17 bytes and an answer, SETTINGS, empty frames and frames of priority are as cheap, and nothing in HTTP/2 bounds
+//! them. Much as nginx does, a connection is given up that brings several times as many bytes of them as of headers and data. A
+//! window's updates are due for what is written.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of other frames than requests' that a connection may bring: the pings of one that lives for long.
+const FREE: u64 = 1 << 20;
+/// The same for each byte of a request.
+const SHARE: u64 = 8;
+/// Bytes of answers that are worth one of them. Updates of the windows take far less of each, a PING's answer far more.
+const WRITTEN: u64 = 64;
+/// Bytes after which others have their turn. The small frames in them take longer than anything else of their size.
+const TURN: usize = 16 * 1024;
+
+/// Bytes before the first frame.
+const PREFACE: usize = 24;
+/// Of a frame: three of its length, one of its type, and what is of no interest here.
+const HEAD: usize = 9;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+
+/// Counts bytes by what they belong to.
+#[derive(Debug)]
+struct Tally {
+    /// Of the part that began last, how many bytes are to come.
+    left: usize,
+    /// Whether they are a frame's head; and which bytes of it that matter were read.
+    head: Option<[u8; 4]>,
+    requests: u64,
+    others: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { left: PREFACE, head: None, requests: 0, others: 0 }
+    }
+}
+
+impl Tally {
+    fn count(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (part, rest) = bytes.split_at(self.left.min(bytes.len()));
+            if let Some(head) = &mut self.head {
+                for (byte, read) in head.iter_mut().skip(HEAD - self.left).zip(part) {
+                    *byte = *read;
+                }
+            }
+            (self.left, bytes) = (self.left - part.len(), rest);
+            // A frame may have nothing but its head.
+            while self.left == 0 {
+                self.next_part();
+            }
+        }
+    }
+
+    fn next_part(&mut self) {
+        let Some([a, b, c, kind]) = self.head.take() else {
+            (self.left, self.head) = (HEAD, Some([0; 4]));
+            return;
+        };
+        self.left = u32::from_be_bytes([0, a, b, c]) as usize;
+        let bytes = (HEAD + self.left) as u64;
+        match kind {
+            DATA | HEADERS | CONTINUATION if self.left > 0 => self.requests += bytes,
+            _ => self.others += bytes,
+        }
+    }
+}
+
+/// A connection's socket, read in turns with others, and for as long as it is read for requests.
+pub(super) struct Frames<S> {
+    io: S,
+    tally: Tally,
+    written: u64,
+    /// Bytes read in this turn.
+    turn: usize,
+}
+
+impl<S> Frames<S> {
+    pub(super) fn new(io: S) -> Self {
+        Self { io, tally: Tally::default(), written: 0, turn: 0 }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.turn >= TURN {
+            self.turn = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        if read.is_pending() {
+            self.turn = 0;
+        }
+        ready!(read)?;
+        let bytes = buffer.filled().get(before..).unwrap_or_default();
+        self.turn += bytes.len();
+        self.tally.count(bytes);
+        let Tally { requests, others, .. } = self.tally;
+        if others > FREE + requests.saturating_mul(SHARE) + self.written / WRITTEN {
+            return Poll::Ready(Err(io::Error::other("frames without requests")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Frames<S> {
+    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.written += *bytes as u64;
+        }
+        written
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(context, data);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, data);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_by_their_frames_whatever_their_cuts() {
+        let frame = |kind: u8, length: u8| {
+            [&[0, 0, length, kind, 0, 0, 0, 0, 1][..], &vec![0; usize::from(length)]].concat()
+        };
+        // Settings, a header, data, data of nothing, a ping, another header.
+        let frames = [frame(4, 0), frame(1, 30), frame(0, 200), frame(0, 0), frame(6, 8), frame(1, 1)];
+        let bytes = [&[b'P'; PREFACE][..], &frames.concat()].concat();
+        for size in [1, 2, 3, 7, 8, 9, 10, 50, 1000] {
+            let mut tally = Tally::default();
+            bytes.chunks(size).for_each(|chunk| tally.count(chunk));
+            assert_eq!((tally.requests, tally.others), (39 + 209 + 10, 9 + 9 + 17), "{size}");
+        }
+    }
+}
