@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parapet_http_serve::{Limits, Server};
 use parapet_open_inference::{InferResponse, Tensor};
 use parapet_open_inference_grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
     ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
     ServerReadyRequest, ServerReadyResponse,
 };
-use parapet_open_inference_grpc::{
-    Form, InferenceServer, InferenceService, Limits, read_request, serve, write_response,
-};
+use parapet_open_inference_grpc::{Form, InferenceServer, InferenceService, read_request, write_response};
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 
@@ -30,15 +29,8 @@ pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let service = InferenceServer::new(Service { behaviour, requests: Arc::clone(&requests) });
-    let hour = Duration::from_secs(3600);
-    let limits = Limits {
-        max_connections: 100,
-        max_streams: 1000,
-        max_header_bytes: 10_000,
-        idle_timeout: hour,
-        request_timeout: hour,
-    };
-    tokio::spawn(async move { serve(listener, service, limits, std::future::pending(), hour).await });
+    let server = Server::over_http2(service, Limits::default(), 1000);
+    tokio::spawn(async move { server.run(listener, std::future::pending(), Duration::ZERO).await });
     (address, requests)
 }
 
