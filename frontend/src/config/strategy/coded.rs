@@ -170,7 +170,9 @@ fn resolve_parity(
             "name a parity model of this deployed model",
         ));
     }
-    let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?;
+    let tls = pool.tls.as_ref();
+    let pool =
+        resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?.with_tls(at, tls)?;
     Ok((RedundantPool { label: format!("parity{row}"), entry, version, pool }, code.spec))
 }
 
