@@ -6,11 +6,15 @@
 #
 # The key has a lease of SECONDS, which is renewed three times as often. A lease that was lost (this host was cut off, or etcd was
 # away) is taken anew. When the instance is not ready, or this ends by SIGTERM, the key goes at once. Needs curl and base64; speaks
-# etcd's JSON gateway (3.4 or later) without TLS and passwords.
+# etcd's JSON gateway (3.4 or later) without passwords.
+#
+# Within TLS, write https:// before the endpoints, or before ADDRESS; ETCD_CURL and INSTANCE_CURL are then curl's options:
+#
+#     ETCD_CURL="--cacert ca.pem --cert etcd-client.crt --key etcd-client.key" register.sh https://10.0.0.5:2379 ...
 set -u
 
 if [ $# -lt 3 ]; then
-    echo "usage: register.sh HOST:PORT[,HOST:PORT..] KEY IP:PORT [SECONDS]" >&2
+    echo "usage: register.sh [https://]HOST:PORT[,..] KEY [https://]IP:PORT [SECONDS]" >&2
     exit 2
 fi
 endpoints=$(echo "$1" | tr ',' ' ')
@@ -21,10 +25,18 @@ seconds=${4:-10}
 pause=$(((seconds + 2) / 3))
 lease=
 
+url() {
+    case $1 in
+    *://*) echo "$1" ;;
+    *) echo "http://$1" ;;
+    esac
+}
+
 # What the first member says that answers.
 ask() {
     for endpoint in $endpoints; do
-        curl -sf --connect-timeout 1 -m 2 "http://$endpoint/v3/$1" -d "$2" && return 0
+        # shellcheck disable=SC2086 # options are words
+        curl -sf ${ETCD_CURL:-} --connect-timeout 1 -m 2 "$(url "$endpoint")/v3/$1" -d "$2" && return 0
     done
     return 1
 }
@@ -62,7 +74,8 @@ withdraw() {
 trap 'withdraw; exit 0' TERM INT
 
 while :; do
-    if curl -sf -m 2 "http://$address/v2/health/ready" -o /dev/null; then
+    # shellcheck disable=SC2086 # options are words
+    if curl -sf ${INSTANCE_CURL:-} -m 2 "$(url "$address")/v2/health/ready" -o /dev/null; then
         if [ -n "$lease" ]; then renew; else register; fi
     else
         withdraw

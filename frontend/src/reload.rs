@@ -1,8 +1,10 @@
 //! Reading the configuration again while serving: what is sound replaces what is there, at once and as a whole; what is not
 //! changes nothing.
 
+use std::path::Path;
 use std::time::Duration;
 
+use parapet_tls::TlsError;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
@@ -106,16 +108,24 @@ impl App {
         Ok(())
     }
 
-    /// Reads the listeners' certificates again. Those of before stay where the new ones are not sound.
+    /// Reads the listeners' certificates again, and those for instances. Those of before stay where the new ones are not sound.
     pub fn reload_certificates(&self) {
         for tls in self.tls() {
-            let file = tls.files().identity.certificate.display();
-            match tls.reload() {
-                Ok(false) => {}
-                Ok(true) => tracing::info!(%file, "new certificate"),
-                Err(error) => tracing::error!(%file, %error, "the certificate of before stays"),
-            }
+            tell(&tls.files().identity.certificate, tls.reload());
         }
+        let serving = self.serving();
+        for tls in serving.models().flat_map(|model| model.tls()) {
+            tell(&tls.files().ca, tls.reload());
+        }
+    }
+}
+
+fn tell(file: &Path, reloaded: Result<bool, TlsError>) {
+    let file = file.display();
+    match reloaded {
+        Ok(false) => {}
+        Ok(true) => tracing::info!(%file, "new certificates"),
+        Err(error) => tracing::error!(%file, %error, "the certificates of before stay"),
     }
 }
 

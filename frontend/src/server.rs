@@ -20,9 +20,6 @@ use crate::traces::Traces;
 
 /// How often recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
-
-/// How often certificate files are looked at.
-const CERTIFICATES: Duration = Duration::from_secs(30);
 /// Connections of operators, scrapers and the page that is open in their browsers.
 const ADMIN_CONNECTIONS: usize = 64;
 /// How long the admin listener stays for its requests in flight once the data listener is gone.
@@ -97,9 +94,7 @@ impl Frontend {
         let Self { listener, admin, grpc, app, settings, tls: [data_tls, admin_tls] } = self;
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
-        if !app.tls().is_empty() {
-            tasks.spawn(watch_certificates(Arc::clone(&app)));
-        }
+        tasks.spawn(watch_certificates(Arc::clone(&app)));
         if app.busy_poll().is_enabled() {
             let app = Arc::clone(&app);
             tasks.spawn(async move { app.busy_poll().run().await });
@@ -185,7 +180,7 @@ fn limits(server: &ServerSettings) -> Limits {
 /// Certificates are renewed by others, who need not know of this process.
 async fn watch_certificates(app: Arc<App>) {
     loop {
-        tokio::time::sleep(CERTIFICATES).await;
+        tokio::time::sleep(parapet_tls::LOOK_AGAIN).await;
         app.reload_certificates();
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parapet_faults::{FaultProfile, ProfileError};
-use parapet_http_serve::{DrainReport, Server, listen, serve};
+use parapet_http_serve::{DrainReport, Server, listen};
 use parapet_open_inference::Tensor;
 use parapet_repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
+use parapet_tls::{ServerTls, TlsError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -59,6 +60,9 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// The certificates.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Tls(#[from] TlsError),
     /// The metrics recorder.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
@@ -74,6 +78,7 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Instance {
     address: SocketAddr,
     grpc_address: Option<SocketAddr>,
+    tls: Option<Arc<ServerTls>>,
     app: Arc<App>,
     shutdown: DropGuard,
     serving: JoinHandle<DrainReport>,
@@ -84,6 +89,7 @@ impl Instance {
     /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance is ready when this
     /// returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        let tls = config.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
         let (listener, address) = bind("listen", config.listen)?;
         let grpc = config.grpc_listen.map(|address| bind("grpc-listen", address)).transpose()?;
         let grpc_address = grpc.as_ref().map(|(_, address)| *address);
@@ -91,15 +97,20 @@ impl Instance {
         let app = Arc::new(App::new(config, Metrics::new()?));
         let shutdown = CancellationToken::new();
         let asked = shutdown.clone().cancelled_owned();
-        let serving = tokio::spawn(serve(listener, router(app.clone()), limits, asked, grace));
+        let server = Server::new(router(app.clone()), limits).with_tls(tls.clone());
+        let serving = tokio::spawn(server.run(listener, asked, grace));
         let asked = shutdown.clone().cancelled_owned();
         let serving_grpc = grpc.map(|(listener, _)| {
             let server = Server::over_http2(grpc::service(app.clone()), limits, grpc::MAX_STREAMS);
+            let server = server.with_tls(tls.clone());
             tokio::spawn(server.run(listener, asked, grace))
         });
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
+        if let Some(tls) = tls.clone() {
+            tokio::spawn(watch_certificates(tls, shutdown.clone()));
+        }
         let shutdown = shutdown.drop_guard();
-        let instance = Self { address, grpc_address, app, shutdown, serving, serving_grpc };
+        let instance = Self { address, grpc_address, tls, app, shutdown, serving, serving_grpc };
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
         instance.app.set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
@@ -109,6 +120,11 @@ impl Instance {
     /// The address it listens on, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// TLS of its HTTP listener, if it speaks it.
+    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
+        self.tls.as_ref()
     }
 
     /// The address it listens on for gRPC, if it does, with the real port.
@@ -140,6 +156,18 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketA
 async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
     while shutdown.run_until_cancelled(tokio::time::sleep(UPKEEP_INTERVAL)).await.is_some() {
         app.metrics.run_upkeep();
+    }
+}
+
+/// Certificates are renewed by others, who need not know of this process.
+async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
+    while shutdown.run_until_cancelled(tokio::time::sleep(parapet_tls::LOOK_AGAIN)).await.is_some() {
+        let file = tls.files().identity.certificate.display();
+        match tls.reload() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!(%file, "new certificates"),
+            Err(error) => tracing::error!(%file, %error, "the certificates of before stay"),
+        }
     }
 }
 

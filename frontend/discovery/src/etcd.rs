@@ -1,8 +1,8 @@
 //! etcd: every key under a prefix is an instance, its value the address. Whoever runs the instances writes the keys, each with a
 //! lease that ends with its instance.
 //!
-//! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over plain HTTP/1.1: the gRPC client would need
-//! protoc at build time. A watch says that something has changed; what there is then is read anew, whole. It is read anew after
+//! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over HTTP/1.1, within TLS for
+//! `https://` members: the gRPC client would need protoc at build time. A watch says that something has changed; what there is then is read anew, whole. It is read anew after
 //! [`RESYNC`] without news, too, which finds out a server that is gone without a word.
 
 mod gateway;
@@ -10,9 +10,11 @@ mod gateway;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use parapet_tls::ClientTls;
+
 use self::gateway::{Gateway, Watch};
 use crate::settings::EtcdSettings;
-use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES};
+use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Scheme};
 
 /// Between two readings with nothing new.
 const RESYNC: Duration = Duration::from_secs(15);
@@ -21,15 +23,17 @@ const RESYNC: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Etcd {
     settings: EtcdSettings,
+    /// What instances speak.
+    scheme: Scheme,
     /// The member that is asked.
     member: usize,
     watch: Option<Watch>,
 }
 
 impl Etcd {
-    /// Nothing is asked yet.
-    pub fn new(settings: EtcdSettings) -> Self {
-        Self { settings, member: 0, watch: None }
+    /// Nothing is asked yet. Instances whose values say that they speak something else than `scheme` are left out.
+    pub fn new(settings: EtcdSettings, scheme: Scheme) -> Self {
+        Self { settings, scheme, member: 0, watch: None }
     }
 
     fn endpoint(&self) -> &str {
@@ -45,21 +49,44 @@ impl Etcd {
             // News, or long without; an end of the watch is an error.
             tokio::time::timeout(RESYNC, watch.changed()).await.unwrap_or(Ok(()))?;
         }
-        let mut gateway = Gateway::connect(self.endpoint()).await?;
+        let tls = self.settings.loaded.as_ref();
+        if let Some(tls) = tls {
+            renew(tls);
+        }
+        let mut gateway = Gateway::connect(self.endpoint(), tls).await?;
         let found = gateway.range(&self.settings.prefix, MAX_INSTANCES + 1).await?;
         if self.watch.is_none() {
             self.watch = Some(gateway.watch(&self.settings.prefix, found.revision + 1).await?);
         }
-        Ok(addresses(&found.entries))
+        Ok(addresses(&found.entries, self.scheme))
+    }
+}
+
+/// Certificates are read again before each connection, of which there is one now and then.
+fn renew(tls: &ClientTls) {
+    let file = tls.files().ca.display();
+    match tls.reload() {
+        Ok(false) => {}
+        Ok(true) => tracing::info!(%file, "new certificates for etcd"),
+        Err(error) => tracing::error!(%file, %error, "the certificates for etcd of before stay"),
     }
 }
 
 /// The addresses that entries name; others are left out, and said.
-fn addresses(entries: &[(String, String)]) -> Addresses {
+fn addresses(entries: &[(String, String)], scheme: Scheme) -> Addresses {
     let mut found = Addresses::new();
     for (key, value) in entries {
-        let written = value.trim();
-        match written.strip_prefix("http://").unwrap_or(written).trim_end_matches('/').parse::<SocketAddr>() {
+        let (written, host) = Scheme::split_off(value.trim());
+        if written.is_some_and(|written| written != scheme) {
+            tracing::warn!(
+                key,
+                value,
+                scheme = scheme.as_str(),
+                "left out: the value in etcd has another scheme"
+            );
+            continue;
+        }
+        match host.parse::<SocketAddr>() {
             Ok(address) => drop(found.insert(address)),
             Err(_) => tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"),
         }
@@ -67,9 +94,15 @@ fn addresses(entries: &[(String, String)]) -> Addresses {
     found
 }
 
-/// An endpoint without its scheme, if it is `HOST:PORT` or `http://HOST:PORT`.
+/// Whether a member is asked within TLS.
+pub(crate) fn is_secure(endpoint: &str) -> bool {
+    endpoint.starts_with("https://")
+}
+
+/// An endpoint without its scheme, if it is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
 pub(crate) fn host_and_port(endpoint: &str) -> Option<&str> {
-    let bare = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
+    let bare = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    let bare = bare.unwrap_or(endpoint).trim_end_matches('/');
     let (host, port) = bare.rsplit_once(':')?;
     let plain = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
     plain.then_some(bare)
@@ -95,7 +128,8 @@ mod tests {
         assert_eq!(host_and_port("10.0.0.5:2379"), Some("10.0.0.5:2379"));
         assert_eq!(host_and_port("http://etcd-0.etcd:2379/"), Some("etcd-0.etcd:2379"));
         assert_eq!(host_and_port("[::1]:2379"), Some("[::1]:2379"));
-        for wrong in ["", "etcd", "etcd:0", "etcd:99999", ":2379", "https://etcd:2379", "etcd:2379/v3"] {
+        assert_eq!(host_and_port("https://etcd:2379"), Some("etcd:2379"));
+        for wrong in ["", "etcd", "etcd:0", "etcd:99999", ":2379", "grpc://etcd:2379", "etcd:2379/v3"] {
             assert_eq!(host_and_port(wrong), None, "{wrong}");
         }
     }
@@ -103,14 +137,20 @@ mod tests {
     #[test]
     fn what_is_no_address_is_left_out() {
         let entry = |value: &str| ("/i/1".to_owned(), value.to_owned());
-        let found = addresses(&[
+        let entries = [
             entry("10.0.0.1:9001"),
             entry(" http://10.0.0.2:9001/\n"),
+            entry("https://10.0.0.4:9001"),
             entry("host:9001"),
             entry("10.0.0.3"),
             entry(""),
-        ]);
-        let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
-        assert_eq!(found, ["10.0.0.1:9001", "10.0.0.2:9001"]);
+        ];
+        for (scheme, expected) in [
+            (Scheme::Http, ["10.0.0.1:9001", "10.0.0.2:9001"]),
+            (Scheme::Https, ["10.0.0.1:9001", "10.0.0.4:9001"]),
+        ] {
+            let found: Vec<String> = addresses(&entries, scheme).iter().map(SocketAddr::to_string).collect();
+            assert_eq!(found, expected, "{scheme:?}");
+        }
     }
 }

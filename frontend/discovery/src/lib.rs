@@ -15,6 +15,7 @@ mod follow;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod memory;
+mod scheme;
 mod settings;
 
 pub use difference::{Difference, difference};
@@ -22,7 +23,8 @@ pub use dns::Dns;
 pub use etcd::Etcd;
 pub use follow::{View, follow};
 pub use memory::Memory;
-pub use settings::{AnyDiscovery, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
+pub use scheme::Scheme;
+pub use settings::{AnyDiscovery, Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,15 +1,26 @@
 //! Backends as they are configured.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
+use parapet_tls::{ClientSettings, ClientTls};
 use serde::{Deserialize, Deserializer};
 
-use crate::{Addresses, Discovery, DiscoveryError, Dns, Etcd};
+use crate::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};
 
 /// Where to look for the instances of a pool, in place of a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settings {
+pub struct Settings {
+    /// Who knows it.
+    pub backend: Backend,
+    /// What all of the instances speak.
+    pub scheme: Scheme,
+}
+
+/// Who knows where instances are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backend {
     /// Names.
     Dns(DnsSettings),
     /// Keys in etcd.
@@ -37,10 +48,15 @@ pub struct DnsSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdSettings {
-    /// `HOST:PORT` of its members.
+    /// `HOST:PORT` of its members, each or none of them with `https://` before it.
     pub endpoints: Vec<String>,
     /// What the keys of instances begin with; their values are `IP:PORT`.
     pub prefix: String,
+    /// Whom to trust of its members, and who asks.
+    pub tls: Option<ClientSettings>,
+    /// What [`Settings::load`] read for it.
+    #[serde(skip)]
+    pub loaded: Option<ClientTls>,
 }
 
 /// `{ kubernetes = { service = "replicas", namespace = "serving", port = "http" } }`.
@@ -75,6 +91,8 @@ struct Written {
     srv: Option<String>,
     resolver: Option<SocketAddr>,
     interval_ms: Option<u64>,
+    #[serde(default)]
+    scheme: Scheme,
     etcd: Option<EtcdSettings>,
     kubernetes: Option<KubernetesSettings>,
 }
@@ -85,8 +103,8 @@ impl<'de> Deserialize<'de> for Settings {
         let asks_dns = written.dns.is_some() || written.srv.is_some();
         let of_dns = written.port.is_some() || written.resolver.is_some() || written.interval_ms.is_some();
         let custom = |message: &str| Err(serde::de::Error::custom(message));
-        match (asks_dns, written.etcd, written.kubernetes) {
-            (true, None, None) => Ok(Self::Dns(DnsSettings {
+        let backend = match (asks_dns, written.etcd, written.kubernetes) {
+            (true, None, None) => Ok(Backend::Dns(DnsSettings {
                 dns: written.dns,
                 port: written.port,
                 srv: written.srv,
@@ -94,10 +112,11 @@ impl<'de> Deserialize<'de> for Settings {
                 interval: Duration::from_millis(written.interval_ms.unwrap_or(5000)),
             })),
             (false, ..) if of_dns => custom("port, resolver and interval_ms go with dns or srv"),
-            (false, Some(etcd), None) => Ok(Self::Etcd(etcd)),
-            (false, None, Some(kubernetes)) => Ok(Self::Kubernetes(kubernetes)),
+            (false, Some(etcd), None) => Ok(Backend::Etcd(etcd)),
+            (false, None, Some(kubernetes)) => Ok(Backend::Kubernetes(kubernetes)),
             _ => custom("expected a list of addresses, or a table with one of dns, srv, etcd and kubernetes"),
-        }
+        }?;
+        Ok(Self { backend, scheme: written.scheme })
     }
 }
 
@@ -108,8 +127,8 @@ impl Settings {
     /// The first [`Mistake`].
     pub fn check(&self) -> Result<(), Mistake> {
         let mistake = |field, problem: &str, fix| Err(Mistake { field, problem: problem.to_owned(), fix });
-        match self {
-            Self::Dns(dns) => match (&dns.dns, &dns.srv, dns.port) {
+        match &self.backend {
+            Backend::Dns(dns) => match (&dns.dns, &dns.srv, dns.port) {
                 (Some(_), Some(_), _) => {
                     mistake("srv", "dns stands beside it", "give dns with a port, or srv")
                 }
@@ -124,43 +143,73 @@ impl Settings {
                 }
                 _ => Ok(()),
             },
-            Self::Etcd(etcd) if etcd.endpoints.is_empty() => {
+            Backend::Etcd(etcd) if etcd.endpoints.is_empty() => {
                 mistake("etcd.endpoints", "none", "list addresses like \"10.0.0.5:2379\"")
             }
-            Self::Etcd(etcd) => {
+            Backend::Etcd(etcd) => {
                 let is_wrong = |endpoint: &&String| crate::etcd::host_and_port(endpoint).is_none();
                 if let Some(wrong) = etcd.endpoints.iter().find(is_wrong) {
-                    let fix = "give HOST:PORT; etcd over TLS is not supported";
+                    let fix = "give HOST:PORT or https://HOST:PORT";
                     return Err(Mistake { field: "etcd.endpoints", problem: format!("{wrong:?}"), fix });
                 }
                 if etcd.prefix.is_empty() {
                     return mistake("etcd.prefix", "empty: every key would be an instance", "give a prefix");
                 }
-                Ok(())
+                let secure =
+                    etcd.endpoints.iter().filter(|endpoint| crate::etcd::is_secure(endpoint)).count();
+                match &etcd.tls {
+                    None if secure > 0 => {
+                        let fix = "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
+                        mistake("etcd.tls", "there are https:// endpoints", fix)
+                    }
+                    Some(_) if secure < etcd.endpoints.len() => {
+                        let fix = "write https:// before all of them";
+                        mistake("etcd.endpoints", "there is tls, and not all of them are https:// ones", fix)
+                    }
+                    _ => Ok(()),
+                }
             }
-            Self::Kubernetes(_) if !cfg!(feature = "kubernetes") => mistake(
+            Backend::Kubernetes(_) if !cfg!(feature = "kubernetes") => mistake(
                 "kubernetes",
                 "this program was built without it",
                 "build with --features kubernetes, or use dns with a headless service",
             ),
-            Self::Kubernetes(kubernetes) if kubernetes.service.is_empty() => {
+            Backend::Kubernetes(kubernetes) if kubernetes.service.is_empty() => {
                 mistake("kubernetes.service", "empty", "name a service")
             }
-            Self::Kubernetes(_) => Ok(()),
+            Backend::Kubernetes(_) => Ok(()),
         }
     }
 
-    /// The backend.
+    /// Reads the certificates that it takes to ask, if any; relative paths count from `folder`.
+    ///
+    /// # Errors
+    /// The [`Mistake`].
+    pub fn load(&mut self, folder: &Path) -> Result<(), Mistake> {
+        if let Backend::Etcd(etcd) = &mut self.backend
+            && let Some(tls) = &etcd.tls
+        {
+            let loaded = tls.load(folder).map_err(|error| Mistake {
+                field: "etcd.tls",
+                problem: error.to_string(),
+                fix: error.fix(),
+            })?;
+            etcd.loaded = Some(loaded);
+        }
+        Ok(())
+    }
+
+    /// The backend, of settings that were [checked](Self::check) and [loaded](Self::load).
     pub fn build(&self) -> AnyDiscovery {
-        match self.clone() {
-            Self::Dns(dns) => AnyDiscovery::Dns(Box::new(Dns::new(dns))),
-            Self::Etcd(etcd) => AnyDiscovery::Etcd(Box::new(Etcd::new(etcd))),
+        match self.backend.clone() {
+            Backend::Dns(dns) => AnyDiscovery::Dns(Box::new(Dns::new(dns))),
+            Backend::Etcd(etcd) => AnyDiscovery::Etcd(Box::new(Etcd::new(etcd, self.scheme))),
             #[cfg(feature = "kubernetes")]
-            Self::Kubernetes(settings) => {
+            Backend::Kubernetes(settings) => {
                 AnyDiscovery::Kubernetes(Box::new(crate::kubernetes::Kubernetes::new(settings)))
             }
             #[cfg(not(feature = "kubernetes"))]
-            Self::Kubernetes(_) => AnyDiscovery::Missing,
+            Backend::Kubernetes(_) => AnyDiscovery::Missing,
         }
     }
 }

@@ -76,5 +76,10 @@ impl FrontendConfig {
 
 /// `relative` as seen from the folder of the configuration file.
 fn beside(config: &Path, relative: &Path) -> PathBuf {
-    config.parent().unwrap_or(Path::new("")).join(relative)
+    folder(config).join(relative)
+}
+
+/// The folder of the configuration file.
+fn folder(config: &Path) -> &Path {
+    config.parent().unwrap_or(Path::new(""))
 }

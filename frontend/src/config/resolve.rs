@@ -4,16 +4,17 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use parapet_discovery::Mistake;
 use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
-use parapet_tls::ClientTls;
+use parapet_tls::{ClientSettings, ClientTls};
 
 use super::access::{resolve_admin, resolve_tenants};
 use super::instances::Instances;
 use super::settings::{File, HealthSettings, Model, ServerSettings, TraceSettings};
 use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
-use super::tls::{resolve_instances, resolve_listener};
-use super::{ConfigError, FrontendConfig, beside};
+use super::tls::{resolve_listener, resolve_own, resolve_shared};
+use super::{ConfigError, FrontendConfig, beside, folder};
 use crate::upstream::Scheme;
 
 /// A served model.
@@ -40,8 +41,6 @@ pub struct ModelConfig {
     pub retry_share: f64,
     /// Samples that one request may carry.
     pub max_rows: usize,
-    /// TLS for the pools that are reached by it.
-    pub tls: Option<ClientTls>,
     /// How instances are checked.
     pub health: HealthSettings,
     /// Pools beside the deployed model's, those of parity and backup models: pool 1 and following.
@@ -61,8 +60,22 @@ pub struct PoolSettings {
     pub slots: u32,
     /// Jobs that may wait for one of them.
     pub queue: usize,
-    /// Whether they are reached by TLS.
-    pub secure: bool,
+    /// For those that are spoken to within TLS.
+    pub tls: Option<ClientTls>,
+}
+
+impl PoolSettings {
+    /// Whether any instance is spoken to within TLS, or may be once it is found.
+    pub(super) fn is_secure(&self) -> bool {
+        let discovered = self.discovery.as_ref().is_some_and(|discovery| discovery.scheme.is_secure());
+        discovered || self.instances.iter().any(|(name, _)| Scheme::split(name).0.is_secure())
+    }
+
+    /// With certificates of its own, if there are any.
+    pub(super) fn with_tls(mut self, at: &At<'_>, tls: Option<&ClientSettings>) -> Result<Self, ConfigError> {
+        self.tls = resolve_own(at, tls, &self)?;
+        Ok(self)
+    }
 }
 
 /// Where in the file one is, for messages.
@@ -210,11 +223,11 @@ fn resolve_model(
     let entry = repository.load(&model.name).map_err(|source| at.repository("name", source))?;
     let version = resolve_version(at, &entry, model.version)?;
     check_model(at, &model)?;
-    let pool = resolve_deployed_pool(at, &model)?;
+    let mut pool = resolve_deployed_pool(at, &model)?;
     let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
-    let (classes, redundant) = strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
-    let pools = std::iter::once(&pool).chain(redundant.iter().map(|other| &other.pool));
-    let tls = resolve_instances(at, model.tls.as_ref(), pools)?;
+    let (classes, mut redundant) = strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
+    let pools = std::iter::once(&mut pool).chain(redundant.iter_mut().map(|other| &mut other.pool));
+    resolve_shared(at, model.tls.as_ref(), pools)?;
     Ok(ModelConfig {
         entry,
         version,
@@ -226,7 +239,6 @@ fn resolve_model(
         max_attempts: model.max_attempts,
         retry_share: model.retry_share,
         max_rows: model.max_rows,
-        tls,
         health: model.health,
         redundant,
         classes,
@@ -301,25 +313,23 @@ pub(super) fn resolve_pool(
     let instances = match instances {
         Instances::Listed(instances) => instances,
         Instances::Discovered(settings) => {
-            settings.check().map_err(|mistake| {
+            let mistaken = |mistake: Mistake| {
                 at.field(&format!("instances.{}", mistake.field), mistake.problem, mistake.fix)
-            })?;
-            let discovery = Some(settings.clone());
-            return Ok(PoolSettings { instances: Vec::new(), discovery, slots, queue, secure: false });
+            };
+            settings.check().map_err(mistaken)?;
+            let mut settings = settings.clone();
+            settings.load(folder(at.path)).map_err(mistaken)?;
+            let discovery = Some(settings);
+            return Ok(PoolSettings { instances: Vec::new(), discovery, slots, queue, tls: None });
         }
     };
     if instances.is_empty() {
         return Err(at.field("instances", "none", "list addresses like \"127.0.0.1:9001\""));
     }
     let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
-    let secure = instances.iter().all(|name| name.starts_with("https://"));
     for (index, name) in instances.iter().enumerate() {
         let field = format!("instances[{index}]");
-        if name.starts_with("https://") && !secure {
-            let problem = format!("{name:?} is reached by TLS and others are not");
-            return Err(at.field(&field, problem, "write https:// before all of them or none"));
-        }
-        let (scheme, host) = Scheme::split(name.strip_prefix("https://").unwrap_or(name));
+        let (scheme, host) = Scheme::split(name);
         let address = host
             .to_socket_addrs()
             .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
@@ -330,5 +340,5 @@ pub(super) fn resolve_pool(
         }
         resolved.push((scheme.name(host), address));
     }
-    Ok(PoolSettings { instances: resolved, discovery: None, slots, queue, secure })
+    Ok(PoolSettings { instances: resolved, discovery: None, slots, queue, tls: None })
 }

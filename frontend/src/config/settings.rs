@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parapet_tls::ClientSettings;
 use serde::{Deserialize, Deserializer};
 
 use super::instances::Instances;
@@ -42,17 +43,6 @@ pub struct TlsSettings {
     pub key: PathBuf,
     /// Who signs clients' certificates; they need none without it.
     pub client_ca: Option<PathBuf>,
-}
-
-/// `[models.tls]`: for `https://` instances, PEM.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct InstanceTls {
-    /// Who signs the instances' certificates.
-    pub(super) ca: PathBuf,
-    /// The frontend's certificate, for instances that want one, and its key.
-    pub(super) certificate: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
 }
 
 /// `[[tenants]]`: who may ask.
@@ -211,7 +201,8 @@ pub(super) struct Model {
     pub(super) retry_share: f64,
     #[serde(default = "max_rows")]
     pub(super) max_rows: usize,
-    pub(super) tls: Option<InstanceTls>,
+    /// `[models.tls]`: for `https://` and `grpcs://` instances.
+    pub(super) tls: Option<ClientSettings>,
     #[serde(default)]
     pub(super) health: HealthSettings,
     #[serde(default)]

@@ -1,13 +1,12 @@
 //! Certificate files, read when the configuration is: a mistake in them stops the start.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use parapet_tls::{ClientFiles, ClientTls, Identity, ServerFiles, ServerTls, TlsError};
+use parapet_tls::{ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError};
 
 use super::resolve::At;
-use super::settings::{InstanceTls, TlsSettings};
-use super::{ConfigError, PoolSettings, beside};
+use super::settings::TlsSettings;
+use super::{ConfigError, PoolSettings, beside, folder};
 
 /// A listener's; `at` is its table.
 pub(super) fn resolve_listener(
@@ -23,45 +22,53 @@ pub(super) fn resolve_listener(
     Ok(Some(Arc::new(loaded)))
 }
 
-/// A model's instances'; `at` is the model's table.
-pub(super) fn resolve_instances<'a>(
+/// A pool's own; `at` is the table that it stands in.
+pub(super) fn resolve_own(
     at: &At<'_>,
-    tls: Option<&InstanceTls>,
-    mut pools: impl Iterator<Item = &'a PoolSettings>,
+    tls: Option<&ClientSettings>,
+    pool: &PoolSettings,
 ) -> Result<Option<ClientTls>, ConfigError> {
-    let Some(tls) = tls else {
-        return match pools.any(|pool| pool.secure) {
-            true => Err(at.field(
-                "tls",
-                "there are https:// instances",
-                "name the authority of their certificates: tls = { ca = \"ca.pem\" }",
-            )),
-            false => Ok(None),
-        };
-    };
-    if !pools.any(|pool| pool.secure) {
-        return Err(at.field(
-            "tls",
-            "no instance is an https:// one",
-            "write instances as \"https://host:port\"",
-        ));
+    match tls {
+        Some(_) if !pool.is_secure() => Err(unused(at)),
+        Some(tls) => load(at, tls).map(Some),
+        None => Ok(None),
     }
-    let path = |file: &Path| beside(at.path, file);
-    let identity = match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => Some(Identity { certificate: path(certificate), key: path(key) }),
-        (None, None) => None,
-        _ => {
-            return Err(at.field(
-                "tls",
-                "a certificate without a key, or the reverse",
-                "give both or neither",
-            ));
+}
+
+/// The model's, for those of its pools that need some and have none of their own; `at` is the model's table.
+pub(super) fn resolve_shared<'a>(
+    at: &At<'_>,
+    tls: Option<&ClientSettings>,
+    pools: impl Iterator<Item = &'a mut PoolSettings>,
+) -> Result<(), ConfigError> {
+    let wanting: Vec<_> = pools.filter(|pool| pool.is_secure() && pool.tls.is_none()).collect();
+    match tls {
+        Some(_) if wanting.is_empty() => Err(unused(at)),
+        Some(tls) => {
+            let loaded = load(at, tls)?;
+            for pool in wanting {
+                pool.tls = Some(loaded.clone());
+            }
+            Ok(())
         }
-    };
-    let files = ClientFiles { ca: path(&tls.ca), identity };
-    ClientTls::load(files).map(Some).map_err(|source| unsound(at, source))
+        None if wanting.is_empty() => Ok(()),
+        None => Err(at.field(
+            "tls",
+            "there are https:// or grpcs:// instances",
+            "name the authority of their certificates: tls = { ca = \"ca.pem\" }",
+        )),
+    }
+}
+
+fn load(at: &At<'_>, tls: &ClientSettings) -> Result<ClientTls, ConfigError> {
+    tls.load(folder(at.path)).map_err(|source| unsound(at, source))
+}
+
+fn unused(at: &At<'_>) -> ConfigError {
+    let fix = "write instances as \"https://host:port\" or \"grpcs://host:port\", or scheme = \"https\"";
+    at.field("tls", "no instance is an https:// or grpcs:// one that it would be for", fix)
 }
 
 fn unsound(at: &At<'_>, source: TlsError) -> ConfigError {
-    at.field("tls", source.to_string(), "give PEM files that belong together")
+    at.field("tls", source.to_string(), source.fix())
 }

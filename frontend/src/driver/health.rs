@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use parapet_frontend_core::InstanceId;
 use rand::Rng;
+use tokio::time::Instant;
 
 use super::{Driver, Member};
 use crate::config::HealthSettings;
-use crate::upstream::{Transport, ready_within};
+use crate::upstream::{Transport, Unready, ready_within};
+
+/// While an instance is down, another reason is told this long after the last one at the earliest.
+const RETOLD: Duration = Duration::from_secs(30);
 
 pub(super) async fn watch<T: Transport>(
     driver: Arc<Driver<T>>,
@@ -16,20 +20,25 @@ pub(super) async fn watch<T: Transport>(
     member: Member,
     settings: HealthSettings,
 ) {
-    let Member { name, asked, stop } = member;
+    let Member { name, asked, stop, unready } = member;
     let mut failures = settings.failures;
-    let mut known_up = false;
+    let mut told = Told::default();
     loop {
-        let ready = tokio::select! {
+        let result = tokio::select! {
             () = stop.cancelled() => return,
-            ready = ready_within(&driver.transport, instance, &settings) => ready,
+            result = ready_within(&driver.transport, instance, &settings) => result,
         };
+        let (ready, reason) = (result.is_ok(), result.err());
         failures = if ready { 0 } else { failures.saturating_add(1) };
         let up = failures < settings.failures;
-        if up != known_up {
-            tracing::info!(instance = %name, pool = instance.pool.0, up, "instance changed state");
-            known_up = up;
+        if told.is_new(up, reason.as_ref()) {
+            let pool = instance.pool.0;
+            match &reason {
+                Some(reason) if !up => tracing::warn!(instance = %name, pool, %reason, "instance is down"),
+                _ => tracing::info!(instance = %name, pool, "instance is up"),
+            }
         }
+        *unready.lock() = reason;
         // A suspected instance is down for the engine already; only a check that succeeds brings it back.
         if ready || !up {
             driver.found(instance, ready);
@@ -43,7 +52,48 @@ pub(super) async fn watch<T: Transport>(
     }
 }
 
+/// What the log has of an instance.
+#[derive(Debug, Default)]
+struct Told {
+    up: Option<bool>,
+    reason: Option<Unready>,
+    at: Option<Instant>,
+}
+
+impl Told {
+    /// Whether the log is to have this, which it then has.
+    fn is_new(&mut self, up: bool, reason: Option<&Unready>) -> bool {
+        let changed = self.up != Some(up);
+        let another = !up && self.reason.as_ref() != reason;
+        let long_ago = self.at.is_none_or(|at| at.elapsed() >= RETOLD);
+        let is_new = changed || (another && long_ago);
+        if is_new {
+            *self = Self { up: Some(up), reason: reason.cloned(), at: Some(Instant::now()) };
+        }
+        is_new
+    }
+}
+
 /// Up to a tenth more or less, so that many frontends do not check in step.
 fn jittered(interval: Duration) -> Duration {
     interval.mul_f64(rand::rng().random_range(0.9..1.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_state_is_told_once_and_another_reason_after_a_while() {
+        let (refused, late) = (Unready::Unreachable("refused".to_owned()), Unready::TooLate(RETOLD));
+        let mut told = Told::default();
+        assert!(told.is_new(false, Some(&refused)), "the first check counts as news");
+        assert!(!told.is_new(false, Some(&refused)) && !told.is_new(false, Some(&late)));
+        tokio::time::advance(RETOLD).await;
+        assert!(!told.is_new(false, Some(&refused)), "the same reason is never told again");
+        assert!(told.is_new(false, Some(&late)) && !told.is_new(false, Some(&refused)));
+        assert!(told.is_new(true, None) && !told.is_new(true, None));
+        assert!(!told.is_new(true, Some(&late)), "one failure of several does not take it down");
+        assert!(told.is_new(false, Some(&late)));
+    }
 }

@@ -21,8 +21,8 @@ pub(crate) struct Snapshot {
     pub(crate) fates: Vec<Fates>,
     /// By class.
     pub(crate) budgets: Vec<Option<BudgetView>>,
-    /// With their names.
-    pub(crate) instances: Vec<(InstanceView, String)>,
+    /// With their names, and why the last health check failed, if it did.
+    pub(crate) instances: Vec<(InstanceView, String, Option<String>)>,
     /// In memory now.
     pub(crate) groups: Vec<GroupView>,
     /// The last ones that reconstructed something.
@@ -50,8 +50,10 @@ impl<T: Transport> Driver<T> {
         drop(locked);
         let members = self.members.lock();
         let named = |view: InstanceView| {
-            let name = members.get(&view.id).map_or_else(|| "left".to_owned(), |member| member.name.clone());
-            (view, name)
+            let member = members.get(&view.id);
+            let name = member.map_or_else(|| "left".to_owned(), |member| member.name.clone());
+            let unready = member.and_then(|member| Some(member.unready.lock().as_ref()?.to_string()));
+            (view, name, unready)
         };
         Snapshot { instances: instances.into_iter().map(named).collect(), ..snapshot }
     }

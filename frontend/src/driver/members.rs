@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use parapet_discovery::{View, difference};
 use parapet_frontend_core::{InstanceId, PoolId};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Driver, health};
-use crate::upstream::Transport;
+use crate::upstream::{Transport, Unready};
 
 /// An instance that is watched.
 #[derive(Debug, Clone)]
@@ -21,12 +22,15 @@ pub(super) struct Member {
     pub(super) asked: Arc<Notify>,
     /// Ends its health checks.
     pub(super) stop: CancellationToken,
+    /// Why the last health check failed, if it did.
+    pub(super) unready: Arc<Mutex<Option<Unready>>>,
 }
 
 impl<T: Transport> Driver<T> {
     /// Checks an instance from now on.
     pub(super) fn watch(self: &Arc<Self>, instance: InstanceId, name: String) {
-        let member = Member { name, asked: Arc::default(), stop: self.stop.child_token() };
+        let member =
+            Member { name, asked: Arc::default(), stop: self.stop.child_token(), unready: Arc::default() };
         self.members.lock().insert(instance, member.clone());
         tokio::spawn(health::watch(Arc::clone(self), instance, member, self.health.clone()));
     }
@@ -59,9 +63,9 @@ impl<T: Transport> Driver<T> {
     /// A new instance at `address`. It gets requests once a check has found it ready. `None` for a pool that is not there.
     fn join(self: &Arc<Self>, pool: PoolId, address: SocketAddr) -> Option<InstanceId> {
         let instance = self.feed(|locked, _| locked.engine.instance_joined(pool))?;
-        self.transport.join(instance, address);
-        self.watch(instance, address.to_string());
-        tracing::info!(instance = %address, pool = pool.0, "instance joined");
+        let name = self.transport.join(instance, address);
+        tracing::info!(instance = %name, pool = pool.0, "instance joined");
+        self.watch(instance, name);
         Some(instance)
     }
 

@@ -17,6 +17,7 @@ use parapet_frontend_core::{
     QueueLimitConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
+use parapet_tls::ClientTls;
 use tokio::time::Instant;
 
 use self::coding::Coder;
@@ -87,6 +88,11 @@ impl<T: Transport> ServedModel<T> {
         // changed in their files, which their text does not show.
         let learned = |config: &ModelConfig| config.classes.iter().any(|class| class.learned.is_some());
         !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
+    }
+
+    /// What its pools speak TLS with, those that do; some may share theirs.
+    pub(crate) fn tls(&self) -> impl Iterator<Item = &ClientTls> {
+        pool_settings(&self.config).filter_map(|pool| pool.tls.as_ref())
     }
 
     /// Checks its instances no more, and takes those out of the metrics that `successor`, if there is one, does not have.

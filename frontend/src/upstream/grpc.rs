@@ -3,20 +3,26 @@
 //! Each has one HTTP/2 connection, which carries all of its requests and is opened again when it is lost. Contents go out raw;
 //! they come back in either form.
 
+mod within_tls;
+
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{Failure, FailureKind, Outcome};
+use parapet_http_connection::Tls;
 use parapet_open_inference::InferRequest;
 use parapet_open_inference_grpc::message::ModelReadyRequest;
 use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
+use parapet_tls::TlsFailure;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Status};
 
+use self::within_tls::WithinTls;
 use super::outputs::Expected;
+use super::{Scheme, Unready};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
@@ -30,8 +36,15 @@ pub(super) struct Instance {
     name: String,
     /// The model's name and its version.
     model: (String, String),
-    client: InferenceClient<Channel>,
+    way: Way,
     expected: Arc<Expected>,
+}
+
+/// How its connection is made.
+#[derive(Debug)]
+enum Way {
+    Plain(InferenceClient<Channel>),
+    WithinTls(Box<WithinTls>),
 }
 
 impl Instance {
@@ -41,6 +54,7 @@ impl Instance {
         model: (String, String),
         connect_timeout: Duration,
         expected: Arc<Expected>,
+        tls: Option<Tls>,
     ) -> Self {
         // An address always makes a URI; were it not to, the instance would be unreachable.
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
@@ -49,16 +63,31 @@ impl Instance {
             .tcp_nodelay(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW);
-        let client =
-            InferenceClient::new(endpoint.connect_lazy()).max_decoding_message_size(expected.max_bytes);
-        Self { name: name.to_owned(), model, client, expected }
+        let max_bytes = expected.max_bytes;
+        let way = match tls {
+            None => Way::Plain(client(endpoint.connect_lazy(), max_bytes)),
+            Some(tls) => {
+                // Requests are for the server's name, as in their URIs; only connecting is of the address.
+                let origin = format!("https://{}", Scheme::split(name).1).parse();
+                let endpoint = origin.map_or(endpoint.clone(), |origin| endpoint.origin(origin));
+                Way::WithinTls(Box::new(WithinTls::new(endpoint, address, tls, max_bytes)))
+            }
+        };
+        Self { name: name.to_owned(), model, way, expected }
+    }
+
+    /// A handle on the one connection.
+    fn client(&self) -> InferenceClient<Channel> {
+        match &self.way {
+            Way::Plain(client) => client.clone(),
+            Way::WithinTls(way) => way.client(),
+        }
     }
 
     pub(super) async fn infer(&self, input: &Input) -> Outcome<Output> {
         let (model, version) = &self.model;
         let request = InferRequest { inputs: input.tensors.clone(), ..InferRequest::default() };
         let message = write_request(model, Some(version), &request);
-        // A client is a handle on the one connection.
         let mut message = tonic::Request::new(message);
         if let Some(deadline) = input.deadline {
             message.set_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -67,17 +96,25 @@ impl Instance {
         {
             message.metadata_mut().insert(TRACEPARENT, parent);
         }
-        let response = self.client.clone().model_infer(message).await;
+        let response = self.client().model_infer(message).await;
         let message = response.map_err(|status| self.failed(&status))?.into_inner();
         let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
         let response = read_response(message).map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
-    pub(super) async fn ready(&self) -> bool {
+    pub(super) async fn ready(&self) -> Result<(), Unready> {
         let (name, version) = self.model.clone();
-        let answer = self.client.clone().model_ready(ModelReadyRequest { name, version }).await;
-        answer.is_ok_and(|answer| answer.into_inner().ready)
+        let answer = self.client().model_ready(ModelReadyRequest { name, version }).await;
+        match answer {
+            Ok(answer) if answer.get_ref().ready => Ok(()),
+            Ok(_) => Err(Unready::Says("that it is not ready".to_owned())),
+            Err(status) => Err(match self.tls_failure(&status) {
+                Some(failure) => Unready::Tls(failure),
+                None if status.source().is_some() => Unready::Unreachable(cause(&status)),
+                None => Unready::Says(said(&status)),
+            }),
+        }
     }
 
     fn failure(&self, kind: FailureKind, reason: &str) -> Failure {
@@ -86,7 +123,9 @@ impl Instance {
 
     /// What a status says about the instance and the query.
     fn failed(&self, status: &Status) -> Failure {
-        let said: String = status.message().chars().take(200).collect();
+        if let Some(failure) = self.tls_failure(status) {
+            return self.failure(FailureKind::Unreachable, &format!("no TLS connection: {failure}"));
+        }
         let kind = match status.code() {
             // A status with a source was made here, by a connection that failed; others came from the instance.
             _ if is_unsent(status) => FailureKind::Unreachable,
@@ -95,8 +134,36 @@ impl Instance {
             Code::InvalidArgument => FailureKind::Refused,
             _ => FailureKind::InstanceError,
         };
-        self.failure(kind, &format!("{:?} {said}", status.code()))
+        self.failure(kind, &said(status))
     }
+
+    /// Why there is no TLS connection, if that is what a status made here is about.
+    fn tls_failure(&self, status: &Status) -> Option<TlsFailure> {
+        let source = status.source()?;
+        TlsFailure::of(source).or_else(|| match &self.way {
+            Way::Plain(_) => None,
+            Way::WithinTls(way) => way.refused(),
+        })
+    }
+}
+
+fn client(channel: Channel, max_bytes: usize) -> InferenceClient<Channel> {
+    InferenceClient::new(channel).max_decoding_message_size(max_bytes)
+}
+
+/// A status in words, of which an instance has chosen some.
+fn said(status: &Status) -> String {
+    let said: String = status.message().chars().filter(|char| !char.is_control()).take(200).collect();
+    format!("{:?} {said}", status.code())
+}
+
+/// What is at the bottom of a status that was made here.
+fn cause(status: &Status) -> String {
+    let mut last: Option<&(dyn std::error::Error + 'static)> = status.source();
+    while let Some(next) = last.and_then(std::error::Error::source) {
+        last = Some(next);
+    }
+    last.map_or_else(|| said(status), ToString::to_string)
 }
 
 /// Whether there was no connection, so that the server has seen nothing of the request.

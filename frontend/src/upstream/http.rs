@@ -19,6 +19,7 @@ use parapet_open_inference::{
 use tokio::time::Instant;
 
 use super::outputs::Expected;
+use super::{Scheme, Unready};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
@@ -47,9 +48,9 @@ struct Target {
 }
 
 impl Target {
-    fn new(name: &str, path: &str) -> Option<Self> {
+    fn new(host: &str, path: &str) -> Option<Self> {
         Some(Self {
-            host: HeaderValue::from_str(name).ok()?,
+            host: HeaderValue::from_str(host).ok()?,
             infer: format!("{path}/infer").parse().ok()?,
             ready: format!("{path}/ready").parse().ok()?,
         })
@@ -90,7 +91,7 @@ impl Instance {
         Self {
             name: name.to_owned(),
             connections: Connections::new(address, limits).with_tls(tls),
-            target: Target::new(name, path),
+            target: Target::new(Scheme::split(name).1, path),
             expected,
             form: AtomicU8::new(UNKNOWN),
         }
@@ -124,31 +125,34 @@ impl Instance {
         self.prediction(response, input.rows)
     }
 
-    pub(super) async fn ready(&self) -> bool {
-        let Some(target) = &self.target else { return false };
-        let ready = self.get(target, &target.ready).await.is_some();
-        if !ready {
+    pub(super) async fn ready(&self) -> Result<(), Unready> {
+        let target = self.target.as_ref().ok_or(Unready::Unaddressable)?;
+        let ready = self.get(target, &target.ready).await;
+        if ready.is_err() {
             // What comes back at this address may be another server.
             self.form.store(UNKNOWN, Ordering::Relaxed);
         } else if self.form.load(Ordering::Relaxed) == UNKNOWN {
             self.learn_form(target).await;
         }
-        ready
+        ready.map(drop)
     }
 
     /// Asks whether the server has the binary tensor extension; without it queries go as JSON.
     async fn learn_form(&self, target: &Target) {
-        let Some(response) = self.get(target, &Uri::from_static("/v2")).await else { return };
+        let Ok(response) = self.get(target, &Uri::from_static("/v2")).await else { return };
         let Ok(metadata) = serde_json::from_slice::<ServerMetadata>(&response.body) else { return };
         let binary = metadata.extensions.iter().any(|extension| extension == BINARY_EXTENSION);
         self.form.store(if binary { BINARY } else { JSON }, Ordering::Relaxed);
     }
 
     /// The answer, if it is 200.
-    async fn get(&self, target: &Target, uri: &Uri) -> Option<Response> {
+    async fn get(&self, target: &Target, uri: &Uri) -> Result<Response, Unready> {
         let request = || target.request(Method::GET, uri, Bytes::new());
-        let response = self.connections.send(request).await.ok()?;
-        (response.status == StatusCode::OK).then_some(response)
+        let response = self.connections.send(request).await?;
+        match response.status {
+            StatusCode::OK => Ok(response),
+            status => Err(Unready::Says(status.to_string())),
+        }
     }
 
     fn failure(&self, kind: FailureKind, reason: &str) -> Failure {

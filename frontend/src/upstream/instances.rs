@@ -7,12 +7,12 @@ use std::time::Duration;
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
 use parapet_http_connection::Tls;
 use parapet_repository::ModelEntry;
-use parapet_tls::{Application, ClientTls};
+use parapet_tls::ClientTls;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 use super::outputs::Expected;
-use super::{Scheme, Transport, grpc, http};
+use super::{Scheme, Transport, Unready, grpc, http};
 use crate::config::{ModelConfig, PoolSettings};
 use crate::model::pool_settings;
 use crate::payload::{Input, Output};
@@ -33,7 +33,9 @@ struct Pool {
     expected: Arc<Expected>,
     connect_timeout: Duration,
     max_idle: usize,
-    /// Where its instances are spoken to by TLS.
+    /// What instances that join it speak.
+    scheme: Scheme,
+    /// For those that are spoken to within TLS.
     tls: Option<ClientTls>,
 }
 
@@ -41,6 +43,8 @@ struct Pool {
 enum Instance {
     Http(http::Instance),
     Grpc(grpc::Instance),
+    /// One without certificates to speak TLS with; the configuration has refused that.
+    Unreachable,
 }
 
 impl Instances {
@@ -53,7 +57,8 @@ impl Instances {
             expected: Arc::new(Expected::of(entry, config.max_rows)),
             connect_timeout: config.health.connect_timeout,
             max_idle: pool.slots as usize + 1,
-            tls: config.tls.clone().filter(|_| pool.secure),
+            scheme: pool.discovery.as_ref().map_or(Scheme::Http, |discovery| discovery.scheme),
+            tls: pool.tls.clone(),
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
         pools.extend(config.redundant.iter().map(|other| pool(&other.entry, other.version, &other.pool)));
@@ -81,26 +86,33 @@ impl Instances {
 impl Pool {
     fn instance(&self, name: &str, address: SocketAddr) -> Instance {
         let (expected, connect_timeout) = (Arc::clone(&self.expected), self.connect_timeout);
-        match Scheme::split(name).0 {
-            Scheme::Http => {
+        let (scheme, host) = Scheme::split(name);
+        // Where TLS is asked for, nothing is sent without it.
+        let tls = match scheme.is_secure().then(|| self.tls_for(host)) {
+            None => None,
+            Some(Some(tls)) => Some(tls),
+            Some(None) => return Instance::Unreachable,
+        };
+        match scheme {
+            Scheme::Http | Scheme::Https => {
                 let path = format!("/v2/models/{}/versions/{}", self.model, self.version);
-                let tls = self.tls.as_ref().and_then(|tls| named(tls, name));
                 let instance =
                     http::Instance::new(name, address, &path, self.max_idle, connect_timeout, expected, tls);
                 Instance::Http(instance)
             }
-            Scheme::Grpc => {
+            Scheme::Grpc | Scheme::Grpcs => {
                 let model = (self.model.clone(), self.version.to_string());
-                Instance::Grpc(grpc::Instance::new(name, address, model, connect_timeout, expected))
+                Instance::Grpc(grpc::Instance::new(name, address, model, connect_timeout, expected, tls))
             }
         }
     }
-}
 
-/// How to speak TLS with an instance of this name, `HOST:PORT`.
-fn named(tls: &ClientTls, name: &str) -> Option<Tls> {
-    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    Some(Tls { connector: tls.connector(Application::Http1), name: parapet_tls::server_name(host)? })
+    /// How to speak TLS with an instance at `host`, `HOST:PORT`.
+    fn tls_for(&self, host: &str) -> Option<Tls> {
+        let client = self.tls.as_ref()?;
+        let name = client.name_of(host.rsplit_once(':').map_or(host, |(name, _)| name))?;
+        Some(Tls { client: client.clone(), name })
+    }
 }
 
 impl Transport for Instances {
@@ -108,19 +120,23 @@ impl Transport for Instances {
         match &*self.instance(id)? {
             Instance::Http(instance) => instance.infer(&input).await,
             Instance::Grpc(instance) => instance.infer(&input).await,
+            Instance::Unreachable => Err(Failure::new(FailureKind::Unreachable, format!("{id:?}: no TLS"))),
         }
     }
 
-    async fn ready(&self, id: InstanceId) -> bool {
+    async fn ready(&self, id: InstanceId) -> Result<(), Unready> {
         match self.instance(id).as_deref() {
             Ok(Instance::Http(instance)) => instance.ready().await,
             Ok(Instance::Grpc(instance)) => instance.ready().await,
-            Err(_) => false,
+            Ok(Instance::Unreachable) | Err(_) => Err(Unready::Unaddressable),
         }
     }
 
-    fn join(&self, id: InstanceId, address: SocketAddr) {
-        self.add(id, &address.to_string(), address);
+    fn join(&self, id: InstanceId, address: SocketAddr) -> String {
+        let scheme = self.pools.get(usize::from(id.pool.0)).map_or(Scheme::Http, |pool| pool.scheme);
+        let name = scheme.name(address);
+        self.add(id, &name, address);
+        name
     }
 
     fn left(&self, id: InstanceId) {

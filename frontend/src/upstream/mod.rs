@@ -1,13 +1,14 @@
 //! Requests to instances, behind a trait so that tests can answer from memory.
 
-mod address;
 mod grpc;
 mod http;
 mod instances;
 mod outputs;
+mod unready;
 
-pub use address::Scheme;
 pub use instances::Instances;
+pub use parapet_discovery::Scheme;
+pub use unready::Unready;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,11 +23,12 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
     /// Has an instance infer. Dropping the future withdraws the request.
     fn infer(&self, instance: InstanceId, input: Arc<Input>) -> impl Future<Output = Outcome<Output>> + Send;
 
-    /// Whether an instance is ready to infer.
-    fn ready(&self, instance: InstanceId) -> impl Future<Output = bool> + Send;
+    /// Whether an instance is ready to infer, or why not.
+    fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;
 
-    /// An instance joined, at this address; it will be asked whether it is ready, then to infer.
-    fn join(&self, instance: InstanceId, address: SocketAddr);
+    /// An instance joined, at this address; it will be asked whether it is ready, then to infer. Gives its name in logs and
+    /// metrics.
+    fn join(&self, instance: InstanceId, address: SocketAddr) -> String;
 
     /// An instance left, and has nothing in flight.
     fn left(&self, instance: InstanceId);
@@ -37,6 +39,7 @@ pub(crate) async fn ready_within<T: Transport>(
     transport: &T,
     id: InstanceId,
     settings: &HealthSettings,
-) -> bool {
-    tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or(false)
+) -> Result<(), Unready> {
+    let late = |_| Err(Unready::TooLate(settings.timeout));
+    tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or_else(late)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,33 +13,12 @@ use parapet_http_connection::{Connections, Limits, Tls};
 use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
 use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 
 use crate::served::{INFER, LIMIT, SAMPLE, reload, serve, with_admin};
-use crate::support::{INPUTS, body, close, instance, linear, plain_toml, repository};
-
-type Issuer = CertifiedIssuer<'static, KeyPair>;
-
-fn authority(folder: &Path, name: &str) -> (Issuer, PathBuf) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let path = folder.join(format!("{name}.pem"));
-    fs::write(&path, issuer.pem()).unwrap();
-    (issuer, path)
-}
-
-fn identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
-    let key = KeyPair::generate().unwrap();
-    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, issuer).unwrap();
-    let (path, key_path) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
-    fs::write(&path, certificate.pem()).unwrap();
-    fs::write(&key_path, key.serialize_pem()).unwrap();
-    Identity { certificate: path, key: key_path }
-}
+use crate::support::certificates::{authority, identity};
+use crate::support::{INPUTS, body, close, get, infer, instance, linear, plain_toml, repository, wait_until};
 
 /// One inference over TLS; an error in words.
 async fn infer_by_tls(
@@ -48,10 +27,10 @@ async fn infer_by_tls(
     identity: Option<&Identity>,
 ) -> Result<StatusCode, String> {
     let files = ClientFiles { ca: ca.to_owned(), identity: identity.cloned() };
-    let connector = ClientTls::load(files).unwrap().connector(Application::Http1);
+    let client = ClientTls::load(files).unwrap();
     let name = parapet_tls::server_name("localhost").unwrap();
     let limits = Limits { connect_timeout: Some(LIMIT), max_response_bytes: 1 << 20, max_idle: 0 };
-    let connections = Connections::new(address, limits).with_tls(Some(Tls { connector, name }));
+    let connections = Connections::new(address, limits).with_tls(Some(Tls { client, name }));
     let body = Bytes::from(body(&SAMPLE, ""));
     let request = || Request::post(INFER).header("host", "localhost").body(Full::new(body.clone())).unwrap();
     connections.send(request).await.map(|response| response.status).map_err(|error| error.to_string())
@@ -136,4 +115,39 @@ async fn tls_on_both_sides_and_certificates_that_change() {
         Ok(StatusCode::OK),
         "the one before stays"
     );
+}
+
+/// Certificates for instances are read again: a trust that is withdrawn takes the instance down, with the reason where operators
+/// look, and one that is given brings it back. The model goes on as it is.
+#[tokio::test]
+async fn certificates_for_instances_that_change() {
+    let repository = repository();
+    let folder = repository.path().to_owned();
+    let (ours, ca) = authority(&folder, "ours");
+    let (_, stranger) = authority(&folder, "stranger");
+    let (known, unknown) = (fs::read(&ca).unwrap(), fs::read(stranger).unwrap());
+    let files = ServerFiles { identity: identity(&folder, "instance", &ours), client_ca: None };
+    let instance = instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await;
+    let text = with_admin(&plain_toml(&folder, &[instance], "tls = { ca = \"ours.pem\" }"))
+        .replace(&format!("\"{instance}\""), &format!("\"https://{instance}\""));
+    let served = serve(repository, &text).await;
+    let status = async || infer(served.address, &SAMPLE, "").await.status;
+    let unready = async || {
+        let state = get(served.admin, "/live/state").await.json();
+        state["models"][0]["instances"][0]["unready"].as_str().map(str::to_owned)
+    };
+    assert_eq!((status().await, unready().await), (StatusCode::OK, None));
+
+    fs::write(&ca, unknown).unwrap();
+    let done = reload(served.admin).await.json();
+    assert_eq!(done["models_kept"][0], "linear", "{done}");
+    wait_until("refused", LIMIT, async || status().await == StatusCode::SERVICE_UNAVAILABLE).await;
+    wait_until("told", LIMIT, async || unready().await.is_some()).await;
+    let reason = unready().await.unwrap();
+    assert!(reason.contains("signed by none of the configured authorities"), "{reason}");
+
+    fs::write(&ca, known).unwrap();
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    wait_until("back", LIMIT, async || status().await == StatusCode::OK).await;
+    assert_eq!(unready().await, None);
 }

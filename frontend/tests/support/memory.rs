@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parapet_frontend::payload::{Input, Output};
-use parapet_frontend::upstream::Transport;
+use parapet_frontend::upstream::{Transport, Unready};
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
 use parapet_open_inference::Tensor;
 use parking_lot::Mutex;
@@ -147,20 +147,21 @@ impl Transport for Memory {
         Ok(Output { tensors: self.answer.to(instance.pool, &input), confidence: 1.0 })
     }
 
-    async fn ready(&self, instance: InstanceId) -> bool {
+    async fn ready(&self, instance: InstanceId) -> Result<(), Unready> {
         let mut state = self.instances.lock()[&instance].subscribe();
         loop {
             let now = *state.borrow_and_update();
             match now {
-                State::Well(_) | State::Broken => return true,
-                State::Dead => return false,
+                State::Well(_) | State::Broken => return Ok(()),
+                State::Dead => return Err(Unready::Unreachable("dead".to_owned())),
                 State::Frozen => state.changed().await.unwrap(),
             }
         }
     }
 
-    fn join(&self, instance: InstanceId, _address: SocketAddr) {
+    fn join(&self, instance: InstanceId, address: SocketAddr) -> String {
         self.instances.lock().insert(instance, watch::Sender::new(State::Well(SERVICE)));
+        address.to_string()
     }
 
     fn left(&self, instance: InstanceId) {

@@ -1,10 +1,12 @@
 //! What every way to an instance must do, whatever protocol it speaks: one suite, run over each.
 
+mod tls;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend::payload::Input;
-use parapet_frontend::upstream::{Instances, Transport as _};
+use parapet_frontend::upstream::{Instances, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
 use parapet_open_inference::Tensor;
@@ -64,8 +66,8 @@ fn profile() -> tempfile::NamedTempFile {
 
 async fn answers_and_refusals(scheme: &'static str) {
     let way = Way::start(scheme, &["--max-batch-size", "2"]).await;
-    assert!(way.instances.ready(id(0, 0)).await, "{scheme}");
-    assert!(!way.instances.ready(id(0, 1)).await, "not configured");
+    assert_eq!(way.instances.ready(id(0, 0)).await, Ok(()), "{scheme}");
+    assert!(way.instances.ready(id(0, 1)).await.is_err(), "not configured");
     for rows in [1, 2] {
         let input = samples(rows);
         let expected: Vec<f32> = input.f32s().unwrap().chunks(INPUTS).flat_map(linear).collect();
@@ -77,7 +79,7 @@ async fn answers_and_refusals(scheme: &'static str) {
 
     let Way { instances, instance, .. } = way;
     instance.shut_down().await;
-    assert!(!instances.ready(id(0, 0)).await, "{scheme}");
+    assert!(matches!(instances.ready(id(0, 0)).await, Err(Unready::Unreachable(_))), "{scheme}");
     let gone = instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1))).await.unwrap_err();
     assert_eq!(gone.kind, FailureKind::Unreachable, "{scheme}: {gone}");
 }

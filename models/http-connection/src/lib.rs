@@ -17,7 +17,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use parapet_tls::client::TlsStream;
-use parapet_tls::{ServerName, TlsConnector};
+use parapet_tls::{Application, ClientTls, ServerName, TlsFailure};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_util::either::Either;
@@ -53,6 +53,9 @@ pub enum SendError {
     /// No connection in time.
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
+    /// No TLS on the connection; or the server refused this client's certificate, which TLS 1.3 says after the handshake.
+    #[error("no TLS connection: {0}")]
+    Tls(TlsFailure),
     /// The connection ended before a response came.
     #[error("connection lost: {0}")]
     Lost(#[source] hyper::Error),
@@ -64,7 +67,7 @@ pub enum SendError {
 impl SendError {
     /// Whether there was no connection, so that the server has seen nothing of the request.
     pub fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::ConnectTimeout(_))
+        matches!(self, Self::Connect(_) | Self::ConnectTimeout(_) | Self::Tls(_))
     }
 }
 
@@ -73,6 +76,8 @@ struct Connection {
     driver: Pin<Box<http1::Connection<TokioIo<Stream>, Full<Bytes>>>>,
     /// Whether it has carried a request: the server may have closed it since.
     used: bool,
+    /// Of the certificates that it was made with.
+    generation: u64,
 }
 
 /// Within TLS, or as it is.
@@ -81,8 +86,8 @@ type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 /// How to speak TLS with a server.
 #[derive(Clone)]
 pub struct Tls {
-    /// Whom to trust, and who we are.
-    pub connector: TlsConnector,
+    /// Whom to trust, and who we are. After a change of these, connections of before carry no further request.
+    pub client: ClientTls,
     /// The name that the server's certificate must have.
     pub name: ServerName<'static>,
 }
@@ -144,6 +149,9 @@ impl Connections {
     fn take_idle(&self) -> Option<Connection> {
         loop {
             let mut connection = self.idle.lock().pop()?;
+            if connection.generation != self.generation() {
+                continue;
+            }
             let closed = (&mut connection.driver).now_or_never().is_some();
             if !closed && !connection.sender.is_closed() {
                 return Some(connection);
@@ -151,28 +159,41 @@ impl Connections {
         }
     }
 
+    fn generation(&self) -> u64 {
+        self.tls.as_ref().map_or(0, |tls| tls.client.generation())
+    }
+
     async fn connect(&self) -> Result<Connection, SendError> {
+        // Asked for first: certificates that change meanwhile cost a connection, and are not missed.
+        let generation = self.generation();
         let connecting = self.open();
         let stream = match self.limits.connect_timeout {
             Some(limit) => {
                 tokio::time::timeout(limit, connecting).await.map_err(|_| SendError::ConnectTimeout(limit))?
             }
             None => connecting.await,
-        }
-        .map_err(SendError::Connect)?;
+        }?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
-        Ok(Connection { sender, driver: Box::pin(driver), used: false })
+        Ok(Connection { sender, driver: Box::pin(driver), used: false, generation })
     }
 
-    async fn open(&self) -> std::io::Result<Stream> {
-        let stream = TcpStream::connect(self.address).await?;
-        stream.set_nodelay(true)?;
+    async fn open(&self) -> Result<Stream, SendError> {
+        let connected = async {
+            let stream = TcpStream::connect(self.address).await?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        let stream = connected.await.map_err(SendError::Connect)?;
         match &self.tls {
             None => Ok(Either::Left(stream)),
-            Some(Tls { connector, name }) => {
-                let stream = connector.connect(name.clone(), stream).await?;
+            Some(Tls { client, name }) => {
+                let stream = client
+                    .connector(Application::Http1)
+                    .connect(name.clone(), stream)
+                    .await
+                    .map_err(no_tls)?;
                 Ok(Either::Right(Box::new(stream)))
             }
         }
@@ -183,7 +204,7 @@ impl Connections {
         connection: Connection,
         request: Request<Full<Bytes>>,
     ) -> Result<Response, Broken> {
-        let Connection { mut sender, mut driver, used } = connection;
+        let Connection { mut sender, mut driver, used, generation } = connection;
         let mut closed = false;
         let result = {
             let exchange = async {
@@ -211,10 +232,17 @@ impl Connections {
         if result.is_ok() && !closed && !sender.is_closed() {
             let mut idle = self.idle.lock();
             if idle.len() < self.limits.max_idle {
-                idle.push(Connection { sender, driver, used: true });
+                idle.push(Connection { sender, driver, used: true, generation });
             }
         }
         result
+    }
+}
+
+fn no_tls(error: std::io::Error) -> SendError {
+    match TlsFailure::of(&error) {
+        Some(failure) => SendError::Tls(failure),
+        None => SendError::Connect(error),
     }
 }
 
@@ -227,6 +255,9 @@ struct Broken {
 
 impl Broken {
     fn lost(used: bool, error: hyper::Error) -> Self {
+        if !used && let Some(refused @ TlsFailure::ClientRefused(_)) = TlsFailure::of(&error) {
+            return Self { stale: false, error: SendError::Tls(refused) };
+        }
         let before_response = error.is_canceled() || error.is_incomplete_message() || error.is_closed();
         Self { stale: used && before_response, error: SendError::Lost(error) }
     }

@@ -46,7 +46,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         () = &mut asked => return Ok(()),
     };
     let grpc = instance.grpc_address().map_or_else(String::new, |address| format!(" and grpc://{address}"));
-    writeln!(std::io::stdout(), "parapet-instance ready on http://{}{grpc}", instance.address())
+    let scheme = if instance.tls().is_some() { "https" } else { "http" };
+    writeln!(std::io::stdout(), "parapet-instance ready on {scheme}://{}{grpc}", instance.address())
         .context("cannot say that the instance is ready")?;
     asked.await;
     tracing::info!("shutting down");

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use parapet_http_serve::Limits;
+use parapet_tls::{Identity, ServerFiles};
 use serde::Deserialize;
 
 use crate::batching::BatchPolicy;
@@ -77,6 +78,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address to listen on for gRPC, if any.
     pub grpc_listen: Option<SocketAddr>,
+    /// The files of the HTTP listener's TLS; plain HTTP without them.
+    pub tls: Option<ServerFiles>,
     /// Threads of each model's operators.
     pub threads: NonZeroUsize,
     /// Bounds of batches.
@@ -119,6 +122,14 @@ pub enum ConfigError {
     /// A setting without a default is missing.
     #[error("{0} is not set: give --{0} or put {key} into the configuration file", key = .0.replace('-', "_"))]
     Missing(&'static str),
+    /// One of the files of TLS without the other that it takes.
+    #[error("{given} is set without {missing}: give both or neither")]
+    HalfTls {
+        /// What is there.
+        given: &'static str,
+        /// What is not.
+        missing: &'static str,
+    },
     /// Fault injection in production.
     #[error("fault-profile is refused with environment = \"production\": remove it, or set \"development\"")]
     FaultsInProduction,
@@ -145,6 +156,7 @@ impl Config {
         if models.is_empty() {
             return Err(ConfigError::Missing("model"));
         }
+        let tls = tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)?;
         let duration = |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
         let seconds = Duration::from_secs;
         let defaults = Limits::default();
@@ -153,6 +165,7 @@ impl Config {
             models,
             listen: settings.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
             grpc_listen: settings.grpc_listen,
+            tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
             batch: BatchPolicy {
                 max_rows: settings.max_batch_size.map_or(8, NonZeroUsize::get),
@@ -178,6 +191,23 @@ impl Config {
             fault_instance: settings.fault_instance.unwrap_or(0),
             fault_epoch_unix_ms: settings.fault_epoch_unix_ms,
         })
+    }
+}
+
+fn tls(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Result<Option<ServerFiles>, ConfigError> {
+    let half = |given, missing| Err(ConfigError::HalfTls { given, missing });
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            Ok(Some(ServerFiles { identity: Identity { certificate, key }, client_ca }))
+        }
+        (Some(_), None) => half("tls-certificate", "tls-key"),
+        (None, Some(_)) => half("tls-key", "tls-certificate"),
+        (None, None) if client_ca.is_some() => half("tls-client-ca", "tls-certificate"),
+        (None, None) => Ok(None),
     }
 }
 
@@ -216,6 +246,9 @@ mod tests {
             (&format!("{good}sped = 1"), &[], "line 3: unknown field `sped`"),
             (&format!("{good}threads = 0"), &[], "line 3"),
             (&format!("{good}environment = \"production\""), &["--fault-profile", "f.toml"], "production"),
+            (good, &["--tls-certificate", "a.crt"], "tls-certificate is set without tls-key"),
+            (&format!("{good}tls_key = \"a.key\""), &[], "tls-key is set without tls-certificate"),
+            (good, &["--tls-client-ca", "ca.pem"], "tls-client-ca is set without"),
         ] {
             let error = parse(file, flags).unwrap_err().to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");

@@ -1,11 +1,15 @@
 //! TLS for servers and clients, by rustls with ring: certificates from PEM files that may be replaced while it runs.
 //!
-//! A server's files are read again by [`ServerTls::reload`]; what is not sound leaves the certificate of before in place, and
-//! connections that are open keep theirs. TLS 1.2 and 1.3, with rustls's own choice of ciphers.
+//! Files are read again by [`ServerTls::reload`] and [`ClientTls::reload`], every [`LOOK_AGAIN`] by whoever serves; what is not
+//! sound leaves the certificates of before in place, and connections that are open keep theirs. TLS 1.2 and 1.3, with rustls's own
+//! choice of ciphers. A client trusts the authorities that it is given and no others: neither the system's nor those of the web.
 
-use std::fmt;
+mod client_tls;
+mod failure;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -14,9 +18,15 @@ pub use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 pub use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+
+pub use client_tls::{ClientFiles, ClientSettings, ClientTls};
+pub use failure::TlsFailure;
+
+/// How often files are looked at while something serves by them. They are renewed by others, who need not know of this process.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Why certificate files are of no use. Says nothing of what a key file holds.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +55,25 @@ pub enum TlsError {
         /// Why not.
         reason: String,
     },
+    /// A certificate without its key, or the reverse.
+    #[error("a certificate without a key, or the reverse")]
+    Half,
+    /// What is no name of a server.
+    #[error("{0:?} is neither a DNS name nor an IP address")]
+    Name(String),
+}
+
+impl TlsError {
+    /// What to do about it.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::Half => "give both or neither",
+            Self::Name(_) => "give the name in the certificate, without a port",
+            Self::Read { .. } | Self::Empty { .. } | Self::Unusable { .. } => {
+                "give PEM files that belong together"
+            }
+        }
+    }
 }
 
 /// Who one is: a chain of certificates, the own one first, and its key.
@@ -63,15 +92,6 @@ pub struct ServerFiles {
     pub identity: Identity,
     /// Who signs its clients' certificates, PEM; clients need none without it.
     pub client_ca: Option<PathBuf>,
-}
-
-/// The files of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientFiles {
-    /// Who signs its servers' certificates, PEM.
-    pub ca: PathBuf,
-    /// Who it is, for servers that want to know.
-    pub identity: Option<Identity>,
 }
 
 /// What is spoken within TLS; each side offers one alone (ALPN).
@@ -210,62 +230,6 @@ impl Contents {
         };
         let config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
         Ok(Configs::of(config, |config, protocols| config.alpn_protocols = protocols))
-    }
-}
-
-/// A client's side. Two that show themselves alike have read the same.
-#[derive(Clone)]
-pub struct ClientTls {
-    files: ClientFiles,
-    /// Of what was read.
-    digest: [u8; 32],
-    configs: Arc<Configs<ClientConfig>>,
-}
-
-impl fmt::Debug for ClientTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { files, digest, .. } = self;
-        f.debug_struct("ClientTls").field("files", files).field("digest", digest).finish_non_exhaustive()
-    }
-}
-
-impl ClientTls {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// [`TlsError`].
-    pub fn load(files: ClientFiles) -> Result<Self, TlsError> {
-        let mut digest = Sha256::new();
-        let mut read = |path: &Path| {
-            let contents = read(path)?;
-            digest.update(Sha256::digest(&contents));
-            Ok::<_, TlsError>(contents)
-        };
-        let roots = roots(&files.ca, &read(&files.ca)?)?;
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&files.ca, error))?
-            .with_root_certificates(roots);
-        let config = match &files.identity {
-            None => builder.with_no_client_auth(),
-            Some(Identity { certificate, key }) => {
-                let chain = certificates(certificate, &read(certificate)?)?;
-                let key = private_key(key, &read(key)?)?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| unusable(certificate, error))?
-            }
-        };
-        let configs = Configs::of(config, |config, protocols| config.alpn_protocols = protocols);
-        Ok(Self { digest: digest.finalize().into(), files, configs: Arc::new(configs) })
-    }
-
-    /// Its files.
-    pub fn files(&self) -> &ClientFiles {
-        &self.files
-    }
-
-    /// For connections.
-    pub fn connector(&self, application: Application) -> TlsConnector {
-        TlsConnector::from(self.configs.get(application))
     }
 }
 

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_tls::{
-    Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls, TlsError, server_name,
+    Application, ClientFiles, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError,
+    server_name,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -94,6 +95,66 @@ async fn files_that_change_are_taken_if_they_are_sound() {
     identity(folder.path(), "server", &new);
     assert!(server.reload().unwrap());
     assert!(meet(&server, &knows_new).await && !meet(&server, &knows_old).await);
+}
+
+#[tokio::test]
+async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, old_ca) = authority(folder.path(), "old");
+    let (new, new_ca) = authority(folder.path(), "new");
+    let server = |name: &str, issuer: &Issuer, client_ca: &Path| {
+        let files = ServerFiles {
+            identity: identity(folder.path(), name, issuer),
+            client_ca: Some(client_ca.to_owned()),
+        };
+        ServerTls::load(files).unwrap()
+    };
+    let (of_old, of_new) = (server("one", &old, &new_ca), server("other", &new, &new_ca));
+    let own = identity(folder.path(), "client", &old);
+    let ca = folder.path().join("ca.pem");
+    fs::copy(&old_ca, &ca).unwrap();
+    let client = ClientTls::load(ClientFiles { ca: ca.clone(), identity: Some(own.clone()) }).unwrap();
+    let clone = client.clone();
+    assert!(!client.reload().unwrap() && client.generation() == 0, "nothing has changed");
+    assert!(!meet(&of_old, &client).await, "the server does not know the client");
+
+    fs::write(&own.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let error = client.reload().unwrap_err();
+    assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
+    assert_eq!(client.generation(), 0);
+    identity(folder.path(), "client", &new);
+    assert!(client.reload().unwrap() && !client.reload().unwrap());
+    assert!(meet(&of_old, &client).await && !meet(&of_new, &client).await, "the client's own certificate");
+
+    fs::copy(&new_ca, &ca).unwrap();
+    assert!(client.reload().unwrap());
+    assert!(meet(&of_new, &clone).await && !meet(&of_old, &clone).await, "the authority, for clones too");
+    assert_eq!((client.generation(), clone.generation()), (2, 2));
+}
+
+#[test]
+fn a_clients_settings_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (issuer, _) = authority(folder.path(), "ca");
+    identity(folder.path(), "client", &issuer);
+    let settings = |certificate: Option<&str>, key: Option<&str>, server_name: Option<&str>| {
+        let settings = ClientSettings {
+            ca: "ca.pem".into(),
+            certificate: certificate.map(Into::into),
+            key: key.map(Into::into),
+            server_name: server_name.map(Into::into),
+        };
+        settings.load(folder.path())
+    };
+    let tls = settings(Some("client.crt"), Some("client.key"), None).unwrap();
+    assert_eq!(tls.name_of("10.0.0.1"), server_name("10.0.0.1"));
+    assert_eq!(tls.name_of("no name"), None);
+    let named = settings(None, None, Some("replicas.example")).unwrap();
+    assert_eq!(named.name_of("10.0.0.1"), server_name("replicas.example"));
+    assert!(matches!(settings(Some("client.crt"), None, None), Err(TlsError::Half)));
+    assert!(matches!(settings(None, Some("client.key"), None), Err(TlsError::Half)));
+    assert!(matches!(settings(None, None, Some("a b")), Err(TlsError::Name(_))));
+    assert!(matches!(settings(Some("nowhere"), Some("client.key"), None), Err(TlsError::Read { .. })));
 }
 
 #[test]

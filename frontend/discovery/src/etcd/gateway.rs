@@ -11,10 +11,13 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use parapet_tls::client::TlsStream;
+use parapet_tls::{Application, ClientTls, TlsFailure};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_util::either::Either;
 
 /// For connecting, and for one response; a watch goes on for longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,9 +75,14 @@ struct WatchResult {
 }
 
 impl Gateway {
-    pub(super) async fn connect(host: &str) -> Result<Self, String> {
+    /// Connects to `host`, `HOST:PORT`, within TLS if there is any.
+    pub(super) async fn connect(host: &str, tls: Option<&ClientTls>) -> Result<Self, String> {
         let connecting = async {
             let stream = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
+            let stream = match tls {
+                None => Either::Left(stream),
+                Some(tls) => Either::Right(within_tls(tls, host, stream).await?),
+            };
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
         };
         let (sender, connection) = in_time(connecting).await?;
@@ -124,7 +132,8 @@ impl Gateway {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.to_string())))
             .map_err(|error| error.to_string())?;
-        let response = self.sender.send_request(request).await.map_err(|error| error.to_string())?;
+        // In TLS 1.3 a server refuses a client's certificate after the handshake.
+        let response = self.sender.send_request(request).await.map_err(|error| said(&error))?;
         if response.status().is_success() {
             Ok(response)
         } else {
@@ -177,6 +186,17 @@ impl Watch {
             self.line.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         }
     }
+}
+
+async fn within_tls(tls: &ClientTls, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = tls.name_of(name).ok_or_else(|| format!("{name:?} is no name of a server"))?;
+    tls.connector(Application::Http1).connect(name, stream).await.map_err(|error| said(&error))
+}
+
+/// An error in words, of TLS if that is what it is about.
+fn said(error: &(dyn std::error::Error + 'static)) -> String {
+    TlsFailure::of(error).map_or_else(|| error.to_string(), |failure| format!("no TLS connection: {failure}"))
 }
 
 async fn in_time<T>(asking: impl Future<Output = Result<T, String>>) -> Result<T, String> {

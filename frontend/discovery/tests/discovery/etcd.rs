@@ -1,10 +1,13 @@
 //! A real etcd, from its package; without it these tests are skipped, unless `PARAPET_TEST_ETCD` is set.
 
+use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use parapet_discovery::{Addresses, Etcd as Backend, EtcdSettings, follow};
+use parapet_discovery::{Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -15,7 +18,8 @@ const PREFIX: &str = "/parapet/replicas/";
 struct Etcd {
     child: Child,
     folder: TempDir,
-    ports: [u16; 2],
+    /// Of clients, of clients within TLS, of members.
+    ports: [u16; 3],
 }
 
 impl Etcd {
@@ -26,10 +30,11 @@ impl Etcd {
             eprintln!("skipped: {hint}");
             return None;
         }
-        let ports = [(); 2]
+        let ports = [(); 3]
             .map(|()| TcpListener::bind("127.0.0.1:0").unwrap())
             .map(|l| l.local_addr().unwrap().port());
         let folder = tempfile::tempdir().unwrap();
+        certificates(folder.path());
         let child = spawn(&folder, ports);
         let etcd = Self { child, folder, ports };
         etcd.answers().await;
@@ -82,14 +87,39 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-fn spawn(folder: &TempDir, ports: [u16; 2]) -> Child {
-    let [client, peer] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+/// An authority, `ca.pem`, and what it signed: `etcd.crt` and `client.crt`, with their keys; and `other.pem`.
+fn certificates(folder: &Path) {
+    let write = |name: &str, pem: String| fs::write(folder.join(name), pem).unwrap();
+    let authority = || {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let issuer = authority();
+    write("ca.pem", issuer.pem());
+    write("other.pem", authority().pem());
+    for name in ["etcd", "client"] {
+        let key = KeyPair::generate().unwrap();
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+        write(&format!("{name}.crt"), certificate.pem());
+        write(&format!("{name}.key"), key.serialize_pem());
+    }
+}
+
+fn spawn(folder: &TempDir, ports: [u16; 3]) -> Child {
+    let [plain, secure, peer] = ports;
+    let secure = format!("https://127.0.0.1:{secure}");
+    let [client, peer] = [plain, peer].map(|port| format!("http://127.0.0.1:{port}"));
+    let clients = format!("{client},{secure}");
+    let file = |name: &str| folder.path().join(name);
     Command::new("etcd")
         .args(["--name", "test", "--log-level", "error", "--data-dir"])
-        .arg(folder.path())
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .arg(folder.path().join("data"))
+        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("test={peer}")])
+        .args(["--initial-cluster", &format!("test={peer}"), "--client-cert-auth", "--trusted-ca-file"])
+        .args([file("ca.pem"), "--cert-file".into(), file("etcd.crt"), "--key-file".into(), file("etcd.key")])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -103,7 +133,8 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     etcd.put("one", "10.0.0.1:9001").await;
     // The first member does not exist: the next one is asked.
     let endpoints = vec!["127.0.0.1:9".to_owned(), etcd.endpoint()];
-    let backend = Backend::new(EtcdSettings { endpoints, prefix: PREFIX.to_owned() });
+    let settings = EtcdSettings { endpoints, prefix: PREFIX.to_owned(), tls: None, loaded: None };
+    let backend = Backend::new(settings, Scheme::Http);
     let mut view = follow(backend, "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
     until(&mut view, "one", |view| view.is_current && view.addresses == one).await;
@@ -124,4 +155,64 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     etcd.put("three", "10.0.0.3:9001").await;
     let now: Addresses = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
     until(&mut view, "found again", |view| view.is_current && view.addresses == now).await;
+}
+
+/// etcd within TLS, which asks for its clients' certificates.
+#[tokio::test]
+async fn members_are_asked_within_tls() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("one", "https://10.0.0.1:9001").await;
+    let backend = |tls: &str| {
+        let endpoint = format!("https://127.0.0.1:{}", etcd.ports[1]);
+        let json = format!(
+            r#"{{"etcd": {{"endpoints": ["{endpoint}"], "prefix": "{PREFIX}", "tls": {tls}}}, "scheme": "https"}}"#
+        );
+        let mut settings: Settings = serde_json::from_str(&json).unwrap();
+        settings.check().unwrap();
+        settings.load(etcd.folder.path()).map(|()| settings.build()).map_err(|mistake| mistake.problem)
+    };
+    let known = r#"{"ca": "ca.pem", "certificate": "client.crt", "key": "client.key"}"#;
+    let mut view = follow(backend(known).unwrap(), "test".to_owned());
+    let one = addresses(&["10.0.0.1:9001"]);
+    until(&mut view, "one", |view| view.is_current && view.addresses == one).await;
+    etcd.put("two", "10.0.0.2:9001").await;
+    let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
+    until(&mut view, "both", |view| view.addresses == both).await;
+
+    for (tls, said) in [
+        (r#"{"ca": "ca.pem"}"#, "refused this client's certificate"),
+        (
+            r#"{"ca": "other.pem", "certificate": "client.crt", "key": "client.key"}"#,
+            "none of the configured",
+        ),
+        (
+            r#"{"ca": "ca.pem", "certificate": "client.crt", "key": "client.key", "server_name": "other.example"}"#,
+            "another name",
+        ),
+    ] {
+        let error = backend(tls).unwrap().next().await.unwrap_err();
+        assert!(error.reason.contains(said), "{tls}: {error}");
+    }
+    let missing = backend(r#"{"ca": "nowhere.pem"}"#).unwrap_err();
+    assert!(missing.contains("nowhere.pem"), "{missing}");
+}
+
+/// What an authority is not trusted with any more is not asked again.
+#[tokio::test]
+async fn certificates_for_members_are_read_again() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("one", "10.0.0.1:9001").await;
+    let json = format!(
+        r#"{{"etcd": {{"endpoints": ["https://localhost:{}"], "prefix": "{PREFIX}",
+            "tls": {{"ca": "trusted.pem", "certificate": "client.crt", "key": "client.key"}}}}}}"#,
+        etcd.ports[1]
+    );
+    let file = |name: &str| etcd.folder.path().join(name);
+    fs::copy(file("other.pem"), file("trusted.pem")).unwrap();
+    let mut settings: Settings = serde_json::from_str(&json).unwrap();
+    settings.load(etcd.folder.path()).unwrap();
+    let mut backend = settings.build();
+    assert!(backend.next().await.is_err());
+    fs::copy(file("ca.pem"), file("trusted.pem")).unwrap();
+    assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.1:9001"]));
 }

@@ -14,6 +14,8 @@ fn what_can_be_is_taken() {
         r#"{"dns": "replicas.example", "port": 9001}"#,
         r#"{"dns": "replicas.example", "port": 9001, "interval_ms": 100, "resolver": "127.0.0.1:53"}"#,
         r#"{"srv": "_oip._tcp.replicas.example"}"#,
+        r#"{"srv": "_oip._tcp.replicas.example", "scheme": "grpcs"}"#,
+        r#"{"etcd": {"endpoints": ["https://etcd:2379"], "prefix": "/r/", "tls": {"ca": "ca.pem"}}}"#,
         r#"{"etcd": {"endpoints": ["10.0.0.5:2379", "http://10.0.0.6:2379"], "prefix": "/replicas/"}}"#,
     ] {
         assert!(parse(good).is_ok(), "{good}: {:?}", parse(good));
@@ -29,7 +31,19 @@ fn mistakes_name_the_field_and_the_fix() {
         (r#"{"dns": "a", "port": 1, "interval_ms": 5}"#, "interval_ms: shorter than 100; give"),
         (r#"{"etcd": {"endpoints": [], "prefix": "/r/"}}"#, "etcd.endpoints: none; list"),
         (r#"{"etcd": {"endpoints": ["etcd"], "prefix": "/r/"}}"#, "etcd.endpoints: \"etcd\"; give HOST:PORT"),
-        (r#"{"etcd": {"endpoints": ["https://etcd:2379"], "prefix": "/r/"}}"#, "TLS is not supported"),
+        (
+            r#"{"etcd": {"endpoints": ["https://etcd:2379"], "prefix": "/r/"}}"#,
+            "etcd.tls: there are https://",
+        ),
+        (
+            r#"{"etcd": {"endpoints": ["https://a:1", "b:1"], "prefix": "/r/", "tls": {"ca": "ca.pem"}}}"#,
+            "etcd.endpoints: there is tls, and not all",
+        ),
+        (
+            r#"{"etcd": {"endpoints": ["https://a:1"], "prefix": "/r/", "tls": {"key": "k"}}}"#,
+            "missing field `ca`",
+        ),
+        (r#"{"dns": "a", "port": 1, "scheme": "ftp"}"#, "unknown variant `ftp`"),
         (r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": ""}}"#, "etcd.prefix: empty"),
         (r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": "/r/"}, "dns": "a", "port": 1}"#, "one of dns"),
         (r#"{"port": 9001}"#, "go with dns or srv"),

@@ -311,7 +311,7 @@ class View {
       const up = members.filter((each) => each.state === "up").length;
       const tiles = members.map((each) => {
         const flight = each.in_flight > 0 ? `${count(each.in_flight)} in flight, oldest ${ms(each.oldest_ms)}` : "idle";
-        const bad = [each.failed > 0 ? `${each.failed} of the last ${each.of} failed` : "", each.ejections > 0 ? `ejected ${each.ejections} times` : ""];
+        const bad = [each.failed > 0 ? `${each.failed} of the last ${each.of} failed` : "", each.ejections > 0 ? `ejected ${each.ejections} times` : "", each.unready ?? ""];
         return el("div", { class: `tile ${each.state}`, "data-state": each.state, "data-instance": each.name },
           el("b", { text: each.name }), el("span", { class: "state", text: each.state }),
           el("small", { text: flight }), el("small", { text: `takes ${ms(each.latency_ms)}` }),

@@ -67,7 +67,7 @@ fn model(model: &ServedModel) -> Value {
         "hold_back_ms": stats.hold_back_us as f64 / 1e3,
         "latency": latency(&now.latency),
         "classes": classes(model, &now),
-        "instances": now.instances.iter().map(|(view, name)| instance(model, view, name)).collect::<Vec<_>>(),
+        "instances": now.instances.iter().map(|view| instance(model, view)).collect::<Vec<_>>(),
         "groups_in_memory": stats.groups_tracked,
         "groups": now.groups.iter().map(|view| group(view, now.at)).collect::<Vec<_>>(),
         "decoded": now.decoded.iter().map(|view| group(view, now.at)).collect::<Vec<_>>(),
@@ -123,11 +123,12 @@ fn classes(model: &ServedModel, now: &Snapshot) -> Value {
         .collect()
 }
 
-fn instance(model: &ServedModel, view: &InstanceView, name: &str) -> Value {
+fn instance(model: &ServedModel, (view, name, unready): &(InstanceView, String, Option<String>)) -> Value {
     json!({
         "name": name,
         "pool": model.pool_label(view.id.pool),
         "state": view.state.name(),
+        "unready": unready,
         "in_flight": view.in_flight,
         "oldest_ms": view.oldest.map(millis),
         "latency_ms": view.latency.map(millis),

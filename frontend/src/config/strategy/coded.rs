@@ -154,7 +154,9 @@ fn resolve_parity(
     };
     check_trained_for(at, &toml, deployed.entry, asked, row, &code)?;
     let tensors = CodedTensors::named(at, &entry, &code, deployed.entry)?;
-    let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?;
+    let tls = pool.tls.as_ref();
+    let pool =
+        resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?.with_tls(at, tls)?;
     let pool = RedundantPool { label: format!("parity{row}"), entry, version, pool };
     Ok((pool, ClassCode { spec: code.spec, tensors }))
 }

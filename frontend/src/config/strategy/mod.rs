@@ -273,7 +273,8 @@ fn resolve_backup(
     }
     let share = backup.share.unwrap_or(if backup.eager { 1.0 } else { 0.1 });
     at.share("share", share)?;
-    let instances = resolve_pool(at, &backup.instances, backup.slots_per_instance, backup.max_queue)?;
+    let instances = resolve_pool(at, &backup.instances, backup.slots_per_instance, backup.max_queue)?
+        .with_tls(at, backup.tls.as_ref())?;
     let config = ApproximateBackupConfig {
         pool,
         delay: resolve_delay(at, "delay", &backup.delay, 0.97)?,

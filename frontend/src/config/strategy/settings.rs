@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use parapet_encoder::{EncoderKind, OutputTransform};
+use parapet_tls::ClientSettings;
 use serde::Deserialize;
 
 use crate::config::instances::Instances;
@@ -55,6 +56,7 @@ pub(in crate::config) struct Backup {
     pub(super) model: String,
     pub(super) version: Option<u64>,
     pub(super) instances: Instances,
+    pub(super) tls: Option<ClientSettings>,
     #[serde(default = "two")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_redundant_queue")]
@@ -166,6 +168,7 @@ pub(super) struct Parity {
     pub(super) model: String,
     pub(super) version: Option<u64>,
     pub(super) instances: Instances,
+    pub(super) tls: Option<ClientSettings>,
     #[serde(default = "two")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_redundant_queue")]

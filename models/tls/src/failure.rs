@@ -1,0 +1,104 @@
+//! Why two sides do not speak TLS with each other.
+
+use std::error::Error;
+use std::io;
+
+use rustls::{AlertDescription, CertificateError};
+
+/// Why there is no TLS connection to a server: what somebody has to put right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFailure {
+    /// The server's certificate is signed by somebody else.
+    #[error("the server's certificate is signed by none of the configured authorities")]
+    UnknownAuthority,
+    /// The server's certificate is somebody else's.
+    #[error("the server's certificate has another name: {0}")]
+    AnotherName(String),
+    /// The server's certificate has expired.
+    #[error("the server's certificate has expired")]
+    Expired,
+    /// The server's certificate is of the future.
+    #[error("the server's certificate is not valid yet")]
+    NotYetValid,
+    /// The server does not take the client's certificate, or misses one.
+    #[error("the server refused this client's certificate, or the lack of one (alert {0})")]
+    ClientRefused(String),
+    /// The server speaks something else.
+    #[error("the server does not speak TLS")]
+    NotTls,
+    /// The server speaks TLS, and another protocol within it.
+    #[error("the server does not offer the protocol asked for (HTTP/1.1, or HTTP/2 for gRPC) over TLS")]
+    AnotherProtocol,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl TlsFailure {
+    /// What TLS has to do with an error, if it has: errors are wrapped in others on their way.
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(error) = error.downcast_ref::<rustls::Error>() {
+                return Some(Self::from(error));
+            }
+            if let Some(failure) = error.downcast_ref::<Self>() {
+                return Some(failure.clone());
+            }
+            // An IO error's source is that of what it wraps.
+            let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            if let Some(failure) = wrapped.and_then(|wrapped| Self::of(wrapped)) {
+                return Some(failure);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+impl From<&rustls::Error> for TlsFailure {
+    fn from(error: &rustls::Error) -> Self {
+        use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage, NoApplicationProtocol};
+        match error {
+            InvalidCertificate(reason) => match reason {
+                // A signature that does not fit is one by an authority of the same name.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                    Self::AnotherName(reason.to_string())
+                }
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    Self::NotYetValid
+                }
+                _ => Self::Other(error.to_string()),
+            },
+            AlertReceived(alert) if is_about_a_certificate(*alert) => {
+                Self::ClientRefused(format!("{alert:?}"))
+            }
+            InvalidMessage(_) => Self::NotTls,
+            NoApplicationProtocol | AlertReceived(AlertDescription::NoApplicationProtocol) => {
+                Self::AnotherProtocol
+            }
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+/// A server's alerts about the certificate of its client.
+fn is_about_a_certificate(alert: AlertDescription) -> bool {
+    use AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateUnobtainable
+            | Alert::CertificateRequired
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::DecryptError
+    )
+}
