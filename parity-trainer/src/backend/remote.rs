@@ -13,8 +13,12 @@ use super::local::WEIGHTS;
 use super::parameters::Pushed;
 use super::{BackendError, BackendState, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule};
 
-/// Shards that the parameters are cut into, at most: several for each server, so that they can be spread evenly.
-const SHARDS: u64 = 16;
+/// Shards that the parameters are cut into, at least and at most: several for each server, so that they can be spread evenly.
+const SHARDS: (usize, usize) = (4, 16);
+
+/// Parameters that are worth one more shard: a step takes some ten messages about each, and those about a much smaller one cost
+/// more than what they carry.
+const SHARD: usize = 16 << 10;
 
 /// A cluster of parameter servers, and the threads of this process that talk to it.
 #[derive(Clone)]
@@ -137,7 +141,7 @@ impl RemoteBackend {
         let new = NewTraining {
             rule: self.rule,
             executors: self.executors,
-            shards: SHARDS,
+            shards: shards(array.len()),
             weights: &array,
             measured_from,
             from,
@@ -282,7 +286,24 @@ fn scaled<'a>(
     weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
 }
 
+/// Shards for so many parameters.
+fn shards(length: usize) -> u64 {
+    let (least, most) = SHARDS;
+    (length / SHARD).clamp(least, most) as u64
+}
+
 /// Numbers in the servers' array for so many weights and values of buffers, which begin a row.
 const fn array_length(weights: usize, buffers: usize) -> usize {
     if buffers == 0 { weights } else { weights.next_multiple_of(ROW) + buffers }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_shards_are_worth_their_messages() {
+        let parameters = [1, 20_000, 78_330, 100_000, 300_000, 25_000_000];
+        assert_eq!(parameters.map(shards), [4, 4, 4, 6, 16, 16]);
+    }
 }

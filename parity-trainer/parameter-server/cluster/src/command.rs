@@ -6,10 +6,11 @@ mod stop;
 mod top;
 mod up;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use parapet_parameter_server_registry::{Address, RegistryError};
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 
 use crate::ClusterError;
 pub use stop::Stop;
@@ -85,7 +86,12 @@ impl Command {
     /// # Errors
     /// In one line.
     pub fn run(&self, programs: &Programs) -> Result<(), CommandError> {
-        let runtime = Runtime::new().map_err(CommandError::Runtime)?;
+        // Not one for each processor: one task decides, and where workers compute beside it, each thread that is woken takes
+        // one of them off its processor.
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = processors.div_ceil(2);
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+        let runtime = runtime.map_err(CommandError::Runtime)?;
         let outcome = runtime.block_on(async {
             match self {
                 Self::Server(args) => server::run(args).await,

@@ -7,6 +7,7 @@ use parapet_parameter_server::{CoordinatorConfig, Placement};
 use parapet_parameter_server_node::Timing;
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::LeaderConfig;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::stop::{Stop, abandoned};
 use super::{CommandError, RegistryArgs};
@@ -97,12 +98,20 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         eprintln!("{}: metrics at http://{address}/metrics", server.id());
     }
     let id = server.id();
-    let asked = async {
+    let asked = async move {
         stop.asked().await;
         eprintln!("{id}: leaves as soon as others hold its ranges; once more to end at once");
     };
+    // As a task: the thread that runs the runtime from outside has to be woken through the kernel for each message.
+    let mut serving = AbortOnDropHandle::new(tokio::spawn(server.run(asked)));
     tokio::select! {
-        ended = server.run(asked) => Ok(ended?),
+        ended = &mut serving => match ended {
+            Ok(ended) => Ok(ended?),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(()),
+            },
+        },
         () = abandoned(args.attached) => Ok(()),
     }
 }
