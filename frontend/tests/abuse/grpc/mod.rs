@@ -5,8 +5,10 @@ pub mod frames;
 pub mod messages;
 mod wire;
 
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
@@ -21,6 +23,9 @@ use tonic::transport::Endpoint;
 
 use crate::site::{Answered, HUNG, SAMPLE, Site, while_one_is_served};
 use crate::support::{INPUTS, close, linear};
+
+/// Less than what a connection may be idle.
+const IDLE: Duration = Duration::from_millis(300);
 
 pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
@@ -40,14 +45,21 @@ pub fn request(sample: &[f32]) -> ModelInferRequest {
 async fn bystander(address: SocketAddr, answered: Answered) {
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     let mut client = InferenceClient::new(channel);
+    let mut answered_last = Instant::now();
     loop {
-        let answer =
-            tokio::time::timeout(HUNG, client.model_infer(request(&SAMPLE))).await.expect("an answer");
-        let response = read_response(answer.expect("a prediction").into_inner()).unwrap();
+        let idle = answered_last.elapsed() > IDLE;
+        let answer = tokio::time::timeout(HUNG, client.model_infer(request(&SAMPLE))).await;
+        answered_last = Instant::now();
+        let answer = match answer.expect("an answer") {
+            // A connection that was closed while it was idle, since the test had no time for it, is no missing answer.
+            Err(lost) if idle && lost.source().is_some() => continue,
+            answer => answer.expect("a prediction"),
+        };
+        let response = read_response(answer.into_inner()).unwrap();
         let values = response.outputs[0].f32s().unwrap();
         assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
         answered.fetch_add(1, Ordering::SeqCst);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
