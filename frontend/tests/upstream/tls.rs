@@ -273,9 +273,13 @@ async fn certificates_that_change_over_grpc() {
 async fn grpc_needs_http2() {
     let site = Site::start("grpcs").await;
     let own = identity(site.path(), "server", &site.issuer);
-    let relay = Relay::start(server(&own, None, "http/1.1"), site.served_at()).await;
-    let instances = site.client(relay.address, "");
-    site.fails(&instances, |failure| *failure == TlsFailure::AnotherProtocol).await;
+    for protocols in [vec![b"http/1.1".to_vec()], Vec::new()] {
+        let mut config = server(&own, None, "");
+        config.alpn_protocols = protocols;
+        let relay = Relay::start(config, site.served_at()).await;
+        let instances = site.client(relay.address, "");
+        site.fails(&instances, |failure| *failure == TlsFailure::AnotherProtocol).await;
+    }
 }
 
 #[tokio::test]
