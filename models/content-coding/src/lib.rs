@@ -7,11 +7,12 @@
 mod accept;
 mod codec;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, StatusCode};
+use tokio::sync::Semaphore;
 
 /// Value for `Accept-Encoding` in an answer of 415: what [`Coding::of_request`] understands.
 pub const UNDERSTOOD: &str = "gzip, deflate";
@@ -21,6 +22,21 @@ pub const SMALLEST: usize = 1024;
 
 /// From this length on a body is encoded on another thread; it takes about a millisecond.
 const LONG: usize = 64 * 1024;
+
+/// Bodies that are coded on other threads at a time: more than there are processors would only take their threads' memory.
+static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Arc::new(Semaphore::new(processors))
+});
+
+/// Does `work` on another thread when its turn comes; given up before, it is not begun. `None` if it panics.
+async fn in_turn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    // Never closed.
+    let turn = Arc::clone(&TURNS).acquire_owned().await.ok()?;
+    // The turn is over when the work is, not when nobody waits for it any more.
+    let working = tokio::task::spawn_blocking(move || (work(), turn));
+    working.await.ok().map(|(done, _)| done)
+}
 
 /// A coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,9 +133,9 @@ impl Coding {
 /// [`CodingError::TooLarge`] and [`CodingError::Malformed`].
 pub async fn decode(coding: Coding, body: Bytes, limit: usize) -> Result<Bytes, CodingError> {
     // However few bytes there are, it is not known how many come out.
-    let decoded = tokio::task::spawn_blocking(move || codec::decode(coding, &body, limit)).await;
-    decoded.unwrap_or_else(|error| {
-        Err(CodingError::Malformed { coding: coding.name(), reason: error.to_string().into() })
+    let decoded = in_turn(move || codec::decode(coding, &body, limit)).await;
+    decoded.unwrap_or_else(|| {
+        Err(CodingError::Malformed { coding: coding.name(), reason: "unpacking it failed".into() })
     })
 }
 
@@ -130,7 +146,7 @@ pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            tokio::task::spawn_blocking(move || codec::encode(coding, &body)).await.ok()?
+            in_turn(move || codec::encode(coding, &body)).await?
         }
     };
     (encoded.len() < body.len()).then_some(encoded)
