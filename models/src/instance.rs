@@ -61,7 +61,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The certificates.
-    #[error("{0}; {fix}", fix = .0.fix())]
+    #[error("the certificates are of no use; {fix}", fix = .0.fix())]
     Tls(#[from] TlsError),
     /// The metrics recorder.
     #[error("cannot record metrics: {0}")]
