@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -59,7 +59,13 @@ pub enum SendError {
     /// The connection ended before a response came.
     #[error("connection lost: {0}")]
     Lost(#[source] hyper::Error),
-    /// The response ended early, or is longer than [`Limits::max_response_bytes`].
+    /// The response is longer than allowed.
+    #[error("the response is longer than {limit} bytes")]
+    TooLong {
+        /// [`Limits::max_response_bytes`].
+        limit: usize,
+    },
+    /// The response ended early.
     #[error("response body: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -212,11 +218,13 @@ impl Connections {
                 let response =
                     sender.send_request(request).await.map_err(|error| Broken::lost(used, error))?;
                 let (parts, body) = response.into_parts();
-                let body = Limited::new(body, self.limits.max_response_bytes)
-                    .collect()
-                    .await
-                    .map_err(|error| Broken { stale: false, error: SendError::Body(error) })?
-                    .to_bytes();
+                let limit = self.limits.max_response_bytes;
+                let body = Limited::new(body, limit).collect().await.map_err(|error| {
+                    let too_long = error.is::<LengthLimitError>();
+                    let error = if too_long { SendError::TooLong { limit } } else { SendError::Body(error) };
+                    Broken { stale: false, error }
+                })?;
+                let body = body.to_bytes();
                 Ok(Response { status: parts.status, headers: parts.headers, body })
             };
             let mut exchange = std::pin::pin!(exchange);

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     Datatype, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor, json_data,
+    parameters,
 };
 
 /// Reads a request. `header_length` is the value of [`crate::HEADER_CONTENT_LENGTH`] where the message has one; without
@@ -19,7 +20,7 @@ pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<Infer
     let inputs = binary.tensors(header.inputs)?;
     let outputs = header.outputs.unwrap_or_default().into_iter();
     let outputs = outputs.map(RequestedOutput::try_from).collect::<Result<_, _>>()?;
-    Ok(InferRequest { id: header.id, parameters: header.parameters.unwrap_or_default(), inputs, outputs })
+    Ok(InferRequest { id: header.id, parameters: header.parameters, inputs, outputs })
 }
 
 /// Reads a response; `header_length` as for [`decode_request`].
@@ -46,7 +47,8 @@ fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Binary), 
 #[derive(Deserialize)]
 struct RequestHeader<'a> {
     id: Option<String>,
-    parameters: Option<Parameters>,
+    #[serde(default, deserialize_with = "parameters::of_request")]
+    parameters: Parameters,
     #[serde(borrow)]
     inputs: Vec<TensorHeader<'a>>,
     outputs: Option<Vec<OutputHeader>>,

@@ -18,6 +18,7 @@ mod json_data;
 mod message;
 mod metadata;
 mod openapi;
+mod parameters;
 mod tensor;
 
 pub use datatype::Datatype;

@@ -40,6 +40,26 @@ fn the_specifications_example_is_read() {
 }
 
 #[test]
+fn parameters_are_scalars_and_not_many() {
+    let with = |parameters: &str| decode(&format!(r#"{{"parameters":{parameters},"inputs":[]}}"#));
+    let given = with(r#"{"a":1,"b":-2,"c":0.5,"d":"e","f":true,"g":null}"#).unwrap().parameters;
+    assert_eq!(serde_json::to_string(&given).unwrap(), r#"{"a":1,"b":-2,"c":0.5,"d":"e","f":true,"g":null}"#);
+    assert!(with("null").unwrap().parameters.is_empty());
+    for nested in [r#"{"a":[]}"#, r#"{"a":{}}"#] {
+        let refused = with(nested).unwrap_err().to_string();
+        assert!(refused.contains("a string, a number or a boolean"), "{refused}");
+    }
+    let many = |number: usize| {
+        let entries: Vec<String> = (0..number).map(|i| format!("\"{i}\":0")).collect();
+        with(&format!("{{{}}}", entries.join(",")))
+    };
+    assert_eq!(many(1024).unwrap().parameters.len(), 1024);
+    let refused = many(1025).unwrap_err().to_string();
+    assert!(refused.contains("more than 1024 parameters"), "{refused}");
+    assert!(with("[]").is_err());
+}
+
+#[test]
 fn nested_and_flat_data_mean_the_same() {
     let nested = decode(&input("FP32", "[2,3]", "[[1, 2.5, -3e2],[0.1, -0, 7]]")).unwrap();
     let flat = decode(&input("FP32", "[2,3]", "[1, 2.5, -3e2, 0.1, -0, 7]")).unwrap();
