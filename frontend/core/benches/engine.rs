@@ -39,6 +39,7 @@ fn coded(k: usize) -> CodedConfig {
         shed_above: 64,
         audit_every: 64,
         max_keys: 64,
+        max_kept_bytes: 1024,
     }
 }
 
@@ -104,6 +105,7 @@ impl Driver {
         let now = self.time();
         let arrival = Arrival {
             input: Arc::clone(&self.input),
+            bytes: 1,
             key: GroupKey(1),
             deadline: now + Duration::from_secs(1),
             allow_approximate: true,

@@ -21,6 +21,8 @@ use crate::{
 pub struct Arrival<I> {
     /// Its input.
     pub input: Arc<I>,
+    /// Memory that the input holds, which counts for as long as a strategy keeps it after the answer.
+    pub bytes: usize,
     /// What it may share a group with.
     pub key: GroupKey,
     /// When it must be answered.
@@ -86,6 +88,7 @@ impl<I, O> Engine<I, O> {
             Query {
                 key: arrival.key,
                 input: arrival.input,
+                bytes: arrival.bytes,
                 arrived: now,
                 deadline: arrival.deadline,
                 allow_approximate: arrival.allow_approximate,
@@ -292,7 +295,9 @@ impl<I, O> Engine<I, O> {
         if in_flight {
             return; // another attempt is under way, and may still do it
         }
-        let wanted = waiting || self.strategy.keep_until(&self.core, id).is_some();
+        // Nobody needs the prediction so much that it is asked for anew once its own client's time is over.
+        let in_time = self.core.now < query.deadline;
+        let wanted = waiting || in_time && self.strategy.keep_until(&self.core, id).is_some();
         if wanted && self.core.may_retry(id, failure.kind) {
             let tried = self.core.query(id).map(|query| query.tried.clone()).unwrap_or_default();
             if self.core.dispatch(id, tried) {

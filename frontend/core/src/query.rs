@@ -23,6 +23,7 @@ pub(crate) enum Phase {
 pub(crate) struct Query<I> {
     pub(crate) key: GroupKey,
     pub(crate) input: Arc<I>,
+    pub(crate) bytes: usize,
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
     pub(crate) allow_approximate: bool,

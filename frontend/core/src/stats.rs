@@ -60,6 +60,8 @@ pub struct Stats {
     pub queries_tracked: u64,
     /// Gauge: coding groups in memory.
     pub groups_tracked: u64,
+    /// Gauge: memory of the inputs of answered queries that are kept for groups.
+    pub kept_bytes: u64,
     /// Gauge: the current hold-back in microseconds.
     pub hold_back_us: u64,
 }

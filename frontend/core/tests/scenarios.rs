@@ -413,6 +413,59 @@ fn groups_in_which_nothing_straggles_are_audited() {
 }
 
 #[test]
+fn kinds_of_query_in_which_nobody_waits_make_room_for_others() {
+    let mut config = coded_config(2, 1);
+    config.max_keys = 2;
+    let mut harness = Harness::coded(4, 2, config);
+    // Each leaves a group behind that would take one more.
+    for key in 0..2 {
+        let number = harness.arrive(key, true, MINUTE).unwrap();
+        harness.complete_client(number, None);
+    }
+    for key in 2..8 {
+        let (frozen, other) =
+            (harness.arrive(key, true, MINUTE).unwrap(), harness.arrive(key, true, MINUTE).unwrap());
+        harness.compute();
+        harness.complete_client(other, None);
+        harness.complete_parity(None);
+        harness.compute();
+        harness.advance(HOLD_BACK);
+        harness.compute();
+        assert_eq!(harness.fate(frozen), &Fate::Reconstructed, "kind {key}");
+        harness.complete_client(frozen, None);
+    }
+    assert_eq!(harness.engine.stats().uncoded, 0);
+    harness.finish();
+}
+
+#[test]
+fn inputs_of_answered_queries_are_kept_within_a_bound_those_seen_last() {
+    let mut config = coded_config(3, 1);
+    config.max_kept_bytes = 6;
+    let mut harness = Harness::coded(4, 2, config);
+    let serve = |harness: &mut Harness, key, times| {
+        for _ in 0..times {
+            let number = harness.arrive(key, true, MINUTE).unwrap();
+            harness.complete_client(number, None);
+            harness.compute();
+            assert!(harness.engine.stats().kept_bytes <= 6);
+        }
+    };
+    serve(&mut harness, 0, 4);
+    serve(&mut harness, 1, 4);
+    assert_eq!(harness.engine.stats().kept_bytes, 4, "the first kind has made room for the second");
+    // What is kept still completes a group with one member.
+    let frozen = harness.arrive(1, true, MINUTE).unwrap();
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    harness.complete_client(frozen, None);
+    harness.finish();
+}
+
+#[test]
 fn kinds_of_query_are_bounded() {
     let mut config = coded_config(2, 1);
     config.max_keys = 2;

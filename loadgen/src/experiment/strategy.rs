@@ -321,6 +321,7 @@ impl StrategySettings {
             shed_above,
             audit_every: 50,
             max_keys: 64,
+            max_kept_bytes: 0,
         }
     }
 }

@@ -170,6 +170,7 @@ impl Simulator {
         let sent = self.tally.sent(planned_us);
         let arrival = Arrival {
             input: Arc::clone(&self.input),
+            bytes: 0,
             key: GroupKey(0),
             deadline: now + self.simulation.frontend.deadline,
             allow_approximate: self.simulation.load.allow_approximate,

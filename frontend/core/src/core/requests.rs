@@ -329,13 +329,16 @@ impl<I, O> Core<I, O> {
         jobs.iter().filter_map(|job| self.jobs.get(job)?.instance)
     }
 
-    /// Whether a failed attempt may be made again elsewhere; takes from the retry budget if so.
+    /// Whether a failed attempt may be made again elsewhere, where there is room for it; takes from the retry budget if so.
     pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
         let Some(query) = self.queries.get(&id) else {
             return false;
         };
-        let allowed =
-            failure.is_retryable() && query.attempts < self.max_attempts && self.retry_budget.spend();
+        let has_room = self.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_full());
+        let allowed = failure.is_retryable()
+            && has_room
+            && query.attempts < self.max_attempts
+            && self.retry_budget.spend();
         self.stats.retries += u64::from(allowed);
         allowed
     }

@@ -27,7 +27,8 @@ impl<I, O> Engine<I, O> {
     pub fn stats(&mut self) -> Stats {
         self.core.stats.queries_tracked = self.core.tracked() as u64;
         self.core.report_pool();
-        (self.core.stats.groups_tracked, self.core.stats.hold_back_us) = (0, 0);
+        let stats = &mut self.core.stats;
+        (stats.groups_tracked, stats.kept_bytes, stats.hold_back_us) = (0, 0, 0);
         self.strategy.report(&mut self.core);
         self.core.stats
     }

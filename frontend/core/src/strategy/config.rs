@@ -1,6 +1,7 @@
 //! Every strategy with its settings, as one value: what the frontend's configuration and a simulation build engines from.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use crate::{
     ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, CodedHedgedConfig,
@@ -65,6 +66,17 @@ impl StrategyConfig {
     /// Whether it waits for a query to be late.
     pub const fn has_hold_back(&self) -> bool {
         self.is_redundant() && !matches!(self, Self::Replicate(_))
+    }
+
+    /// How long after its query's answer a request may still go on at the most.
+    pub const fn keeps_requests_for(&self) -> Duration {
+        match self {
+            Self::None | Self::EqualResources | Self::Replicate(_) | Self::Hedge(_) => Duration::ZERO,
+            Self::ApproximateBackup(config) => config.late_truth_wait,
+            Self::Coded(config) => config.late_truth_wait,
+            Self::CodedHedged(config) => config.coded.late_truth_wait,
+            Self::Interpolated(config) => config.late_truth_wait,
+        }
     }
 
     /// A strategy with these settings, for payloads of any kind.

@@ -27,6 +27,7 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
         shed_above: 8,
         audit_every: 3,
         max_keys: 4,
+        max_kept_bytes: 10,
     }
 }
 

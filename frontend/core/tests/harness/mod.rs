@@ -231,7 +231,7 @@ impl Harness {
         let mut actions = Vec::new();
         let id = self.engine.arrive(
             self.now,
-            Arrival { input, key, deadline, allow_approximate, class },
+            Arrival { input, bytes: 1, key, deadline, allow_approximate, class },
             &mut actions,
         )?;
         let is_own = |action: &Action<Input, Output>| matches!(action, Action::Send { input, .. } if input.number == Some(number));
@@ -527,7 +527,9 @@ impl Harness {
         let stats = self.engine.stats();
         assert_eq!(stats.cg1_violations, 0);
         assert_eq!(stats.queries_tracked, 0, "queries are left over");
-        let max_keys = self.coded.as_ref().map_or(0, |coded| coded.max_keys);
+        let (max_keys, max_kept) =
+            self.coded.as_ref().map_or((0, 0), |coded| (coded.max_keys, coded.max_kept_bytes));
+        assert!(stats.kept_bytes as usize <= max_kept, "{} inputs are kept", stats.kept_bytes);
         self.check_withheld();
         self.check_all_left();
         assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);

@@ -93,6 +93,7 @@ pub(super) fn resolve(
         shed_above: coded.shed_above.unwrap_or(deployed.slots()),
         audit_every: coded.audit_every,
         max_keys: MAX_KEYS,
+        max_kept_bytes: coded.max_kept_bytes,
     };
     Ok(Resolved { config, code, learned, parity })
 }

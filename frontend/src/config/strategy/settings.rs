@@ -98,6 +98,8 @@ pub(in crate::config) struct Coded {
     pub(super) shed_above: Option<usize>,
     #[serde(default = "audit_every")]
     pub(super) audit_every: u64,
+    #[serde(default = "max_kept_bytes")]
+    pub(super) max_kept_bytes: usize,
     /// For `coded_hedged`.
     #[serde(default)]
     pub(super) hedge: Option<Hedging>,
@@ -210,6 +212,10 @@ const fn hundred_ms() -> Duration {
 }
 const fn ten_ms() -> Duration {
     Duration::from_millis(10)
+}
+/// Of inputs of answered queries, 64 MB.
+const fn max_kept_bytes() -> usize {
+    64 * 1024 * 1024
 }
 const fn two_seconds() -> Duration {
     Duration::from_secs(2)

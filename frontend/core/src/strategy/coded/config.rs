@@ -34,6 +34,8 @@ pub struct CodedConfig {
     pub audit_every: u64,
     /// Kinds of query with a group or fillers of their own.
     pub max_keys: usize,
+    /// Memory that the inputs of answered queries may hold which are kept, as fillers and in groups that are not yet full.
+    pub max_kept_bytes: usize,
 }
 
 impl CodedConfig {

@@ -3,12 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
+
 use super::Coded;
 use super::group::{Group, Member};
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
 use crate::timers::Timer;
 use crate::{Action, ClassId, Core, GroupId, GroupKey, QueryId, Row};
+
+/// Whether an open group has nobody in it who waits.
+pub(super) fn abandoned<I, O>(groups: &FxHashMap<GroupId, Group<I, O>>) -> impl Fn(GroupId) -> bool {
+    |id| groups.get(&id).is_none_or(|group| !group.is_any_waiting())
+}
 
 impl<I, O> Coded<I, O> {
     /// The group of this key that takes members, a fresh one if need be.
@@ -18,14 +25,29 @@ impl<I, O> Coded<I, O> {
         class: ClassId,
         key: GroupKey,
     ) -> Option<GroupId> {
-        let state = self.keys.get_or_insert(key)?;
+        let mut gone = Vec::new();
+        let state = self.keys.get_or_insert(key, abandoned(&self.groups), &mut gone)?;
         if let Some(open) = state.open {
             return Some(open);
         }
         let id = GroupId::new(core.fresh_id(), class);
         state.open = Some(id);
+        self.drop_open_groups(core, gone);
         self.groups.insert(id, Group::open(key, self.config.r, core.now()));
         Some(id)
+    }
+
+    /// Drops groups in which nobody waits and that have made room for others.
+    pub(super) fn drop_open_groups(&mut self, core: &mut Core<I, O>, gone: Vec<GroupId>) {
+        for id in gone {
+            let Some(group) = self.groups.remove(&id) else { continue };
+            if let Some(at) = group.timer {
+                core.timers.cancel(at, Timer::Flush(id));
+            }
+            for query in group.members.iter().filter_map(|member| member.query) {
+                self.membership.remove(&query);
+            }
+        }
     }
 
     /// Completes an open group with recently answered queries and seals it. False when there are too few.

@@ -13,6 +13,8 @@ pub(in crate::strategy) struct Answered<I, O> {
     pub(in crate::strategy) query: QueryId,
     pub(in crate::strategy) input: Arc<I>,
     pub(in crate::strategy) prediction: Arc<O>,
+    /// Memory that its input holds.
+    pub(in crate::strategy) bytes: usize,
 }
 
 #[derive(Debug)]
@@ -23,19 +25,23 @@ pub(in crate::strategy) struct KeyState<I, O> {
     last_used: u64,
 }
 
-/// A bounded table of kinds of query: one that was not seen for long makes room for a new one.
+/// A bounded table of kinds of query: one that was not seen for long makes room for a new one, or for the inputs of another.
 #[derive(Debug)]
 pub(in crate::strategy) struct Keys<I, O> {
     table: FxHashMap<GroupKey, KeyState<I, O>>,
     capacity: usize,
     fillers: usize,
+    max_bytes: usize,
+    /// Memory of all answered queries that are kept.
+    bytes: usize,
     uses: u64,
 }
 
 impl<I, O> Keys<I, O> {
-    /// At most `capacity` kinds, `fillers` answered queries for each.
-    pub(in crate::strategy) fn new(capacity: usize, fillers: usize) -> Self {
-        Self { table: FxHashMap::default(), capacity: capacity.max(1), fillers, uses: 0 }
+    /// At most `capacity` kinds, `fillers` answered queries for each, whose inputs hold `max_bytes` in all.
+    pub(in crate::strategy) fn new(capacity: usize, fillers: usize, max_bytes: usize) -> Self {
+        let (table, capacity) = (FxHashMap::default(), capacity.max(1));
+        Self { table, capacity, fillers, max_bytes, bytes: 0, uses: 0 }
     }
 
     pub(in crate::strategy) fn get(&self, key: GroupKey) -> Option<&KeyState<I, O>> {
@@ -46,13 +52,18 @@ impl<I, O> Keys<I, O> {
         self.table.get_mut(&key)
     }
 
-    /// The state of `key`, made if there is room. `None` when every kind in the table has an open group.
-    pub(in crate::strategy) fn get_or_insert(&mut self, key: GroupKey) -> Option<&mut KeyState<I, O>> {
+    /// The state of `key`, made if there is room, for which the kind that was not seen for longest goes. `None` when every kind in
+    /// the table has an open group that is not `abandoned`. Groups that went with their kind are put into `gone`.
+    pub(in crate::strategy) fn get_or_insert(
+        &mut self,
+        key: GroupKey,
+        abandoned: impl Fn(GroupId) -> bool,
+        gone: &mut Vec<GroupId>,
+    ) -> Option<&mut KeyState<I, O>> {
         self.uses += 1;
         if !self.table.contains_key(&key) && self.table.len() >= self.capacity {
-            let idle = self.table.iter().filter(|(_, state)| state.open.is_none());
-            let oldest = idle.min_by_key(|(_, state)| state.last_used).map(|(key, _)| *key)?;
-            self.table.remove(&oldest);
+            let oldest = self.oldest(|state| state.open.is_none_or(&abandoned))?;
+            gone.extend(self.remove(oldest));
         }
         let state = self.table.entry(key).or_insert_with(|| KeyState {
             open: None,
@@ -63,10 +74,55 @@ impl<I, O> Keys<I, O> {
         Some(state)
     }
 
-    pub(in crate::strategy) fn remember(&mut self, key: GroupKey, answered: Answered<I, O>) {
+    /// Keeps an answered query. Other kinds' make room for it, those first that were not seen for longest, and so do abandoned open
+    /// groups, since they hold the same inputs; what they were is put into `gone`.
+    pub(in crate::strategy) fn remember(
+        &mut self,
+        key: GroupKey,
+        answered: Answered<I, O>,
+        abandoned: impl Fn(GroupId) -> bool,
+        gone: &mut Vec<GroupId>,
+    ) {
+        if answered.bytes > self.max_bytes || !self.table.contains_key(&key) {
+            return;
+        }
+        while self.bytes + answered.bytes > self.max_bytes {
+            let Some(oldest) = self.oldest(|state| !state.recent.is_empty()) else { return };
+            let open = self.table.get(&oldest).and_then(|state| state.open);
+            if oldest != key && open.is_none_or(&abandoned) {
+                gone.extend(self.remove(oldest));
+            } else {
+                self.forget_recent(oldest);
+            }
+        }
         if let Some(state) = self.table.get_mut(&key) {
+            self.bytes += answered.bytes;
             state.recent.push_front(answered);
-            state.recent.truncate(self.fillers);
+            if state.recent.len() > self.fillers {
+                self.bytes -= state.recent.pop_back().map_or(0, |oldest| oldest.bytes);
+            }
+        }
+    }
+
+    /// Memory of all answered queries that are kept.
+    pub(in crate::strategy) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn oldest(&self, may_go: impl Fn(&KeyState<I, O>) -> bool) -> Option<GroupKey> {
+        let candidates = self.table.iter().filter(|(_, state)| may_go(state));
+        candidates.min_by_key(|(_, state)| state.last_used).map(|(key, _)| *key)
+    }
+
+    /// Its open group, if it had one.
+    fn remove(&mut self, key: GroupKey) -> Option<GroupId> {
+        self.forget_recent(key);
+        self.table.remove(&key)?.open
+    }
+
+    fn forget_recent(&mut self, key: GroupKey) {
+        if let Some(state) = self.table.get_mut(&key) {
+            self.bytes -= state.recent.drain(..).map(|answered| answered.bytes).sum::<usize>();
         }
     }
 }

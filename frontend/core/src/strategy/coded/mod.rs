@@ -18,11 +18,13 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 pub use self::config::CodedConfig;
+use self::fill::abandoned;
 use self::group::{Group, Member, Status};
 use self::key::{Answered, Keys};
 use self::timing::ParityTiming;
 use super::parity::Parity;
 use crate::pool::Avoid;
+use crate::query::Query;
 use crate::stats::Fate;
 use crate::{
     Action, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack, HoldBackOverride,
@@ -50,7 +52,7 @@ impl<I, O> Coded<I, O> {
             timing: ParityTiming::new(config.defer_parity),
             budget: TokenBucket::new(config.redundant_share, config.redundant_burst),
             // Up to k - 1 of the recent queries may sit in the open group themselves.
-            keys: Keys::new(config.max_keys, 2 * (config.k - 1)),
+            keys: Keys::new(config.max_keys, 2 * (config.k - 1), config.max_kept_bytes),
             groups: FxHashMap::default(),
             membership: FxHashMap::default(),
             sealed: 0,
@@ -109,9 +111,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
-        if let Some(arrived) = core.query(query).map(|query| query.arrived) {
-            self.hold_back.observe(core.now().since(arrived));
-        }
+        let Some(&Query { arrived, bytes, .. }) = core.query(query) else { return };
+        self.hold_back.observe(core.now().since(arrived));
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
@@ -121,12 +122,15 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         };
         member.prediction = Some(Arc::clone(output));
         member.status = Status::Done;
-        let answered = Answered { query, input: Arc::clone(&member.input), prediction: Arc::clone(output) };
+        let input = Arc::clone(&member.input);
+        let answered = Answered { query, input, prediction: Arc::clone(output), bytes };
         if let Some(reconstruction) = member.reconstruction.take() {
             let truth = Arc::clone(output);
             core.push(Action::Compare(Comparison::LateTruth { class: query.class(), reconstruction, truth }));
         }
-        self.keys.remember(key, answered);
+        let mut gone = Vec::new();
+        self.keys.remember(key, answered, abandoned(&self.groups), &mut gone);
+        self.drop_open_groups(core, gone);
         self.advance(core, id);
     }
 
@@ -317,6 +321,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn report(&self, core: &mut Core<I, O>) {
         core.stats.groups_tracked += self.groups.len() as u64;
+        core.stats.kept_bytes += self.keys.bytes() as u64;
         self.hold_back.report(&mut core.stats);
     }
 }

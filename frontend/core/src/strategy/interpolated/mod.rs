@@ -50,7 +50,7 @@ impl<I, O> Interpolated<I, O> {
         Self {
             hold_back: HoldBack::new(config.hold_back.clone()),
             budget: TokenBucket::new(config.redundant_share, config.redundant_burst),
-            keys: Keys::new(config.max_keys, 0),
+            keys: Keys::new(config.max_keys, 0, 0),
             groups: FxHashMap::default(),
             membership: FxHashMap::default(),
             sealed: 0,
@@ -69,7 +69,8 @@ impl<I, O> Interpolated<I, O> {
 
     /// The group of this key that takes members, a fresh one if need be; `None` when there are too many kinds of query.
     fn open_group(&mut self, core: &mut Core<I, O>, query: QueryId, key: GroupKey) -> Option<GroupId> {
-        let state = self.keys.get_or_insert(key)?;
+        // An open group is dissolved after a time: none is given up for another kind.
+        let state = self.keys.get_or_insert(key, |_| false, &mut Vec::new())?;
         if let Some(open) = state.open {
             return Some(open);
         }
