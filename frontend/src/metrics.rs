@@ -380,6 +380,11 @@ impl ModelMeters {
         self.presence.discovery(&self.model, self.pool_label(pool), up);
     }
 
+    /// No backend says any more where a pool's instances are.
+    pub fn not_discovered(&self, pool: PoolId) {
+        self.presence.not_discovered(&self.model, self.pool_label(pool));
+    }
+
     fn pool_label(&self, pool: PoolId) -> &str {
         self.pools.get(usize::from(pool.0)).map_or("", |pool| &pool.label)
     }

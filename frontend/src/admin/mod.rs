@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use crate::error::ServeError;
 use crate::http::{App, error, json as json_response, metrics, server_ready};
+use crate::reload::ReloadError;
 
 /// Groups of one model that `/debug/groups` shows.
 pub const MOST_GROUPS: usize = 200;
@@ -93,7 +94,10 @@ fn group(view: &GroupView, at: Duration) -> Value {
 }
 
 async fn reload(State(app): State<Arc<App>>) -> Response {
-    match app.reload().await {
+    // It goes on if whoever asked for it does not wait.
+    let reloaded = tokio::spawn(async move { app.reload().await }).await;
+    let reloaded = reloaded.unwrap_or(Err(ReloadError::NotNow("the reload broke off; the log says where")));
+    match reloaded {
         Ok(done) => json_response(&json!({
             "models_kept": done.kept,
             "models_started": done.started,

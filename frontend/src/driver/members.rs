@@ -41,8 +41,13 @@ impl<T: Transport> Driver<T> {
         members.iter().map(|(instance, member)| (instance.pool, member.name.clone())).collect()
     }
 
-    /// Checks no instance any more, and takes those out of the metrics that are not `kept`.
-    pub(crate) fn retire(&self, kept: impl Fn(PoolId, &str) -> bool) {
+    /// Looks for and checks no instance any more, and takes those out of the metrics that are not `kept`, and the pools that
+    /// are not `discovered` any more.
+    pub(crate) fn retire(&self, kept: impl Fn(PoolId, &str) -> bool, discovered: impl Fn(PoolId) -> bool) {
+        self.retired.cancel();
+        for pool in self.discovering.lock().iter().filter(|pool| !discovered(**pool)) {
+            self.meters.not_discovered(*pool);
+        }
         for (instance, member) in self.members.lock().drain() {
             member.stop.cancel();
             if !kept(instance.pool, &member.name) {
@@ -85,7 +90,15 @@ impl<T: Transport> Driver<T> {
         let mut known: BTreeMap<SocketAddr, InstanceId> = BTreeMap::new();
         loop {
             let now = view.borrow_and_update().clone();
-            self.meters.discovery_up(pool, now.is_current);
+            {
+                // Under the table's lock, so that a driver that is retired meanwhile brings no series back.
+                let mut discovering = self.discovering.lock();
+                if self.retired.is_cancelled() {
+                    return;
+                }
+                discovering.insert(pool);
+                self.meters.discovery_up(pool, now.is_current);
+            }
             let change = difference(&known, &now.addresses);
             let joined = change.joined.into_iter();
             known.extend(joined.filter_map(|address| Some((address, self.join(pool, address)?))));
@@ -94,7 +107,7 @@ impl<T: Transport> Driver<T> {
                 self.leave(instance);
             }
             tokio::select! {
-                () = self.stop.cancelled() => return,
+                () = self.retired.cancelled() => return,
                 changed = view.changed() => if changed.is_err() { return },
             }
         }

@@ -8,6 +8,7 @@ mod live;
 mod members;
 mod work;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,11 @@ pub struct Driver<T> {
     rearm: Notify,
     members: Mutex<FxHashMap<InstanceId, Member>>,
     health: HealthSettings,
+    /// Pools whose instances are discovered.
+    discovering: Mutex<BTreeSet<PoolId>>,
     stop: CancellationToken,
+    /// It is replaced, or stopped.
+    retired: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -115,6 +120,8 @@ impl<T: Transport> Driver<T> {
         for (instance, _) in &instances {
             engine.instance_up(Time::ZERO, *instance, false, &mut actions);
         }
+        let stop = CancellationToken::new();
+        let retired = stop.child_token();
         let driver = Arc::new(Self {
             locked: Mutex::new(Locked {
                 engine,
@@ -131,7 +138,9 @@ impl<T: Transport> Driver<T> {
             rearm: Notify::new(),
             members: Mutex::default(),
             health,
-            stop: CancellationToken::new(),
+            discovering: Mutex::default(),
+            stop,
+            retired,
         });
         tokio::spawn(Arc::clone(&driver).run_timers());
         for (instance, name) in instances {
@@ -219,10 +228,12 @@ impl<T: Transport> Driver<T> {
         let (sender, receiver) = oneshot::channel();
         let trace = Trace::current();
         input.traces = Members::of_query(trace.as_ref());
+        // Its tensors, and the body for instances that is written of them.
+        let bytes = 2 * input.len();
         let input = Arc::new(input);
         let query = self.feed(|locked, now| {
             let deadline = now + timeout;
-            let arrival = Arrival { input, key, deadline, allow_approximate, class };
+            let arrival = Arrival { input, bytes, key, deadline, allow_approximate, class };
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
             locked.waiters.insert(query, Waiter { sender, trace });
             Ok(query)

@@ -1,6 +1,7 @@
 //! `POST /v2/models/{model}/infer`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -11,8 +12,10 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use parapet_content_coding::{Coding, decode as decompress, encode as compress};
 use parapet_frontend_core::Rejected;
-use parapet_http_serve::read_body_within;
-use parapet_open_inference::{Encoded, HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response};
+use parapet_http_serve::{BodyError, read_body_within};
+use parapet_open_inference::{
+    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response,
+};
 
 use super::response::{error, with_type};
 use super::routes::App;
@@ -86,7 +89,11 @@ async fn infer_on(
     let (mut body, mut reserved) =
         read_body_within(body, max_bytes, settings.body_read_timeout, app.body_memory()).await?;
     if let Some(coding) = coding {
-        body = decompress(coding, body, max_bytes).await?;
+        // Bodies are unpacked in turn, so that this takes time as receiving does.
+        let limit = settings.body_read_timeout;
+        body = tokio::time::timeout(limit, decompress(coding, body, max_bytes))
+            .await
+            .map_err(|_| BodyError::Timeout { limit })??;
         reserved.hold(body.len())?;
     }
     let mut request = decode(body, header_length).await?;
@@ -122,13 +129,16 @@ async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferReques
     Ok(decoded.map_err(|_| ServeError::Input("the body could not be read".to_owned()))??)
 }
 
+/// An answer that is still not compressed then goes as it is: too many others wait for their turn.
+const COMPRESS_WITHIN: Duration = Duration::from_millis(200);
+
 /// The answer, compressed if the client likes that best and it is worth it.
 async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     let content_type = encoded.content_type();
     let Encoded { mut body, header_length } = encoded;
     let mut coded = None;
     if let Some(coding) = accepted
-        && let Some(compressed) = compress(coding, &body).await
+        && let Ok(Some(compressed)) = tokio::time::timeout(COMPRESS_WITHIN, compress(coding, &body)).await
     {
         body = compressed;
         coded = Some(HeaderValue::from_static(coding.name()));
@@ -151,8 +161,9 @@ struct BinaryOutputs(InferRequest);
 
 impl BinaryOutputs {
     fn of(request: &InferRequest) -> Self {
+        let all = request.parameters.get_key_value(BINARY_DATA_OUTPUT);
         Self(InferRequest {
-            parameters: request.parameters.clone(),
+            parameters: all.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             outputs: request.outputs.clone(),
             ..InferRequest::default()
         })

@@ -31,6 +31,10 @@ impl Presence {
         self.discoveries.lock().insert([model, pool].map(str::to_owned), up);
     }
 
+    pub(super) fn not_discovered(&self, model: &str, pool: &str) {
+        self.discoveries.lock().remove(&[model, pool].map(str::to_owned));
+    }
+
     /// As Prometheus scrapes it.
     pub(super) fn render(&self) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();

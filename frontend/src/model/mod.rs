@@ -100,7 +100,11 @@ impl<T: Transport> ServedModel<T> {
         let kept = successor.map(Self::instances).unwrap_or_default();
         let labels = pool_labels(&self.config);
         let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
-        self.driver.retire(|pool, name| kept.contains(&(label(pool), name.to_owned())));
+        let discovered: BTreeSet<String> = successor.into_iter().flat_map(Self::discovered).collect();
+        self.driver.retire(
+            |pool, name| kept.contains(&(label(pool), name.to_owned())),
+            |pool| discovered.contains(&label(pool)),
+        );
     }
 
     /// The label of its pool and the name of each instance.
@@ -108,6 +112,12 @@ impl<T: Transport> ServedModel<T> {
         let labels = pool_labels(&self.config);
         let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
         self.driver.instances().into_iter().map(|(pool, name)| (label(pool), name)).collect()
+    }
+
+    /// The labels of its pools whose instances are discovered.
+    fn discovered(&self) -> impl Iterator<Item = String> {
+        let pools = pool_labels(&self.config).into_iter().zip(pool_settings(&self.config));
+        pools.filter(|(_, settings)| settings.discovery.is_some()).map(|(label, _)| label)
     }
 
     /// Has the instances of `pool` join and leave as `discovery` finds them.
@@ -197,7 +207,13 @@ impl<T: Transport> ServedModel<T> {
         let (tensors, rows) = request::check_inputs(inputs, &self.config.entry.inputs, self.config.max_rows)?;
         let key = group_key(domain, rows)?;
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
-        let input = Input::new(tensors, rows).by(Instant::now() + timeout);
+        // Some requests go on when their client is answered: they are not to be given up before the engine does that.
+        let kept = self
+            .config
+            .classes
+            .get(usize::from(class.0))
+            .map_or(Duration::ZERO, |class| class.strategy.keeps_requests_for());
+        let input = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
         let allow_approximate = options.allow_approximate && self.driver.approximates(class, wanted);
         let answer = self.driver.infer(input, key, class, timeout, allow_approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;

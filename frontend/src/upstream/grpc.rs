@@ -18,11 +18,11 @@ use parapet_open_inference_grpc::{InferenceClient, read_response, write_request}
 use parapet_tls::TlsFailure;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, ConnectError, Status};
+use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use self::within_tls::WithinTls;
 use super::outputs::Expected;
-use super::{Scheme, Unready};
+use super::{Scheme, Unready, given_up};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
@@ -97,7 +97,7 @@ impl Instance {
             message.metadata_mut().insert(TRACEPARENT, parent);
         }
         let response = self.client().model_infer(message).await;
-        let message = response.map_err(|status| self.failed(&status))?.into_inner();
+        let message = response.map_err(|status| self.failed(&status, input))?.into_inner();
         let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
         let response = read_response(message).map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
@@ -122,16 +122,19 @@ impl Instance {
     }
 
     /// What a status says about the instance and the query.
-    fn failed(&self, status: &Status) -> Failure {
+    fn failed(&self, status: &Status, input: &Input) -> Failure {
         if let Some(failure) = self.tls_failure(status) {
             return self.failure(FailureKind::Unreachable, &format!("no TLS connection: {failure}"));
         }
         let kind = match status.code() {
+            // Our own client gives up when the time is over that it has told the instance.
+            _ if has_cause::<TimeoutExpired>(status) => given_up(input),
             // A status with a source was made here, by a connection that failed; others came from the instance.
-            _ if is_unsent(status) => FailureKind::Unreachable,
+            _ if has_cause::<ConnectError>(status) => FailureKind::Unreachable,
             _ if status.source().is_some() => FailureKind::ConnectionLost,
             Code::Unavailable | Code::ResourceExhausted => FailureKind::InstanceBusy,
             Code::InvalidArgument => FailureKind::Refused,
+            Code::DeadlineExceeded | Code::Cancelled => given_up(input),
             _ => FailureKind::InstanceError,
         };
         self.failure(kind, &said(status))
@@ -166,11 +169,11 @@ fn cause(status: &Status) -> String {
     last.map_or_else(|| said(status), ToString::to_string)
 }
 
-/// Whether there was no connection, so that the server has seen nothing of the request.
-fn is_unsent(status: &Status) -> bool {
+/// Whether a status was made here for this reason. With a [`ConnectError`] the server has seen nothing of the request.
+fn has_cause<E: std::error::Error + 'static>(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
-        if error.is::<ConnectError>() {
+        if error.is::<E>() {
             return true;
         }
         cause = error.source();

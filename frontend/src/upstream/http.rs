@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use parapet_open_inference::{
 use tokio::time::Instant;
 
 use super::outputs::Expected;
-use super::{Scheme, Unready};
+use super::{Scheme, Unready, given_up};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
@@ -38,6 +38,8 @@ pub(super) struct Instance {
     expected: Arc<Expected>,
     /// What the instance reads, as it says of itself.
     form: AtomicU8,
+    /// Whether it is to be asked that, for the first time or again.
+    ask_form: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -70,10 +72,9 @@ impl Target {
 /// Of a request at most.
 const HEADERS: usize = 6;
 
-/// Values of [`Instance::form`]; as long as nothing is known of an instance, it is taken to have the extension.
-const UNKNOWN: u8 = 0;
-const BINARY: u8 = 1;
-const JSON: u8 = 2;
+/// Values of [`Instance::form`].
+const BINARY: u8 = 0;
+const JSON: u8 = 1;
 
 impl Instance {
     /// `path` is that of the model's version; `max_idle` connections are kept.
@@ -93,7 +94,8 @@ impl Instance {
             connections: Connections::new(address, limits).with_tls(tls),
             target: Target::new(Scheme::split(name).1, path),
             expected,
-            form: AtomicU8::new(UNKNOWN),
+            form: AtomicU8::new(BINARY),
+            ask_form: AtomicBool::new(true),
         }
     }
 
@@ -122,27 +124,41 @@ impl Instance {
             request
         };
         let response = self.connections.send(request).await.map_err(|error| self.unanswered(&error))?;
-        self.prediction(response, input.rows)
+        self.prediction(response, input)
     }
 
     pub(super) async fn ready(&self) -> Result<(), Unready> {
         let target = self.target.as_ref().ok_or(Unready::Unaddressable)?;
         let ready = self.get(target, &target.ready).await;
         if ready.is_err() {
-            // What comes back at this address may be another server.
-            self.form.store(UNKNOWN, Ordering::Relaxed);
-        } else if self.form.load(Ordering::Relaxed) == UNKNOWN {
-            self.learn_form(target).await;
+            // What comes back at this address may be another server. Until then it is written to as before: queries go on
+            // while a check or two fail.
+            self.ask_form.store(true, Ordering::Relaxed);
         }
-        ready.map(drop)
+        ready?;
+        if self.ask_form.load(Ordering::Relaxed) {
+            self.learn_form(target).await?;
+            self.ask_form.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
-    /// Asks whether the server has the binary tensor extension; without it queries go as JSON.
-    async fn learn_form(&self, target: &Target) {
-        let Ok(response) = self.get(target, &Uri::from_static("/v2")).await else { return };
-        let Ok(metadata) = serde_json::from_slice::<ServerMetadata>(&response.body) else { return };
-        let binary = metadata.extensions.iter().any(|extension| extension == BINARY_EXTENSION);
-        self.form.store(if binary { BINARY } else { JSON }, Ordering::Relaxed);
+    /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One that says nothing of
+    /// itself is taken to have it.
+    async fn learn_form(&self, target: &Target) -> Result<(), Unready> {
+        let form = match self.get(target, &Uri::from_static("/v2")).await {
+            Ok(response) => {
+                let metadata = serde_json::from_slice::<ServerMetadata>(&response.body);
+                let has_it = |metadata: ServerMetadata| {
+                    metadata.extensions.iter().any(|extension| extension == BINARY_EXTENSION)
+                };
+                if metadata.map_or(true, has_it) { BINARY } else { JSON }
+            }
+            Err(Unready::Says(_)) => BINARY,
+            Err(unreachable) => return Err(unreachable),
+        };
+        self.form.store(form, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The answer, if it is 200.
@@ -160,7 +176,11 @@ impl Instance {
     }
 
     fn unanswered(&self, error: &SendError) -> Failure {
-        let kind = if error.is_unsent() { FailureKind::Unreachable } else { FailureKind::ConnectionLost };
+        let kind = match error {
+            SendError::TooLong { .. } => FailureKind::InvalidOutput,
+            _ if error.is_unsent() => FailureKind::Unreachable,
+            _ => FailureKind::ConnectionLost,
+        };
         self.failure(kind, &error.to_string())
     }
 
@@ -168,24 +188,25 @@ impl Instance {
         self.failure(FailureKind::Refused, "its address or model name makes no valid request")
     }
 
-    fn prediction(&self, response: Response, rows: usize) -> Outcome<Output> {
+    fn prediction(&self, response: Response, input: &Input) -> Outcome<Output> {
         if response.status != StatusCode::OK {
-            return Err(self.refusal(&response));
+            return Err(self.refusal(&response, input));
         }
         let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
         let header_length = header_length(&response.headers).map_err(invalid)?;
         let response: InferResponse =
             decode_response(response.body, header_length).map_err(|error| invalid(error.to_string()))?;
-        self.expected.check(response, rows).map_err(invalid)
+        self.expected.check(response, input.rows).map_err(invalid)
     }
 
     /// What a status other than 200 says about the instance and the query.
-    fn refusal(&self, response: &Response) -> Failure {
+    fn refusal(&self, response: &Response, input: &Input) -> Failure {
         let kind = match response.status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FailureKind::InstanceBusy,
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
                 FailureKind::Refused
             }
+            StatusCode::GATEWAY_TIMEOUT => given_up(input),
             _ => FailureKind::InstanceError,
         };
         let said = serde_json::from_slice::<ErrorObject>(&response.body).map(|object| object.error).ok();

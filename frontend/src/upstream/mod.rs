@@ -12,8 +12,10 @@ pub use unready::Unready;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parapet_frontend_core::{InstanceId, Outcome};
+use parapet_frontend_core::{FailureKind, InstanceId, Outcome};
+use tokio::time::Instant;
 
 use crate::config::HealthSettings;
 use crate::payload::{Input, Output};
@@ -32,6 +34,17 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
 
     /// An instance left, and has nothing in flight.
     fn left(&self, instance: InstanceId);
+}
+
+/// How coarse the clocks of an instance's timers are, and of ours.
+const TIMER: Duration = Duration::from_millis(5);
+
+/// What an instance that gave a query up for lack of time says: nothing of itself, if the time that it was told is over.
+fn given_up(input: &Input) -> FailureKind {
+    match input.deadline {
+        Some(deadline) if Instant::now() + TIMER >= deadline => FailureKind::DeadlineExceeded,
+        _ => FailureKind::InstanceError,
+    }
 }
 
 /// Bounds a readiness check.

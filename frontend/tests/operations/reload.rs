@@ -3,11 +3,12 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::StatusCode;
 use parapet_frontend::tenants::Key;
 
-use crate::served::{LIMIT, SAMPLE, ask_as, metrics, reload, serve, tenant, with_admin};
+use crate::served::{LIMIT, SAMPLE, ask_as, metrics, reload, serve, serve_plain, tenant, with_admin};
 use crate::support::{close, infer, instance, linear, plain_toml, repository, wait_until};
 
 /// Requests go on without a pause while the configuration is replaced, and none fails.
@@ -53,6 +54,44 @@ async fn a_sound_configuration_replaces_the_old_one_and_no_request_is_lost() {
     let up =
         text.lines().filter(|line| line.starts_with("parapet_instance_up{") && line.ends_with(" 1")).count();
     assert_eq!(up, 2, "instances that are gone are not up\n{text}");
+}
+
+/// Whoever asks for a reload need not wait for it.
+#[tokio::test]
+async fn a_reload_goes_on_when_its_client_has_gone() {
+    let served = serve_plain(repository(), &[instance::start(None).await]).await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    fs::write(&served.config, with_admin(&plain_toml(served.repository.path(), &[nobody], ""))).unwrap();
+    // It waits for an instance that does not come.
+    let impatient = tokio::time::timeout(Duration::from_millis(300), reload(served.admin)).await;
+    assert!(impatient.is_err(), "the reload was done at once: {impatient:?}");
+    let replaced =
+        format!("parapet_instance_up{{model=\"linear\",pool=\"deployed\",address=\"{nobody}\"}} 0");
+    let reloads = "parapet_config_reloads_total{outcome=\"taken\"} 1";
+    wait_until("reloaded", LIMIT, async || {
+        let text = metrics(served.admin).await;
+        text.contains(reloads)
+            && text.contains(&replaced)
+            && text.matches("parapet_instance_up{").count() == 1
+    })
+    .await;
+}
+
+/// A pool whose instances were looked up and are now given has no backend that could be away.
+#[tokio::test]
+async fn what_is_not_discovered_any_more_is_not_reported() {
+    let instances = [instance::start(None).await];
+    let repository = repository();
+    let given = with_admin(&plain_toml(repository.path(), &instances, ""));
+    let list = format!("instances = [\"{}\"]", instances[0]);
+    let looked_up = format!("instances = {{ dns = \"localhost\", port = {} }}", instances[0].port());
+    assert!(given.contains(&list), "{given}");
+    let served = serve(repository, &given.replace(&list, &looked_up)).await;
+    let is_reported = async || metrics(served.admin).await.contains("parapet_discovery_up{");
+    wait_until("discovered", LIMIT, is_reported).await;
+    fs::write(&served.config, &given).unwrap();
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    assert!(!is_reported().await);
 }
 
 #[tokio::test]

@@ -3,14 +3,20 @@
 mod tls;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::{get, post};
+use http::{HeaderMap, StatusCode};
 use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
-use parapet_open_inference::Tensor;
+use parapet_open_inference::{HEADER_CONTENT_LENGTH, Tensor};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::instance_with;
 use super::support::memory::id;
@@ -110,6 +116,60 @@ async fn busy_and_lost(scheme: &'static str) {
     }
 }
 
+/// An instance that gives a query up when the time is over that it was told says nothing of itself; one that takes less time
+/// than it has does.
+async fn given_up(scheme: &'static str) {
+    let profile = profile();
+    let slow = ["--fault-profile", profile.path().to_str().unwrap()];
+    let input = |after: Duration| Arc::new(Input::new(vec![samples(1)], 1).by(Instant::now() + after));
+    let way = Way::start(scheme, &slow).await;
+    for after in [30, 101, 250].map(Duration::from_millis) {
+        let failure = way.instances.infer(id(0, 0), input(after)).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::DeadlineExceeded, "{scheme}, {after:?}: {failure}");
+    }
+    let impatient = Way::start(scheme, &[&slow[..], &["--request-timeout-ms", "50"]].concat()).await;
+    let failure = impatient.instances.infer(id(0, 0), input(Duration::from_secs(20))).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::InstanceError, "{scheme}: {failure}");
+}
+
+/// A server without the binary extension is written to in JSON, also while its checks fail.
+#[tokio::test]
+async fn the_form_that_a_server_reads_is_not_forgotten_when_it_is_not_ready() {
+    let ready = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&ready);
+    let app = Router::new()
+        .route("/v2", get(async || r#"{"name":"json alone","version":"1","extensions":[]}"#))
+        .route(
+            "/v2/models/linear/versions/1/ready",
+            get(async move || match asked.load(Ordering::SeqCst) {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            }),
+        )
+        .route(
+            "/v2/models/linear/versions/1/infer",
+            post(async |headers: HeaderMap| match headers.contains_key(HEADER_CONTENT_LENGTH) {
+                true => (StatusCode::BAD_REQUEST, r#"{"error":"not JSON"}"#),
+                false => (
+                    StatusCode::OK,
+                    r#"{"model_name":"linear","outputs":[{"name":"output","datatype":"FP32","shape":[1,3],"data":[1,2,3]}]}"#,
+                ),
+            }),
+        );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let repository = repository();
+    let text = plain_toml(repository.path(), &[address], "");
+    let instances = Instances::new(&config(&text).unwrap().models[0]);
+    let infer = || instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1)));
+    assert_eq!(instances.ready(id(0, 0)).await, Ok(()));
+    assert!(infer().await.is_ok());
+    ready.store(false, Ordering::SeqCst);
+    assert!(instances.ready(id(0, 0)).await.is_err());
+    infer().await.unwrap();
+}
+
 /// What the frontend's repository says of the model is not what the instance answers.
 async fn another_output_is_invalid(scheme: &'static str) {
     let way = Way::start(scheme, &[]).await;
@@ -147,6 +207,16 @@ async fn busy_and_lost_over_http() {
 #[tokio::test]
 async fn busy_and_lost_over_grpc() {
     busy_and_lost("grpc").await;
+}
+
+#[tokio::test]
+async fn given_up_over_http() {
+    given_up("http").await;
+}
+
+#[tokio::test]
+async fn given_up_over_grpc() {
+    given_up("grpc").await;
 }
 
 #[tokio::test]
