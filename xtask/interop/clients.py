@@ -96,6 +96,11 @@ def parameters(module, result):
     return {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in response.parameters.items()}
 
 
+def provenances(results):
+    """Of answers over HTTP, in order of their names."""
+    return sorted(parameters(http, result)["provenance"] for result in results)
+
+
 def answers(server, module, client):
     array = samples(3)
     result = client.infer("linear", linear(module, array), request_id="mine", model_version="1")

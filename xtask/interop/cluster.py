@@ -30,6 +30,9 @@ class Process:
     def freeze(self):
         self.child.send_signal(signal.SIGSTOP)
 
+    def thaw(self):
+        self.child.send_signal(signal.SIGCONT)
+
     def end(self):
         self.child.send_signal(signal.SIGCONT)
         self.child.terminate()
@@ -90,3 +93,30 @@ def until(condition, what, seconds=30):
 
 def quoted(addresses):
     return "[" + ", ".join(f'"{address}"' for address in addresses) + "]"
+
+
+def coded(model, replicas, parity_model, parity):
+    """The `[[models]]` table of a model in groups of two, whose members are each on a replica of their own."""
+    return f"""
+[[models]]
+name = "{model}"
+instances = {quoted(replicas)}
+slots_per_instance = 1
+timeout_ms = 10000
+[models.strategy]
+kind = "coded"
+encoder = "sum"
+k = 2
+hold_back = {{ fixed_ms = 200 }}
+defer_parity = false
+[[models.strategy.parity]]
+model = "{parity_model}"
+instances = {quoted([parity])}
+"""
+
+
+def ups(frontend):
+    """How many instances it has found up."""
+    with urllib.request.urlopen(f"http://{frontend.http}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(line.startswith("parapet_instance_up{") and line.endswith(" 1") for line in lines)

@@ -3,6 +3,7 @@
 import argparse
 
 import clients
+import several_tensors
 from cluster import Cluster, quoted
 
 
@@ -50,6 +51,7 @@ def main():
                 import openapi
 
                 openapi.check(server, arguments.schemathesis)
+    several_tensors.check(arguments)
     if arguments.mlserver:
         import replica
 

@@ -8,8 +8,8 @@ import subprocess
 
 import numpy as np
 import tritonclient.http.aio as http_aio
-from clients import WEIGHTS, linear, samples
-from cluster import Cluster, quoted, status, until
+from clients import WEIGHTS, linear, provenances, samples
+from cluster import Cluster, coded, status, until, ups
 
 RUNTIME = '''
 import numpy as np
@@ -69,25 +69,6 @@ def start(cluster, program, folder):
     return f"127.0.0.1:{http}", f"grpc://127.0.0.1:{grpc}"
 
 
-def models(replicas, parity):
-    return f"""
-[[models]]
-name = "linear"
-instances = {quoted(replicas)}
-slots_per_instance = 1
-timeout_ms = 10000
-[models.strategy]
-kind = "coded"
-encoder = "sum"
-k = 2
-hold_back = {{ fixed_ms = 200 }}
-defer_parity = false
-[[models.strategy.parity]]
-model = "linear-parity"
-instances = {quoted([parity.http])}
-"""
-
-
 async def pair(frontend):
     """Two queries at once, which make a group; how each was answered."""
     async with http_aio.InferenceServerClient(frontend.http) as client:
@@ -95,7 +76,7 @@ async def pair(frontend):
         results = await asyncio.gather(*[client.infer("linear", linear(http_aio, array)) for array in arrays])
     for array, result in zip(arrays, results):
         np.testing.assert_allclose(result.as_numpy("output"), array @ WEIGHTS.T, rtol=1e-4, atol=1e-4)
-    return sorted(result.get_response()["parameters"]["provenance"] for result in results)
+    return provenances(results)
 
 
 def check(arguments):
@@ -104,20 +85,11 @@ def check(arguments):
         for protocol, address in zip(["HTTP", "gRPC"], addresses):
             with Cluster(arguments.binaries, arguments.repository, f"{arguments.logs}/mlserver-{protocol}") as cluster:
                 ours, parity = cluster.instance("linear"), cluster.instance("linear-parity")
-                frontend = cluster.frontend(models([ours.http, address], parity))
-                metrics = f"http://{frontend.http}/metrics"
-                until(lambda: ups(metrics) == 3, "all three are up")
+                frontend = cluster.frontend(coded("linear", [ours.http, address], "linear-parity", parity.http))
+                until(lambda: ups(frontend) == 3, "all three are up")
                 assert asyncio.run(pair(frontend)) == ["exact", "exact"]
                 ours.freeze()
                 # One of them is on the frozen replica: MLServer's answer and the parity model's give its own.
                 kinds = asyncio.run(pair(frontend))
                 assert kinds == ["exact", "reconstructed"], kinds
             print(f"MLServer over {protocol}: a replica like our own; its answers decode")
-
-
-def ups(metrics):
-    import urllib.request
-
-    with urllib.request.urlopen(metrics, timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(line.startswith("parapet_instance_up{") and line.endswith(" 1") for line in lines)

@@ -92,7 +92,7 @@ fn call(command: &mut Command) -> Result<()> {
 const WEIGHTS: [f32; 12] = [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
 
 /// `linear` and, since a linear model is its own parity model for the sum code, `linear-parity`; `identity`, with a tensor of
-/// every datatype; and `wide`, whose answers are worth compressing.
+/// every datatype; `wide`, whose answers are worth compressing; and `scene`, some of whose tensors are coded.
 fn write_models(repository: &Path) -> Result<()> {
     let linear = linear_model(&[4], &WEIGHTS, &[0.0; 3])?;
     let tensors = tensors("inputs", &[("input", "FP32", 4)]) + &tensors("outputs", &[("output", "FP32", 3)]);
@@ -100,8 +100,14 @@ fn write_models(repository: &Path) -> Result<()> {
     let code = "[code]\ndeployed = \"linear\"\nencoder = \"sum\"\nk = 2\n";
     write_model(repository, "linear-parity", &(tensors + code), &linear)?;
     let typed = |element: (&'static str, ElementType)| (element.0, element.1, &[2_usize][..]);
-    write_identity(repository, "identity", &ELEMENTS.map(typed))?;
-    write_identity(repository, "wide", &[("wide", ElementType::Float, &[600])])
+    write_identity(repository, "identity", &ELEMENTS.map(typed), "")?;
+    write_identity(repository, "wide", &[("wide", ElementType::Float, &[600])], "")?;
+    let [scores, boxes]: [(_, _, &[usize]); 2] =
+        [("scores", ElementType::Float, &[4]), ("boxes", ElementType::Float, &[2])];
+    write_identity(repository, "scene", &[("camera", ElementType::Int64, &[1]), scores, boxes], "")?;
+    let code = "[code]\ndeployed = \"scene\"\nencoder = \"sum\"\nk = 2\n\
+                inputs = [\"boxes\", \"scores\"]\noutputs = [\"boxes_out\", \"scores_out\"]\n";
+    write_identity(repository, "scene-parity", &[boxes, scores], code)
 }
 
 /// The identity model's tensors are named after their datatypes.
@@ -122,7 +128,13 @@ const ELEMENTS: [(&str, ElementType); 14] = [
     ("BYTES", ElementType::String),
 ];
 
-fn write_identity(repository: &Path, name: &str, given: &[(&str, ElementType, &[usize])]) -> Result<()> {
+/// An identity model; `code` follows its tensors.
+fn write_identity(
+    repository: &Path,
+    name: &str,
+    given: &[(&str, ElementType, &[usize])],
+    code: &str,
+) -> Result<()> {
     let datatype = |element: ElementType| {
         ELEMENTS.iter().find(|(_, known)| *known == element).map_or("", |(datatype, _)| *datatype)
     };
@@ -132,7 +144,7 @@ fn write_identity(repository: &Path, name: &str, given: &[(&str, ElementType, &[
         };
         given.iter().map(spec).collect()
     };
-    let text = tensors("inputs", &specs("")) + &tensors("outputs", &specs("_out"));
+    let text = tensors("inputs", &specs("")) + &tensors("outputs", &specs("_out")) + code;
     write_model(repository, name, &text, &identity_model(given))
 }
 
