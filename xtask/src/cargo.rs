@@ -41,6 +41,23 @@ pub(crate) fn build_serving() -> Result<()> {
     run(&[&["build", "--release"][..], &packages].concat())
 }
 
+/// Builds the trainer for timing. The development profile optimises what computes; here the parameter server's processes are
+/// optimised, too, which in every build of the tests would cost minutes.
+///
+/// # Errors
+/// If cargo does not succeed.
+pub(crate) fn build_trainer_optimised() -> Result<()> {
+    run(&[
+        "--config",
+        "profile.dev.package.parapet-parameter-server-cluster.opt-level=2",
+        "--config",
+        "profile.dev.package.parapet-parameter-server-node.opt-level=2",
+        "build",
+        "-p",
+        "parity-trainer",
+    ])
+}
+
 /// Whether the cargo subcommand `name` is installed.
 pub(crate) fn has(name: &str) -> bool {
     cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success())

@@ -28,8 +28,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     cargo::run(&tests.iter().copied().chain(runner).collect::<Vec<_>>())?;
     if args.runner.is_empty() {
-        // The trainer links libtorch through an rpath that doc tests do not get.
-        cargo::run(&["test", "--doc", "--workspace", "--exclude", "parity-trainer"])?;
+        // All of the workspace, as above: a choice of packages has other features, and would compile dependencies once more.
+        cargo::run(&["test", "--doc", "--workspace"])?;
     }
     if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         eprintln!(

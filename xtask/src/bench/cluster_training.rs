@@ -99,8 +99,7 @@ struct Trained {
 /// If a run fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
-    // The development profile optimises the trainer and the parameter server, too; libtorch is the same.
-    cargo::run(&["build", "-p", "parity-trainer"])?;
+    cargo::build_trainer_optimised()?;
     let folder = workspace::root().join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let bench = Bench { args, folder, trainer: workspace::target().join("debug/parity-trainer") };
