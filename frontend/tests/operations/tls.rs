@@ -12,12 +12,12 @@ use hyper_util::rt::TokioIo;
 use parapet_http_connection::{Connections, Limits, Tls};
 use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
+use parapet_test_certificates::{authority, identity};
 use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
 use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 
 use crate::served::{INFER, LIMIT, SAMPLE, reload, serve, with_admin};
-use crate::support::certificates::{authority, identity};
 use crate::support::{INPUTS, body, close, get, infer, instance, linear, plain_toml, repository, wait_until};
 
 /// One inference over TLS; an error in words.

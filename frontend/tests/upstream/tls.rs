@@ -12,6 +12,7 @@ use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
+use parapet_test_certificates::{Issuer, authority, expired_identity, identity, identity_for};
 use parapet_tls::{Identity, TlsAcceptor, TlsFailure};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,7 +20,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::support::certificates::{Issuer, authority, expired_identity, identity, identity_for};
 use super::super::support::memory::id;
 use super::super::support::{
     close, coded_toml, config, get, infer, linear, plain_toml, repository, wait_until,
@@ -159,7 +159,9 @@ async fn answers(instances: &Instances) {
 /// What is wrong with a server's certificate is told, and nothing is sent to it.
 async fn servers_that_are_not_trusted(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let (stranger, _) = authority(site.path(), "stranger");
+    // One that has our authority's name, and not its key.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (stranger, _) = authority(elsewhere.path(), "ca");
     let sound = site.behind(&identity(site.path(), "sound", &site.issuer)).await;
     answers(&site.client(sound.address, "")).await;
 

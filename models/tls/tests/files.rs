@@ -5,33 +5,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parapet_test_certificates::{Issuer, authority, identity, replace_key};
 use parapet_tls::{
     Application, ClientFiles, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError,
     server_name,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-
-type Issuer = CertifiedIssuer<'static, KeyPair>;
-
-fn authority(folder: &Path, name: &str) -> (Issuer, PathBuf) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let path = folder.join(format!("{name}.pem"));
-    fs::write(&path, issuer.pem()).unwrap();
-    (issuer, path)
-}
-
-fn identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, issuer).unwrap();
-    let files =
-        Identity { certificate: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")) };
-    fs::write(&files.certificate, certificate.pem()).unwrap();
-    fs::write(&files.key, key.serialize_pem()).unwrap();
-    files
-}
 
 /// Whether both sides agree, and a byte gets through.
 async fn meet(server: &ServerTls, client: &ClientTls) -> bool {
@@ -85,7 +63,7 @@ async fn files_that_change_are_taken_if_they_are_sound() {
     let (knows_old, knows_new) = (client(old_ca), client(new_ca));
     assert!(!server.reload().unwrap(), "nothing has changed");
 
-    fs::write(&files.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    replace_key(&files);
     let error = server.reload().unwrap_err();
     assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
     fs::write(&files.certificate, "").unwrap();
@@ -118,7 +96,7 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     assert!(!client.reload().unwrap() && client.generation() == 0, "nothing has changed");
     assert!(!meet(&of_old, &client).await, "the server does not know the client");
 
-    fs::write(&own.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    replace_key(&own);
     let error = client.reload().unwrap_err();
     assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
     assert_eq!(client.generation(), 0);

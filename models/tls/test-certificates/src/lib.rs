@@ -1,27 +1,34 @@
-//! Authorities, and certificates signed by them, in files.
+//! Authorities, and certificates signed by them, in files: for tests alone.
+
+#![allow(clippy::unwrap_used, reason = "for tests alone")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_tls::Identity;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
+/// An authority.
 pub type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 /// What certificates are for, unless it is said.
 pub const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 
-/// Its certificate is in `NAME.pem`.
+/// An authority of this name, with its certificate in `NAME.pem`.
+///
+/// # Panics
+/// If the file cannot be written, as everything here.
 pub fn authority(folder: &Path, name: &str) -> (Issuer, PathBuf) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let path = folder.join(format!("{name}.pem"));
     fs::write(&path, issuer.pem()).unwrap();
     (issuer, path)
 }
 
-/// In `NAME.crt` and `NAME.key`.
+/// In `NAME.crt` and `NAME.key`, for [`NAMES`].
 pub fn identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
     write(folder, name, issuer, params(&NAMES))
 }
@@ -31,12 +38,22 @@ pub fn identity_for(folder: &Path, name: &str, issuer: &Issuer, names: &[&str]) 
     write(folder, name, issuer, params(names))
 }
 
-/// One that has expired long ago.
-pub fn expired_identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
+/// One that expires when this year begins.
+pub fn identity_until(folder: &Path, name: &str, issuer: &Issuer, year: i32) -> Identity {
     let mut params = params(&NAMES);
     params.not_before = date_time_ymd(2001, 1, 1);
-    params.not_after = date_time_ymd(2002, 1, 1);
+    params.not_after = date_time_ymd(year, 1, 1);
     write(folder, name, issuer, params)
+}
+
+/// One that has expired long ago.
+pub fn expired_identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
+    identity_until(folder, name, issuer, 2002)
+}
+
+/// A new key over the one in this file, so that it is no longer that of its certificate.
+pub fn replace_key(identity: &Identity) {
+    fs::write(&identity.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
 }
 
 fn params(names: &[&str]) -> CertificateParams {
@@ -46,8 +63,9 @@ fn params(names: &[&str]) -> CertificateParams {
 fn write(folder: &Path, name: &str, issuer: &Issuer, params: CertificateParams) -> Identity {
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, issuer).unwrap();
-    let (path, key_path) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
-    fs::write(&path, certificate.pem()).unwrap();
-    fs::write(&key_path, key.serialize_pem()).unwrap();
-    Identity { certificate: path, key: key_path }
+    let file = |end: &str| folder.join(format!("{name}.{end}"));
+    let identity = Identity { certificate: file("crt"), key: file("key") };
+    fs::write(&identity.certificate, certificate.pem()).unwrap();
+    fs::write(&identity.key, key.serialize_pem()).unwrap();
+    identity
 }
