@@ -78,7 +78,6 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Instance {
     address: SocketAddr,
     grpc_address: Option<SocketAddr>,
-    tls: Option<Arc<ServerTls>>,
     app: Arc<App>,
     shutdown: DropGuard,
     serving: JoinHandle<DrainReport>,
@@ -94,7 +93,7 @@ impl Instance {
         let grpc = config.grpc_listen.map(|address| bind("grpc-listen", address)).transpose()?;
         let grpc_address = grpc.as_ref().map(|(_, address)| *address);
         let (limits, grace) = (config.limits, config.drain_grace);
-        let app = Arc::new(App::new(config, Metrics::new()?));
+        let app = Arc::new(App::new(config, Metrics::new()?, tls.clone()));
         let shutdown = CancellationToken::new();
         let asked = shutdown.clone().cancelled_owned();
         let server = Server::new(router(app.clone()), limits).with_tls(tls.clone());
@@ -106,11 +105,11 @@ impl Instance {
             tokio::spawn(server.run(listener, asked, grace))
         });
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
-        if let Some(tls) = tls.clone() {
+        if let Some(tls) = tls {
             tokio::spawn(watch_certificates(tls, shutdown.clone()));
         }
         let shutdown = shutdown.drop_guard();
-        let instance = Self { address, grpc_address, tls, app, shutdown, serving, serving_grpc };
+        let instance = Self { address, grpc_address, app, shutdown, serving, serving_grpc };
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
         instance.app.set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
@@ -124,7 +123,7 @@ impl Instance {
 
     /// TLS of its HTTP listener, if it speaks it.
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
-        self.tls.as_ref()
+        self.app.tls.as_ref()
     }
 
     /// The address it listens on for gRPC, if it does, with the real port.

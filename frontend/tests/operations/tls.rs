@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use parapet_http_connection::{Connections, Limits, Tls};
 use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
-use parapet_test_certificates::{authority, identity};
+use parapet_test_certificates::{authority, identity, identity_until};
 use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
 use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
@@ -115,6 +115,46 @@ async fn tls_on_both_sides_and_certificates_that_change() {
         Ok(StatusCode::OK),
         "the one before stays"
     );
+}
+
+/// Each certificate that the frontend shows is counted, and a renewed one from the next look on.
+#[tokio::test]
+async fn metrics_say_when_certificates_expire() {
+    let repository = repository();
+    let folder = repository.path().to_owned();
+    let (issuer, _) = authority(&folder, "ca");
+    let files = ServerFiles { identity: identity(&folder, "instance", &issuer), client_ca: None };
+    let instance = instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await;
+    identity_until(&folder, "frontend", &issuer, 2040);
+    identity_until(&folder, "shown", &issuer, 2042);
+    let tls = "tls = { certificate = \"frontend.crt\", key = \"frontend.key\" }";
+    let pool = "tls = { ca = \"ca.pem\", certificate = \"shown.crt\", key = \"shown.key\" }";
+    let text = with_admin(&plain_toml(&folder, &[instance], pool))
+        .replace(&format!("\"{instance}\""), &format!("\"https://{instance}\""))
+        .replace("[server]\n", &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{tls}\n"));
+    let served = serve(repository, &text).await;
+    let expiries = async || {
+        let metrics = String::from_utf8(get(served.admin, "/metrics").await.body.to_vec()).unwrap();
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix("parapet_certificate_expiry_"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let expected = |listeners: &str| {
+        [
+            format!("timestamp_seconds{{role=\"data\"}} {listeners}"),
+            format!("timestamp_seconds{{role=\"grpc\"}} {listeners}"),
+            "timestamp_seconds{role=\"instances\",model=\"linear\",pool=\"deployed\"} 2272147200".to_owned(),
+        ]
+    };
+    assert_eq!(sorted(expiries().await), expected("2208988800"));
+
+    identity_until(&folder, "frontend", &issuer, 2041);
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    assert_eq!(sorted(expiries().await), expected("2240611200"));
+}
+
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort();
+    lines
 }
 
 /// Certificates for instances are read again: a trust that is withdrawn takes the instance down, with the reason where operators

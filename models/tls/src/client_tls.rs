@@ -10,12 +10,11 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    Application, Configs, Identity, TlsError, certificates, private_key, provider, read, roots, server_name,
-    unusable,
+    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, private_key, provider,
+    read, roots, server_name, unusable,
 };
 
 /// The files of a client.
@@ -80,6 +79,7 @@ struct Read {
     digest: [u8; 32],
     /// How often something else had been read before.
     generation: u64,
+    expiry: Expiry,
     configs: Configs<ClientConfig>,
 }
 
@@ -130,6 +130,11 @@ impl ClientTls {
         self.files.read.load().generation
     }
 
+    /// When what it has now expires.
+    pub fn expiry(&self) -> Expiry {
+        self.files.read.load().expiry
+    }
+
     /// Reads the files again; whether they had changed.
     ///
     /// # Errors
@@ -165,11 +170,7 @@ impl Contents {
     }
 
     fn digest(&self) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        for part in [Some(&self.ca), self.certificate.as_ref(), self.key.as_ref()].into_iter().flatten() {
-            digest.update(Sha256::digest(part));
-        }
-        digest.finalize().into()
+        digest([&self.ca].into_iter().chain(&self.certificate).chain(&self.key))
     }
 
     fn take(&self, paths: &ClientFiles, generation: u64) -> Result<Read, TlsError> {
@@ -177,9 +178,11 @@ impl Contents {
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&paths.ca, error))?
             .with_root_certificates(roots(&paths.ca, &self.ca)?);
+        let mut expiry = Expiry::default();
         let config = match (&paths.identity, &self.certificate, &self.key) {
             (Some(paths), Some(certificate), Some(key)) => {
                 let chain = certificates(&paths.certificate, certificate)?;
+                expiry.certificate = expiry::of_chain(&chain);
                 let key = private_key(&paths.key, key)?;
                 builder
                     .with_client_auth_cert(chain, key)
@@ -192,6 +195,6 @@ impl Contents {
             config.resumption = Resumption::default();
             config.alpn_protocols = protocols;
         });
-        Ok(Read { digest: self.digest(), generation, configs })
+        Ok(Read { digest: self.digest(), generation, expiry, configs })
     }
 }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use parapet_test_certificates::{Issuer, authority, identity, replace_key};
+use parapet_test_certificates::{Issuer, authority, identity, identity_until, replace_key};
 use parapet_tls::{
     Application, ClientFiles, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError,
     server_name,
@@ -108,6 +108,34 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     assert!(client.reload().unwrap());
     assert!(meet(&of_new, &clone).await && !meet(&of_old, &clone).await, "the authority, for clones too");
     assert_eq!((client.generation(), clone.generation()), (2, 2));
+}
+
+/// 1 January 2040, and a year later.
+const YEAR_2040: i64 = 2_208_988_800;
+const YEAR_2041: i64 = YEAR_2040 + 366 * 24 * 3600;
+
+#[test]
+fn certificates_say_when_they_expire() {
+    let folder = tempfile::tempdir().unwrap();
+    let (issuer, ca) = authority(folder.path(), "ca");
+    let own = identity_until(folder.path(), "own", &issuer, 2040);
+    let server = ServerTls::load(ServerFiles { identity: own.clone(), client_ca: None }).unwrap();
+    let client = |identity| ClientTls::load(ClientFiles { ca: ca.clone(), identity }).unwrap();
+    let (known, unknown) = (client(Some(own.clone())), client(None));
+    assert_eq!(server.expiry().certificate, Some(YEAR_2040));
+    assert_eq!((known.expiry().certificate, unknown.expiry().certificate), (Some(YEAR_2040), None));
+
+    identity_until(folder.path(), "own", &issuer, 2041);
+    assert!(server.reload().unwrap() && known.reload().unwrap());
+    assert_eq!(server.expiry().certificate, Some(YEAR_2041));
+    assert_eq!(known.expiry().certificate, Some(YEAR_2041));
+
+    // Of a chain, the first that expires.
+    let chain = fs::read_to_string(&own.certificate).unwrap();
+    let sooner = identity_until(folder.path(), "sooner", &issuer, 2040);
+    fs::write(&own.certificate, chain + &fs::read_to_string(sooner.certificate).unwrap()).unwrap();
+    assert!(server.reload().unwrap());
+    assert_eq!(server.expiry().certificate, Some(YEAR_2040));
 }
 
 #[test]
