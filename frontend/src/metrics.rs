@@ -91,6 +91,8 @@ pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 /// When a certificate expires, in seconds since 1970, by role: of a listener (`data`, `grpc`, `admin`), or what is shown to the
 /// instances of a model and pool (`instances`) or to the etcd that knows where they are (`etcd`).
 pub const CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds";
+/// When the next revocation list is due, in seconds since 1970, by the role of the certificate beside which it stands.
+pub const REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds";
 
 /// Buckets for all durations, 0.25 ms to 10 s.
 const SECONDS: [f64; 18] = [
@@ -173,6 +175,11 @@ fn describe_presence() {
     describe_gauge!(INSTANCE_UP, "1 when the instance is up");
     describe_gauge!(DISCOVERY_UP, "1 when the backend that says where the instances are answers");
     describe_gauge!(CERTIFICATE_EXPIRY, Unit::Seconds, "When a certificate expires, in seconds since 1970");
+    describe_gauge!(
+        REVOCATION_LIST_EXPIRY,
+        Unit::Seconds,
+        "When the next revocation list is due, in seconds since 1970"
+    );
 }
 
 fn describe() {

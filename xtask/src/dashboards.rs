@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = sample::folder("dashboards");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     openssl::self_signed(&folder, "admin")?;
+    openssl::revocation_list(&folder, "admin")?;
     let mut cluster = Cluster::start_as(&folder, &Layout::small(&with_all_metrics))?;
     let prometheus = Prometheus::start(&mut cluster, &folder)?;
     load(&cluster, Duration::from_secs(args.load_s))?;
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// certificate.
 fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
     let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\n";
-    let tls = "tls = { certificate = \"admin.crt\", key = \"admin.key\" }\n\n";
+    let tls = "[admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\nclient_ca = \"admin.crt\"\nclient_crl = \"admin.crl\"\n\n";
     let admin = format!("[admin]\nlisten = \"127.0.0.1:0\"\n{tls}");
     traces.to_owned() + &admin + &sample::coded(replicas, parity)
 }

@@ -8,7 +8,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use parapet_tls::Expiry;
 use parking_lot::Mutex;
 
-use super::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP};
+use super::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP, REVOCATION_LIST_EXPIRY};
 
 /// A certificate that this frontend shows to somebody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +67,9 @@ impl Presence {
                 }
                 if let Some(expires) = expiry.certificate {
                     gauge!(CERTIFICATE_EXPIRY, &labels).set(expires as f64);
+                }
+                if let Some(due) = expiry.revocation_lists {
+                    gauge!(REVOCATION_LIST_EXPIRY, &labels).set(due as f64);
                 }
             }
         });

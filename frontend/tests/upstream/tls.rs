@@ -12,7 +12,9 @@ use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
-use parapet_test_certificates::{Issuer, authority, expired_identity, identity, identity_for};
+use parapet_test_certificates::{
+    Issuer, authority, expired_identity, identity, identity_for, revocation_list,
+};
 use parapet_tls::{Identity, TlsAcceptor, TlsFailure};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -228,6 +230,36 @@ async fn certificates_that_change(scheme: &'static str) {
     site.fails(&instances, |failure| *failure == TlsFailure::UnknownAuthority).await;
     relay.change(site.server(&identity(site.path(), "server", &new), None));
     answers(&instances).await;
+}
+
+/// A server whose certificate was taken back is not asked any more, on connections of before neither.
+async fn servers_that_are_revoked(scheme: &'static str) {
+    let site = Site::start(scheme).await;
+    let own = identity(site.path(), "server", &site.issuer);
+    let relay = site.behind(&own).await;
+    let crl = revocation_list(site.path(), "ca", &site.issuer, &[], 2040);
+    let config = site.config(relay.address, &format!(", crl = {crl:?}"));
+    let (instances, tls) = (Instances::new(&config), config.pool.tls.as_ref().unwrap());
+    answers(&instances).await;
+
+    revocation_list(site.path(), "ca", &site.issuer, &[&own], 2040);
+    assert!(tls.reload().unwrap());
+    site.fails(&instances, |failure| *failure == TlsFailure::Revoked).await;
+    fs::write(&crl, "broken").unwrap();
+    assert!(tls.reload().is_err());
+    site.fails(&instances, |failure| *failure == TlsFailure::Revoked).await;
+    relay.change(site.server(&identity(site.path(), "another", &site.issuer), None));
+    answers(&instances).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_revoked_over_http() {
+    servers_that_are_revoked("https").await;
+}
+
+#[tokio::test]
+async fn servers_that_are_revoked_over_grpc() {
+    servers_that_are_revoked("grpcs").await;
 }
 
 #[tokio::test]

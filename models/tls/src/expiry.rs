@@ -8,6 +8,8 @@ use x509_parser::parse_x509_certificate;
 pub struct Expiry {
     /// The own certificate, or one of its chain that expires before it; `None` without one.
     pub certificate: Option<i64>,
+    /// The first of the revocation lists: when the next one is due; `None` without any.
+    pub revocation_lists: Option<i64>,
 }
 
 /// When the first of a chain expires. One that cannot be read is left out: whether it can be used is for rustls to say.

@@ -8,12 +8,12 @@ mod client_tls;
 mod expiry;
 mod failure;
 mod server_tls;
+mod trust;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 pub use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
@@ -56,6 +56,17 @@ pub enum TlsError {
         /// Why not.
         reason: String,
     },
+    /// Revocation lists that end before now.
+    #[error("{}: the next revocation list has been due since {since}", path.display())]
+    Expired {
+        /// Their file.
+        path: PathBuf,
+        /// When the first of them ended.
+        since: String,
+    },
+    /// Revocation lists of clients, whose certificates nobody asks for.
+    #[error("revocation lists without an authority")]
+    NoAuthority,
     /// A certificate without its key, or the reverse.
     #[error("a certificate without a key, or the reverse")]
     Half,
@@ -70,6 +81,8 @@ impl TlsError {
         match self {
             Self::Half => "give both or neither",
             Self::Name(_) => "give the name in the certificate, without a port",
+            Self::Expired { .. } => "have the authority sign a new list",
+            Self::NoAuthority => "name the authority of the clients' certificates, too",
             Self::Read { .. } | Self::Empty { .. } | Self::Unusable { .. } => {
                 "give PEM files that belong together"
             }
@@ -144,6 +157,11 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
+/// A file that may not be there, and what is in it.
+fn file<'a>(path: &'a Option<PathBuf>, contents: &'a Option<Vec<u8>>) -> Option<trust::File<'a>> {
+    path.as_deref().zip(contents.as_deref())
+}
+
 /// Of the contents of all files, none of which comes and goes.
 fn digest<'a>(contents: impl IntoIterator<Item = &'a Vec<u8>>) -> [u8; 32] {
     let mut digest = Sha256::new();
@@ -164,14 +182,6 @@ fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'stat
 fn private_key(path: &Path, contents: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(contents)
         .map_err(|_| TlsError::Empty { path: path.to_owned(), what: "private key" })
-}
-
-fn roots(path: &Path, contents: &[u8]) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path, contents)? {
-        roots.add(certificate).map_err(|error| unusable(path, error))?;
-    }
-    Ok(roots)
 }
 
 fn unusable(path: &Path, reason: impl std::fmt::Display) -> TlsError {

@@ -6,7 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_tls::Identity;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use x509_parser::pem::parse_x509_pem;
 
 /// An authority.
 pub type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -54,6 +58,38 @@ pub fn expired_identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity 
 /// A new key over the one in this file, so that it is no longer that of its certificate.
 pub fn replace_key(identity: &Identity) {
     fs::write(&identity.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+}
+
+/// A revocation list in `NAME.crl` that takes these back; good until this year begins.
+pub fn revocation_list(
+    folder: &Path,
+    name: &str,
+    issuer: &Issuer,
+    revoked: &[&Identity],
+    year: i32,
+) -> PathBuf {
+    let revoked = revoked.iter().map(|identity| RevokedCertParams {
+        serial_number: serial_number(identity),
+        revocation_time: date_time_ymd(2001, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    });
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2001, 1, 1),
+        next_update: date_time_ymd(year, 1, 1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: revoked.collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let path = folder.join(format!("{name}.crl"));
+    fs::write(&path, list.signed_by(issuer).unwrap().pem().unwrap()).unwrap();
+    path
+}
+
+fn serial_number(identity: &Identity) -> SerialNumber {
+    let (_, pem) = parse_x509_pem(&fs::read(&identity.certificate).unwrap()).unwrap();
+    SerialNumber::from_slice(pem.parse_x509().unwrap().raw_serial())
 }
 
 fn params(names: &[&str]) -> CertificateParams {
