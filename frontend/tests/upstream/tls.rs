@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parapet_frontend::config::ModelConfig;
 use parapet_frontend::payload::Input;
-use parapet_frontend::upstream::{Instances, Transport as _, Unready};
+use parapet_frontend::upstream::{Instances, Place, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
 use parapet_test_certificates::{
@@ -187,6 +187,49 @@ async fn servers_of_another_name(scheme: &'static str) {
     site.fails(&site.client(relay.address, ""), another).await;
     site.fails(&site.client(relay.address, ", server_name = \"other.example\""), another).await;
     answers(&site.client(relay.address, ", server_name = \"replicas.example\"")).await;
+}
+
+/// Of an instance that is found by a name the certificate is for that name, whatever its address; of one that is found without, for
+/// its address. A name that is configured goes before either.
+async fn servers_that_are_discovered(scheme: &'static str) {
+    let site = Site::start(scheme).await;
+    let names = ["one.example", "all.example"];
+    let named = site.behind(&identity_for(site.path(), "named", &site.issuer, &names)).await;
+    let addressed = site.behind(&identity_for(site.path(), "addressed", &site.issuer, &["127.0.0.1"])).await;
+    let client = |more: &str, relay: &Relay, host: Option<&str>| {
+        let listed = format!("instances = [\"{}\"]", relay.address);
+        let found = format!("instances = {{ srv = \"_oip._tcp.example\", scheme = \"{scheme}\" }}");
+        let text =
+            plain_toml(site.path(), &[relay.address], &format!("tls = {{ ca = {:?}{more} }}", site.ca));
+        let instances = Instances::new(&config(&text.replace(&listed, &found)).unwrap().models.remove(0));
+        let name = instances.join(id(0, 0), &Place { address: relay.address, host: host.map(Into::into) });
+        assert_eq!(
+            name,
+            format!("{scheme}://{}", relay.address),
+            "in logs and metrics it goes by its address"
+        );
+        instances
+    };
+    let another = |failure: &TlsFailure| matches!(failure, TlsFailure::AnotherName(_));
+    answers(&client("", &named, Some("one.example"))).await;
+    site.fails(&client("", &named, Some("two.example")), another).await;
+    site.fails(&client("", &named, None), another).await;
+    answers(&client("", &addressed, None)).await;
+    site.fails(&client("", &addressed, Some("one.example")), another).await;
+    let configured = ", server_name = \"all.example\"";
+    answers(&client(configured, &named, Some("two.example"))).await;
+    answers(&client(configured, &named, None)).await;
+    site.fails(&client(configured, &addressed, None), another).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_discovered_over_http() {
+    servers_that_are_discovered("https").await;
+}
+
+#[tokio::test]
+async fn servers_that_are_discovered_over_grpc() {
+    servers_that_are_discovered("grpcs").await;
 }
 
 /// A server may want to know who asks. In TLS 1.3 it says so after the handshake, when requests are on their way.
