@@ -69,6 +69,28 @@ async fn clients_that_are_revoked_are_refused() {
     assert_eq!(get(&instance, &ca, Some(revoked), "/metrics").await, "");
 }
 
+/// Probes and scrapers have no certificate: an instance that asks for one tells them how it is elsewhere, and nothing more.
+#[tokio::test]
+async fn probes_need_no_certificate() {
+    let repository = repository();
+    let folder = repository.path();
+    let (issuer, ca) = authority(folder, "ca");
+    let own = identity(folder, "own", &issuer);
+    let files = [&own.certificate, &own.key, &ca].map(|file| file.to_str().unwrap());
+    let flags = ["--tls-certificate", "--tls-key", "--tls-client-ca"];
+    let flags: Vec<&str> = flags.into_iter().zip(files).flat_map(|(flag, file)| [flag, file]).collect();
+    let health = ["--health-listen", "127.0.0.1:0"];
+    let instance = start(folder, &[&["linear"][..], &flags, &health].concat()).await.unwrap();
+    assert_eq!(get(&instance, &ca, None, "/v2/health/ready").await, "", "nobody without a certificate");
+    let client = support::Client::at(instance.health_address().unwrap());
+    for path in ["/v2/health/live", "/v2/health/ready", "/metrics"] {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    for path in ["/v2", "/v2/models/linear", "/v2/models/linear/infer"] {
+        assert_eq!(client.get(path).await.status, 404, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn without_tls_no_certificate_is_counted() {
     let repository = repository();

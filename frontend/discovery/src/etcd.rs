@@ -149,7 +149,8 @@ mod tests {
             (Scheme::Http, ["10.0.0.1:9001", "10.0.0.2:9001"]),
             (Scheme::Https, ["10.0.0.1:9001", "10.0.0.4:9001"]),
         ] {
-            let found: Vec<String> = addresses(&entries, scheme).iter().map(|place| place.address.to_string()).collect();
+            let found: Vec<String> =
+                addresses(&entries, scheme).iter().map(|place| place.address.to_string()).collect();
             assert_eq!(found, expected, "{scheme:?}");
         }
     }

@@ -78,6 +78,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address to listen on for gRPC, if any.
     pub grpc_listen: Option<SocketAddr>,
+    /// Address for health and metrics in the clear, if any.
+    pub health_listen: Option<SocketAddr>,
     /// The files of the HTTP listener's TLS; plain HTTP without them.
     pub tls: Option<ServerFiles>,
     /// Threads of each model's operators.
@@ -166,6 +168,7 @@ impl Config {
             models,
             listen: settings.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
             grpc_listen: settings.grpc_listen,
+            health_listen: settings.health_listen,
             tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
             batch: BatchPolicy {

@@ -21,7 +21,10 @@ fn addresses(list: &[&str]) -> Addresses {
 
 /// The same, found by these names.
 fn named(list: &[(&str, &str)]) -> Addresses {
-    let place = |(address, host): &(&str, &str)| Place { address: address.parse().unwrap(), host: Some((*host).into()) };
+    let place = |(address, host): &(&str, &str)| Place {
+        address: address.parse().unwrap(),
+        host: Some((*host).into()),
+    };
     list.iter().map(place).collect()
 }
 
