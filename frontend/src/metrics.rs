@@ -9,6 +9,7 @@ mod presence;
 mod server;
 mod total;
 
+pub use presence::ShownCertificate;
 pub use server::ServerMeters;
 
 use std::sync::Arc;
@@ -87,6 +88,12 @@ pub const HOLD_BACK_OVERRIDDEN: &str = "parapet_hold_back_overridden";
 /// Violations of an invariant, by model and invariant.
 pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 
+/// When a certificate expires, in seconds since 1970, by role: of a listener (`data`, `grpc`, `admin`), or what is shown to the
+/// instances of a model and pool (`instances`) or to the etcd that knows where they are (`etcd`).
+pub const CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds";
+/// When the next revocation list is due, in seconds since 1970, by the role of the certificate beside which it stands.
+pub const REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds";
+
 /// Buckets for all durations, 0.25 ms to 10 s.
 const SECONDS: [f64; 18] = [
     0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0,
@@ -146,6 +153,11 @@ impl Metrics {
         with_local_recorder(&self.recorder, || (requests("admitted"), requests("over_quota")))
     }
 
+    /// Certificates that are shown now, in place of those of before.
+    pub fn certificates(&self, shown: Vec<ShownCertificate>) {
+        self.presence.certificates(shown);
+    }
+
     /// Counts requests without a known key.
     pub fn unauthenticated(&self) -> Counter {
         with_local_recorder(&self.recorder, || counter!(UNAUTHENTICATED))
@@ -159,9 +171,15 @@ impl Metrics {
 }
 
 fn describe_presence() {
-    use metrics::describe_gauge;
+    use metrics::{Unit, describe_gauge};
     describe_gauge!(INSTANCE_UP, "1 when the instance is up");
     describe_gauge!(DISCOVERY_UP, "1 when the backend that says where the instances are answers");
+    describe_gauge!(CERTIFICATE_EXPIRY, Unit::Seconds, "When a certificate expires, in seconds since 1970");
+    describe_gauge!(
+        REVOCATION_LIST_EXPIRY,
+        Unit::Seconds,
+        "When the next revocation list is due, in seconds since 1970"
+    );
 }
 
 fn describe() {

@@ -9,7 +9,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use crate::config::{ConfigError, FrontendConfig};
-use crate::http::App;
+use crate::http::{App, ListenersTls};
 use crate::serving::Serving;
 
 /// Why a reload changed nothing.
@@ -100,9 +100,8 @@ impl App {
 impl App {
     /// The listeners keep the files that they were started with; what is in them may change.
     fn check_tls(&self, config: &FrontendConfig) -> Result<(), ReloadError> {
-        let admin = config.admin.as_ref().and_then(|admin| admin.tls.as_ref());
-        let new = config.server_tls.iter().chain(admin).map(|tls| tls.files());
-        if !new.eq(self.tls().iter().map(|tls| tls.files())) {
+        let files = |tls: &ListenersTls| tls.each().map(|tls| tls.map(|tls| tls.files().clone()));
+        if files(&ListenersTls::of(config)) != files(self.tls()) {
             return Err(ReloadError::NeedsRestart { field: "the file of a certificate or key" });
         }
         Ok(())
@@ -110,7 +109,7 @@ impl App {
 
     /// Reads the listeners' certificates again, and those for instances. Those of before stay where the new ones are not sound.
     pub fn reload_certificates(&self) {
-        for tls in self.tls() {
+        for tls in self.tls().each().into_iter().flatten() {
             tell(&tls.files().identity.certificate, tls.reload());
         }
         let serving = self.serving();

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_http_serve::{DrainReport, Limits, Server, listen};
-use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin;
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::grpc;
-use crate::http::{App, router};
+use crate::http::{App, ListenersTls, router};
 use crate::metrics::Metrics;
 use crate::traces::Traces;
 
@@ -33,8 +32,7 @@ pub struct Frontend {
     grpc: Option<TcpListener>,
     app: Arc<App>,
     settings: ServerSettings,
-    /// Of the data listener, and of the admin listener.
-    tls: [Option<Arc<ServerTls>>; 2],
+    tls: ListenersTls,
 }
 
 impl Frontend {
@@ -48,7 +46,7 @@ impl Frontend {
         let grpc = grpc.map(|address| listen_on(address, "server.grpc_listen")).transpose()?;
         let admin = config.admin.as_ref().map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
         let settings = config.server.clone();
-        let tls = [config.server_tls.clone(), config.admin.as_ref().and_then(|admin| admin.tls.clone())];
+        let tls = ListenersTls::of(&config);
         let traces = config.traces.as_ref().map(Traces::export).transpose().map_err(|error| {
             io::Error::other(format!("traces: the exporter cannot be made: {error}; check traces.endpoint"))
         })?;
@@ -66,7 +64,7 @@ impl Frontend {
 
     /// Whether the data listener speaks TLS.
     pub fn is_secure(&self) -> bool {
-        self.tls.first().is_some_and(Option::is_some)
+        self.tls.data.is_some()
     }
 
     /// The address of the admin listener, if there is one.
@@ -91,7 +89,7 @@ impl Frontend {
     /// asking clients to go elsewhere; accepts no more; lets requests in flight finish within the grace period, and with
     /// them their coding groups; and drops what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
-        let Self { listener, admin, grpc, app, settings, tls: [data_tls, admin_tls] } = self;
+        let Self { listener, admin, grpc, app, settings, tls } = self;
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
         tasks.spawn(watch_certificates(Arc::clone(&app)));
@@ -103,7 +101,7 @@ impl Frontend {
         let admin = admin.map(|listener| {
             let limits = Limits { max_connections: ADMIN_CONNECTIONS, ..Limits::default() };
             let server =
-                Server::new(admin::router(Arc::clone(&app)), limits).with_tls(admin_tls).telling_peers();
+                Server::new(admin::router(Arc::clone(&app)), limits).with_tls(tls.admin).telling_peers();
             let stopped = stopped.clone();
             tokio::spawn(async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await })
         });
@@ -119,7 +117,7 @@ impl Frontend {
         };
         let server = Server::new(router(Arc::clone(&app)), limits(&settings))
             .counting(Arc::clone(app.connections()))
-            .with_tls(data_tls.clone());
+            .with_tls(tls.data.clone());
         let grace = settings.drain_grace;
         let over_http = server.run(listener, drain, grace);
         let over_grpc = {
@@ -130,7 +128,7 @@ impl Frontend {
                 let service = grpc::service(app);
                 Server::over_http2(service, limits(settings), settings.grpc_max_streams)
                     .counting(connections)
-                    .with_tls(data_tls)
+                    .with_tls(tls.data)
                     .run(listener, draining.cancelled_owned(), grace)
                     .await
             }

@@ -8,7 +8,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use support::certificates::{authority, identity};
+use parapet_test_certificates::{authority, identity};
 use support::{add_model, add_parity_model, coded_toml, config, plain_toml, repository, strategy_toml};
 
 fn addresses(ports: &[u16]) -> Vec<SocketAddr> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parapet_faults::{FaultProfile, ProfileError};
-use parapet_http_serve::{DrainReport, Server, listen};
+use parapet_http_serve::{DrainReport, Limits, Server, listen};
 use parapet_open_inference::Tensor;
 use parapet_repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
 use parapet_tls::{ServerTls, TlsError};
@@ -23,7 +23,7 @@ use crate::engine::{
 };
 use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
-use crate::server::{App, Models, ServedModel, grpc, router};
+use crate::server::{App, Models, ServedModel, grpc, health as health_router, router};
 
 /// An instance that cannot start; one line. Nothing is worth a retry before somebody has changed something.
 #[derive(Debug, thiserror::Error)]
@@ -74,11 +74,14 @@ pub enum StartError {
 /// How often histograms are folded, so that they don't grow between scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Connections of probes and scrapers.
+const HEALTH_CONNECTIONS: usize = 64;
+
 /// A running instance. Dropping it shuts it down in the background.
 pub struct Instance {
     address: SocketAddr,
     grpc_address: Option<SocketAddr>,
-    tls: Option<Arc<ServerTls>>,
+    health_address: Option<SocketAddr>,
     app: Arc<App>,
     shutdown: DropGuard,
     serving: JoinHandle<DrainReport>,
@@ -93,8 +96,10 @@ impl Instance {
         let (listener, address) = bind("listen", config.listen)?;
         let grpc = config.grpc_listen.map(|address| bind("grpc-listen", address)).transpose()?;
         let grpc_address = grpc.as_ref().map(|(_, address)| *address);
+        let health = config.health_listen.map(|address| bind("health-listen", address)).transpose()?;
+        let health_address = health.as_ref().map(|(_, address)| *address);
         let (limits, grace) = (config.limits, config.drain_grace);
-        let app = Arc::new(App::new(config, Metrics::new()?));
+        let app = Arc::new(App::new(config, Metrics::new()?, tls.clone()));
         let shutdown = CancellationToken::new();
         let asked = shutdown.clone().cancelled_owned();
         let server = Server::new(router(app.clone()), limits).with_tls(tls.clone());
@@ -105,12 +110,17 @@ impl Instance {
             let server = server.with_tls(tls.clone());
             tokio::spawn(server.run(listener, asked, grace))
         });
+        if let Some((listener, _)) = health {
+            let limits = Limits { max_connections: HEALTH_CONNECTIONS, ..Limits::default() };
+            let asked = shutdown.clone().cancelled_owned();
+            tokio::spawn(Server::new(health_router(app.clone()), limits).run(listener, asked, grace));
+        }
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
-        if let Some(tls) = tls.clone() {
+        if let Some(tls) = tls {
             tokio::spawn(watch_certificates(tls, shutdown.clone()));
         }
         let shutdown = shutdown.drop_guard();
-        let instance = Self { address, grpc_address, tls, app, shutdown, serving, serving_grpc };
+        let instance = Self { address, grpc_address, health_address, app, shutdown, serving, serving_grpc };
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
         instance.app.set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
@@ -124,12 +134,17 @@ impl Instance {
 
     /// TLS of its HTTP listener, if it speaks it.
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
-        self.tls.as_ref()
+        self.app.tls.as_ref()
     }
 
     /// The address it listens on for gRPC, if it does, with the real port.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
         self.grpc_address
+    }
+
+    /// The address at which it says in the clear how it is, if it does, with the real port.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.health_address
     }
 
     /// Becomes unready, stops accepting, answers what is in flight within the configured grace period.

@@ -7,12 +7,16 @@ use metrics::{
     histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+use parapet_tls::Expiry;
 
 const REQUESTS: &str = "parapet_instance_requests_total";
 const IN_FLIGHT: &str = "parapet_instance_requests_in_flight";
 const BATCH_ROWS: &str = "parapet_instance_batch_rows";
 const QUEUE_SECONDS: &str = "parapet_instance_queue_seconds";
 const COMPUTE_SECONDS: &str = "parapet_instance_compute_seconds";
+/// As at the frontend, so that one rule watches over all certificates.
+const CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds";
+const REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds";
 
 const SECONDS: [f64; 16] =
     [1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
@@ -74,6 +78,11 @@ impl Metrics {
                 QUEUE_SECONDS,
                 "Time of requests between arrival and the start of their batch."
             );
+            describe_gauge!(CERTIFICATE_EXPIRY, "When the certificate expires, in seconds since 1970.");
+            describe_gauge!(
+                REVOCATION_LIST_EXPIRY,
+                "When the next revocation list is due, in seconds since 1970."
+            );
             describe_histogram!(COMPUTE_SECONDS, "Time of batches in the engine, injected faults included.");
         });
         Ok(Self { recorder })
@@ -96,6 +105,18 @@ impl Metrics {
             timed_out: requests("timed_out"),
             failed: requests("failed"),
         })
+    }
+
+    /// Says when the listeners' certificate expires, and the next revocation list of clients is due.
+    pub fn certificate(&self, expiry: Expiry) {
+        metrics::with_local_recorder(&self.recorder, || {
+            if let Some(expires) = expiry.certificate {
+                gauge!(CERTIFICATE_EXPIRY, "role" => "instance").set(expires as f64);
+            }
+            if let Some(due) = expiry.revocation_lists {
+                gauge!(REVOCATION_LIST_EXPIRY, "role" => "instance").set(due as f64);
+            }
+        });
     }
 
     /// The metrics in Prometheus' text format.

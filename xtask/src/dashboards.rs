@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::prometheus::Prometheus;
 use crate::sample::{self, Cluster, Layout};
-use crate::{http, workspace};
+use crate::{http, openssl, workspace};
 
 /// Arguments of `cargo xtask check-dashboards`.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sample::build()?;
     let folder = sample::folder("dashboards");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut cluster = Cluster::start_as(&folder, &Layout::small(&traced))?;
+    openssl::self_signed(&folder, "admin")?;
+    openssl::revocation_list(&folder, "admin")?;
+    let mut cluster = Cluster::start_as(&folder, &Layout::small(&with_all_metrics))?;
     let prometheus = Prometheus::start(&mut cluster, &folder)?;
     load(&cluster, Duration::from_secs(args.load_s))?;
     for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
@@ -85,10 +87,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Every request is traced, so that there are exemplars. Nobody collects the traces.
-fn traced(replicas: &[String], parity: &[String]) -> String {
+/// Every request is traced, so that there are exemplars; nobody collects the traces. Operators come within TLS, so that there is a
+/// certificate.
+fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
     let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\n";
-    traces.to_owned() + &sample::coded(replicas, parity)
+    let tls = "[admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\nclient_ca = \"admin.crt\"\nclient_crl = \"admin.crl\"\n\n";
+    let admin = format!("[admin]\nlisten = \"127.0.0.1:0\"\n{tls}");
+    traces.to_owned() + &admin + &sample::coded(replicas, parity)
 }
 
 fn root_file(path: &str) -> Result<String> {

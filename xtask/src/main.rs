@@ -19,6 +19,7 @@ mod models;
 mod native;
 mod netns;
 mod netns_serve;
+mod openssl;
 mod processes;
 mod resources;
 mod sample;

@@ -2,18 +2,22 @@
 //!
 //! A name is asked again after each interval, whatever its records' time to live. A server that answers with a part of a long list
 //! each time (round robin) is of no use here: every answer counts as the whole set.
+//!
+//! Within TLS an instance's certificate has to be for the name whose address it has: the one that is configured, or the target of the SRV
+//! record. Aliases (CNAME) on the way to the address count for nothing, since they are the name server's word alone.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::rr::{Name, RData};
 use rand::Rng;
 
 use crate::settings::DnsSettings;
-use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES};
+use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place};
 
 /// For one query to one name server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,7 +66,18 @@ type Answer = Result<Addresses, hickory_resolver::net::NetError>;
 
 async fn addresses(resolver: &TokioResolver, name: &str, port: u16) -> Answer {
     let answer = resolver.lookup_ip(name).await?;
-    Ok(answer.iter().map(|ip| SocketAddr::new(ip, port)).collect())
+    let host = host_name(name);
+    let place = |ip| Place { address: SocketAddr::new(ip, port), host: host.clone() };
+    Ok(answer.iter().map(place).collect())
+}
+
+/// The name as certificates have it; `None` for an address, which is its own name.
+fn host_name(name: &str) -> Option<Arc<str>> {
+    if name.parse::<IpAddr>().is_ok() {
+        return None;
+    }
+    let ascii = Name::from_utf8(name).map_or_else(|_| name.to_owned(), |name| name.to_ascii());
+    Some(ascii.trim_end_matches('.').into())
 }
 
 /// Priority and weight are of no interest: who is slow is found out by being asked.
@@ -71,7 +86,8 @@ async fn services(resolver: &TokioResolver, service: &str) -> Answer {
     let mut found = Addresses::new();
     for record in answer.answers().iter().take(MAX_INSTANCES) {
         if let RData::SRV(service) = &record.data {
-            found.extend(addresses(resolver, &service.target.to_utf8(), service.port).await?);
+            let target = addresses(resolver, &service.target.to_utf8(), service.port).await?;
+            target.iter().for_each(|place| found.insert(place));
         }
     }
     Ok(found)
@@ -107,5 +123,23 @@ impl Discovery for Dns {
         let found = self.ask().await?;
         self.answered = true;
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_names_are_as_certificates_have_them() {
+        for (name, host) in [
+            ("replicas.example", Some("replicas.example")),
+            ("replicas.example.", Some("replicas.example")),
+            ("bücher.example", Some("xn--bcher-kva.example")),
+            ("10.0.0.1", None),
+            ("::1", None),
+        ] {
+            assert_eq!(host_name(name).as_deref(), host, "{name}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use parapet_tls::ClientTls;
 
 use self::gateway::{Gateway, Watch};
 use crate::settings::EtcdSettings;
-use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Scheme};
+use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place, Scheme};
 
 /// Between two readings with nothing new.
 const RESYNC: Duration = Duration::from_secs(15);
@@ -87,7 +87,7 @@ fn addresses(entries: &[(String, String)], scheme: Scheme) -> Addresses {
             continue;
         }
         match host.parse::<SocketAddr>() {
-            Ok(address) => drop(found.insert(address)),
+            Ok(address) => found.insert(Place { address, host: None }),
             Err(_) => tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"),
         }
     }
@@ -149,7 +149,8 @@ mod tests {
             (Scheme::Http, ["10.0.0.1:9001", "10.0.0.2:9001"]),
             (Scheme::Https, ["10.0.0.1:9001", "10.0.0.4:9001"]),
         ] {
-            let found: Vec<String> = addresses(&entries, scheme).iter().map(SocketAddr::to_string).collect();
+            let found: Vec<String> =
+                addresses(&entries, scheme).iter().map(|place| place.address.to_string()).collect();
             assert_eq!(found, expected, "{scheme:?}");
         }
     }

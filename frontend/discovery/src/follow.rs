@@ -55,7 +55,7 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
                     used = MAX_INSTANCES,
                     "too many instances found"
                 );
-                found = found.into_iter().take(MAX_INSTANCES).collect();
+                found = found.take(MAX_INSTANCES);
             }
             let found = View { addresses: found, is_current: true };
             let changed = view.send_if_modified(|view| {

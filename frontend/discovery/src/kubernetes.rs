@@ -101,7 +101,7 @@ impl Kubernetes {
     }
 
     fn all(&self) -> Addresses {
-        self.known.values().flatten().copied().collect()
+        self.known.values().flat_map(Addresses::iter).collect()
     }
 }
 

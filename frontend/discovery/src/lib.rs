@@ -8,6 +8,7 @@
 //! A backend that is lost, or that suddenly knows no instance at all, changes nothing: the instances that were known are kept, and
 //! whether they are well is for health checks to say. So no outage of a registry takes serving down.
 
+mod addresses;
 mod difference;
 mod dns;
 mod etcd;
@@ -18,6 +19,7 @@ mod memory;
 mod scheme;
 mod settings;
 
+pub use addresses::{Addresses, Place};
 pub use difference::{Difference, difference};
 pub use dns::Dns;
 pub use etcd::Etcd;
@@ -26,13 +28,7 @@ pub use memory::Memory;
 pub use scheme::Scheme;
 pub use settings::{AnyDiscovery, Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-
 use thiserror::Error;
-
-/// The addresses of all instances.
-pub type Addresses = BTreeSet<SocketAddr>;
 
 /// Most instances of one pool; the rest of a longer list is left out.
 pub const MAX_INSTANCES: usize = 1024;

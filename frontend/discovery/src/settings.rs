@@ -199,6 +199,14 @@ impl Settings {
         Ok(())
     }
 
+    /// What the backend is asked with, if it is asked within TLS.
+    pub fn tls(&self) -> Option<&ClientTls> {
+        match &self.backend {
+            Backend::Etcd(etcd) => etcd.loaded.as_ref(),
+            Backend::Dns(_) | Backend::Kubernetes(_) => None,
+        }
+    }
+
     /// The backend, of settings that were [checked](Self::check) and [loaded](Self::load).
     pub fn build(&self) -> AnyDiscovery {
         match self.backend.clone() {

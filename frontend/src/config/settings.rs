@@ -43,6 +43,8 @@ pub struct TlsSettings {
     pub key: PathBuf,
     /// Who signs clients' certificates; they need none without it.
     pub client_ca: Option<PathBuf>,
+    /// What those have taken back.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// `[[tenants]]`: who may ask.

@@ -17,6 +17,7 @@ pub(super) fn resolve_listener(
     let files = ServerFiles {
         identity: Identity { certificate: beside(at.path, &tls.certificate), key: beside(at.path, &tls.key) },
         client_ca: tls.client_ca.as_deref().map(|ca| beside(at.path, ca)),
+        client_crl: tls.client_crl.as_deref().map(|crl| beside(at.path, crl)),
     };
     let loaded = ServerTls::load(files).map_err(|source| unsound(at, source))?;
     Ok(Some(Arc::new(loaded)))

@@ -1,10 +1,9 @@
 //! The instances of the pools: watched, joining and leaving.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parapet_discovery::{View, difference};
+use parapet_discovery::{Place, View, difference};
 use parapet_frontend_core::{InstanceId, PoolId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -65,10 +64,10 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// A new instance at `address`. It gets requests once a check has found it ready. `None` for a pool that is not there.
-    fn join(self: &Arc<Self>, pool: PoolId, address: SocketAddr) -> Option<InstanceId> {
+    /// A new instance. It gets requests once a check has found it ready. `None` for a pool that is not there.
+    fn join(self: &Arc<Self>, pool: PoolId, place: &Place) -> Option<InstanceId> {
         let instance = self.feed(|locked, _| locked.engine.instance_joined(pool))?;
-        let name = self.transport.join(instance, address);
+        let name = self.transport.join(instance, place);
         tracing::info!(instance = %name, pool = pool.0, "instance joined");
         self.watch(instance, name);
         Some(instance)
@@ -87,7 +86,7 @@ impl<T: Transport> Driver<T> {
 
     /// Has instances join and leave as `view` says, until the driver stops.
     pub(crate) async fn keep_up(self: Arc<Self>, pool: PoolId, mut view: watch::Receiver<View>) {
-        let mut known: BTreeMap<SocketAddr, InstanceId> = BTreeMap::new();
+        let mut known: BTreeMap<Place, InstanceId> = BTreeMap::new();
         loop {
             let now = view.borrow_and_update().clone();
             {
@@ -101,9 +100,12 @@ impl<T: Transport> Driver<T> {
             }
             let change = difference(&known, &now.addresses);
             let joined = change.joined.into_iter();
-            known.extend(joined.filter_map(|address| Some((address, self.join(pool, address)?))));
-            for (address, instance) in change.left {
-                known.remove(&address);
+            known.extend(joined.filter_map(|place| {
+                let instance = self.join(pool, &place)?;
+                Some((place, instance))
+            }));
+            for (place, instance) in change.left {
+                known.remove(&place);
                 self.leave(instance);
             }
             tokio::select! {

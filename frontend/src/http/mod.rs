@@ -7,4 +7,4 @@ mod routes;
 
 pub(crate) use response::{error, json};
 pub use routes::{App, router};
-pub(crate) use routes::{metrics, server_ready};
+pub(crate) use routes::{ListenersTls, metrics, server_ready};

@@ -23,18 +23,36 @@ use super::response::{error, json, text, with_type};
 use crate::busy_poll::BusyPoll;
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::error::ServeError;
-use crate::metrics::{Metrics, ServerMeters};
+use crate::metrics::{Metrics, ServerMeters, ShownCertificate};
 use crate::model::ServedModel;
 use crate::serving::Serving;
 use crate::traces::Traces;
+
+/// TLS of the listeners, those that speak it; a reload reads their files again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListenersTls {
+    /// Of those for data, over HTTP and over gRPC.
+    pub(crate) data: Option<Arc<ServerTls>>,
+    pub(crate) admin: Option<Arc<ServerTls>>,
+}
+
+impl ListenersTls {
+    pub(crate) fn of(config: &FrontendConfig) -> Self {
+        let admin = config.admin.as_ref().and_then(|admin| admin.tls.clone());
+        Self { data: config.server_tls.clone(), admin }
+    }
+
+    pub(crate) fn each(&self) -> [Option<&Arc<ServerTls>>; 2] {
+        [self.data.as_ref(), self.admin.as_ref()]
+    }
+}
 
 /// Everything that requests need.
 #[derive(Debug)]
 pub struct App {
     serving: ArcSwap<Serving>,
     config_path: PathBuf,
-    /// Of the listeners; a reload reads their files again.
-    tls: Vec<Arc<ServerTls>>,
+    tls: ListenersTls,
     reloading: tokio::sync::Mutex<()>,
     metrics: Metrics,
     draining: AtomicBool,
@@ -49,7 +67,7 @@ impl App {
     /// An application that serves these models to everybody; a reload finds no configuration.
     pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
         let serving = Serving::of_models(models, settings, &metrics);
-        Self::of(serving, metrics, PathBuf::new(), Vec::new())
+        Self::of(serving, metrics, PathBuf::new(), ListenersTls::default())
     }
 
     /// Traces requests from now on.
@@ -66,13 +84,12 @@ impl App {
     /// An application that serves as configured.
     pub fn start(config: FrontendConfig, metrics: Metrics) -> Self {
         let path = config.path.clone();
-        let admin_tls = config.admin.as_ref().and_then(|admin| admin.tls.clone());
-        let tls = config.server_tls.iter().cloned().chain(admin_tls).collect();
+        let tls = ListenersTls::of(&config);
         let serving = Serving::start(config, None, &metrics);
         Self::of(serving, metrics, path, tls)
     }
 
-    fn of(serving: Serving, metrics: Metrics, config_path: PathBuf, tls: Vec<Arc<ServerTls>>) -> Self {
+    fn of(serving: Serving, metrics: Metrics, config_path: PathBuf, tls: ListenersTls) -> Self {
         let busy_poll = BusyPoll::new(serving.server().busy_poll);
         let body_memory = Arc::new(BodyMemory::new(serving.server().max_bodies_bytes));
         let meters = metrics.server();
@@ -115,7 +132,7 @@ impl App {
     }
 
     /// TLS of the listeners.
-    pub(crate) fn tls(&self) -> &[Arc<ServerTls>] {
+    pub(crate) fn tls(&self) -> &ListenersTls {
         &self.tls
     }
 
@@ -182,6 +199,23 @@ impl App {
             model.driver().publish();
         }
         self.meters.publish(&self.connections, &self.body_memory);
+        self.metrics.certificates(self.certificates());
+    }
+
+    /// Every certificate that is shown to somebody, as it was read last.
+    fn certificates(&self) -> Vec<ShownCertificate> {
+        let serving = self.serving.load();
+        let listener = |role, tls: Option<&Arc<ServerTls>>| {
+            tls.map(|tls| ShownCertificate { role, pool: None, expiry: tls.expiry() })
+        };
+        let grpc = serving.server().grpc_listen.and(self.tls.data.as_ref());
+        let listeners = [
+            listener("data", self.tls.data.as_ref()),
+            listener("grpc", grpc),
+            listener("admin", self.tls.admin.as_ref()),
+        ];
+        let clients = serving.models().flat_map(|model| model.certificates());
+        listeners.into_iter().flatten().chain(clients).collect()
     }
 }
 

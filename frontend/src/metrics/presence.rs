@@ -5,9 +5,21 @@ use std::collections::BTreeMap;
 
 use metrics::{gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use parapet_tls::Expiry;
 use parking_lot::Mutex;
 
-use super::{DISCOVERY_UP, INSTANCE_UP};
+use super::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP, REVOCATION_LIST_EXPIRY};
+
+/// A certificate that this frontend shows to somebody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownCertificate {
+    /// Whose certificate it is, or to whom it is shown.
+    pub role: &'static str,
+    /// The model and the pool whose instances it is for.
+    pub pool: Option<(String, String)>,
+    /// When it expires.
+    pub expiry: Expiry,
+}
 
 /// Which instances there are, and where they are looked for.
 #[derive(Debug, Default)]
@@ -16,6 +28,7 @@ pub(super) struct Presence {
     instances: Mutex<BTreeMap<[String; 3], bool>>,
     /// By model and pool: whether its backend answers.
     discoveries: Mutex<BTreeMap<[String; 2], bool>>,
+    certificates: Mutex<Vec<ShownCertificate>>,
 }
 
 impl Presence {
@@ -35,6 +48,10 @@ impl Presence {
         self.discoveries.lock().remove(&[model, pool].map(str::to_owned));
     }
 
+    pub(super) fn certificates(&self, shown: Vec<ShownCertificate>) {
+        *self.certificates.lock() = shown;
+    }
+
     /// As Prometheus scrapes it.
     pub(super) fn render(&self) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
@@ -46,6 +63,18 @@ impl Presence {
             }
             for ([model, pool], up) in &*self.discoveries.lock() {
                 gauge!(DISCOVERY_UP, "model" => model.clone(), "pool" => pool.clone()).set(f64::from(*up));
+            }
+            for ShownCertificate { role, pool, expiry } in &*self.certificates.lock() {
+                let mut labels = vec![("role", (*role).to_owned())];
+                if let Some((model, pool)) = pool {
+                    labels.extend([("model", model.clone()), ("pool", pool.clone())]);
+                }
+                if let Some(expires) = expiry.certificate {
+                    gauge!(CERTIFICATE_EXPIRY, &labels).set(expires as f64);
+                }
+                if let Some(due) = expiry.revocation_lists {
+                    gauge!(REVOCATION_LIST_EXPIRY, &labels).set(due as f64);
+                }
             }
         });
         recorder.handle().render()

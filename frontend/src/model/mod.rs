@@ -24,7 +24,7 @@ use self::coding::Coder;
 use crate::config::{ClassConfig, ModelConfig, PoolSettings};
 use crate::driver::{Driver, Parts};
 use crate::error::ServeError;
-use crate::metrics::{ClassLabels, Metrics};
+use crate::metrics::{ClassLabels, Metrics, ShownCertificate};
 use crate::payload::{Input, Output};
 use crate::tenants::MixingDomain;
 use crate::upstream::{Instances, Transport};
@@ -93,6 +93,21 @@ impl<T: Transport> ServedModel<T> {
     /// What its pools speak TLS with, those that do; some may share theirs.
     pub(crate) fn tls(&self) -> impl Iterator<Item = &ClientTls> {
         pool_settings(&self.config).filter_map(|pool| pool.tls.as_ref())
+    }
+
+    /// What it shows to instances, and to those who know where they are.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = ShownCertificate> {
+        let shown = |label: String, pool: &PoolSettings| {
+            let etcd = pool.discovery.as_ref().and_then(|discovery| discovery.tls());
+            let roles = [("instances", pool.tls.as_ref()), ("etcd", etcd)];
+            let model = self.name().to_owned();
+            roles.into_iter().filter_map(move |(role, tls)| {
+                let pool = Some((model.clone(), label.clone()));
+                Some(ShownCertificate { role, pool, expiry: tls?.expiry() })
+            })
+        };
+        let pools = pool_labels(&self.config).into_iter().zip(pool_settings(&self.config));
+        pools.flat_map(move |(label, pool)| shown(label, pool))
     }
 
     /// Checks its instances no more, and takes those out of the metrics that `successor`, if there is one, does not have.

@@ -1,6 +1,5 @@
 //! The instances of one served model, each over the protocol that its address names.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 use super::outputs::Expected;
-use super::{Scheme, Transport, Unready, grpc, http};
+use super::{Place, Scheme, Transport, Unready, grpc, http};
 use crate::config::{ModelConfig, PoolSettings};
 use crate::model::pool_settings;
 use crate::payload::{Input, Output};
@@ -65,15 +64,16 @@ impl Instances {
         let instances = Self { pools, instances: RwLock::default() };
         for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(config)) {
             for (index, (name, address)) in (0u32..).zip(&settings.instances) {
-                instances.add(InstanceId { pool, index }, name, *address);
+                let place = Place { address: *address, host: None };
+                instances.add(InstanceId { pool, index }, name, &place);
             }
         }
         instances
     }
 
-    fn add(&self, id: InstanceId, name: &str, address: SocketAddr) {
+    fn add(&self, id: InstanceId, name: &str, place: &Place) {
         if let Some(pool) = self.pools.get(usize::from(id.pool.0)) {
-            self.instances.write().insert(id, Arc::new(pool.instance(name, address)));
+            self.instances.write().insert(id, Arc::new(pool.instance(name, place)));
         }
     }
 
@@ -84,11 +84,13 @@ impl Instances {
 }
 
 impl Pool {
-    fn instance(&self, name: &str, address: SocketAddr) -> Instance {
+    fn instance(&self, name: &str, place: &Place) -> Instance {
+        let address = place.address;
         let (expected, connect_timeout) = (Arc::clone(&self.expected), self.connect_timeout);
         let (scheme, host) = Scheme::split(name);
         // Where TLS is asked for, nothing is sent without it.
-        let tls = match scheme.is_secure().then(|| self.tls_for(host)) {
+        let named = place.host.as_deref().unwrap_or_else(|| without_port(host));
+        let tls = match scheme.is_secure().then(|| self.tls_for(named)) {
             None => None,
             Some(Some(tls)) => Some(tls),
             Some(None) => return Instance::Unreachable,
@@ -107,12 +109,15 @@ impl Pool {
         }
     }
 
-    /// How to speak TLS with an instance at `host`, `HOST:PORT`.
+    /// How to speak TLS with an instance that is found by the name `host`.
     fn tls_for(&self, host: &str) -> Option<Tls> {
         let client = self.tls.as_ref()?;
-        let name = client.name_of(host.rsplit_once(':').map_or(host, |(name, _)| name))?;
-        Some(Tls { client: client.clone(), name })
+        Some(Tls { client: client.clone(), name: client.name_of(host)? })
     }
+}
+
+fn without_port(host: &str) -> &str {
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
 impl Transport for Instances {
@@ -132,10 +137,10 @@ impl Transport for Instances {
         }
     }
 
-    fn join(&self, id: InstanceId, address: SocketAddr) -> String {
+    fn join(&self, id: InstanceId, place: &Place) -> String {
         let scheme = self.pools.get(usize::from(id.pool.0)).map_or(Scheme::Http, |pool| pool.scheme);
-        let name = scheme.name(address);
-        self.add(id, &name, address);
+        let name = scheme.name(place.address);
+        self.add(id, &name, place);
         name
     }
 

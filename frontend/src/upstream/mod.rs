@@ -7,10 +7,9 @@ mod outputs;
 mod unready;
 
 pub use instances::Instances;
-pub use parapet_discovery::Scheme;
+pub use parapet_discovery::{Place, Scheme};
 pub use unready::Unready;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +27,9 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
     /// Whether an instance is ready to infer, or why not.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;
 
-    /// An instance joined, at this address; it will be asked whether it is ready, then to infer. Gives its name in logs and
+    /// An instance joined, at this place; it will be asked whether it is ready, then to infer. Gives its name in logs and
     /// metrics.
-    fn join(&self, instance: InstanceId, address: SocketAddr) -> String;
+    fn join(&self, instance: InstanceId, place: &Place) -> String;
 
     /// An instance left, and has nothing in flight.
     fn left(&self, instance: InstanceId);

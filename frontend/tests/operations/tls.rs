@@ -12,12 +12,12 @@ use hyper_util::rt::TokioIo;
 use parapet_http_connection::{Connections, Limits, Tls};
 use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
+use parapet_test_certificates::{authority, identity, identity_until, revocation_list};
 use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
 use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 
 use crate::served::{INFER, LIMIT, SAMPLE, reload, serve, with_admin};
-use crate::support::certificates::{authority, identity};
 use crate::support::{INPUTS, body, close, get, infer, instance, linear, plain_toml, repository, wait_until};
 
 /// One inference over TLS; an error in words.
@@ -26,7 +26,7 @@ async fn infer_by_tls(
     ca: &Path,
     identity: Option<&Identity>,
 ) -> Result<StatusCode, String> {
-    let files = ClientFiles { ca: ca.to_owned(), identity: identity.cloned() };
+    let files = ClientFiles { ca: ca.to_owned(), crl: None, identity: identity.cloned() };
     let client = ClientTls::load(files).unwrap();
     let name = parapet_tls::server_name("localhost").unwrap();
     let limits = Limits { connect_timeout: Some(LIMIT), max_response_bytes: 1 << 20, max_idle: 0 };
@@ -43,7 +43,7 @@ async fn infer_by_grpc(
     identity: Option<&Identity>,
     application: Application,
 ) -> Result<(), String> {
-    let files = ClientFiles { ca: ca.to_owned(), identity: identity.cloned() };
+    let files = ClientFiles { ca: ca.to_owned(), crl: None, identity: identity.cloned() };
     let connector = ClientTls::load(files).unwrap().connector(application);
     let connect = tower::service_fn(move |_: Uri| {
         let connector = connector.clone();
@@ -71,7 +71,8 @@ async fn tls_on_both_sides_and_certificates_that_change() {
     let (outer, outer_ca) = authority(&folder, "outer");
     let (inner, inner_ca) = authority(&folder, "inner");
     let instance_identity = identity(&folder, "instance", &inner);
-    let files = ServerFiles { identity: instance_identity, client_ca: Some(inner_ca.clone()) };
+    let files =
+        ServerFiles { identity: instance_identity, client_ca: Some(inner_ca.clone()), client_crl: None };
     let instance = instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await;
     let frontend = identity(&folder, "frontend", &outer);
     identity(&folder, "to-instances", &inner);
@@ -117,6 +118,88 @@ async fn tls_on_both_sides_and_certificates_that_change() {
     );
 }
 
+/// A client whose certificate was taken back is refused from the next look at the list on, and by a frontend that starts with it. A
+/// list that is not sound leaves the one of before.
+#[tokio::test]
+async fn clients_that_are_revoked_are_refused() {
+    let repository = repository();
+    let folder = repository.path().to_owned();
+    let (issuer, ca) = authority(&folder, "ca");
+    let instance = instance::start(None).await;
+    let names = ["frontend", "kept", "revoked"].map(|name| identity(&folder, name, &issuer));
+    let [_, kept, revoked] = &names;
+    let crl = revocation_list(&folder, "ca", &issuer, &[], 2040);
+    let tls = "tls = { certificate = \"frontend.crt\", key = \"frontend.key\", client_ca = \"ca.pem\", client_crl = \"ca.crl\" }";
+    let text = with_admin(&plain_toml(&folder, &[instance], ""))
+        .replace("[server]\n", &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{tls}\n"));
+    let served = serve(repository, &text).await;
+    let lets_in = async |client: &Identity| {
+        let over_http = infer_by_tls(served.address, &ca, Some(client)).await.is_ok();
+        let grpc = served.grpc.unwrap();
+        let over_grpc = infer_by_grpc(grpc, &ca, Some(client), Application::Http2).await.is_ok();
+        assert_eq!(over_http, over_grpc);
+        over_http
+    };
+    assert!(lets_in(kept).await && lets_in(revoked).await);
+
+    revocation_list(&folder, "ca", &issuer, &[revoked], 2041);
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    assert!(lets_in(kept).await && !lets_in(revoked).await);
+    let metrics = String::from_utf8(get(served.admin, "/metrics").await.body.to_vec()).unwrap();
+    let due = "parapet_revocation_list_expiry_timestamp_seconds{role=\"data\"} 2240611200\n";
+    assert!(metrics.contains(due), "{metrics}");
+
+    revocation_list(&folder, "ca", &issuer, &[], 2002);
+    let refused = reload(served.admin).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    let said = refused.json()["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("server.tls") && said.contains("has been due since"), "{said}");
+    fs::write(&crl, "broken").unwrap();
+    assert_eq!(reload(served.admin).await.status, StatusCode::CONFLICT);
+    assert!(lets_in(kept).await && !lets_in(revoked).await, "the list before stays");
+}
+
+/// Each certificate that the frontend shows is counted, and a renewed one from the next look on.
+#[tokio::test]
+async fn metrics_say_when_certificates_expire() {
+    let repository = repository();
+    let folder = repository.path().to_owned();
+    let (issuer, _) = authority(&folder, "ca");
+    let files =
+        ServerFiles { identity: identity(&folder, "instance", &issuer), client_ca: None, client_crl: None };
+    let instance = instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await;
+    identity_until(&folder, "frontend", &issuer, 2040);
+    identity_until(&folder, "shown", &issuer, 2042);
+    let tls = "tls = { certificate = \"frontend.crt\", key = \"frontend.key\" }";
+    let pool = "tls = { ca = \"ca.pem\", certificate = \"shown.crt\", key = \"shown.key\" }";
+    let text = with_admin(&plain_toml(&folder, &[instance], pool))
+        .replace(&format!("\"{instance}\""), &format!("\"https://{instance}\""))
+        .replace("[server]\n", &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{tls}\n"));
+    let served = serve(repository, &text).await;
+    let expiries = async || {
+        let metrics = String::from_utf8(get(served.admin, "/metrics").await.body.to_vec()).unwrap();
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix("parapet_certificate_expiry_"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let expected = |listeners: &str| {
+        [
+            format!("timestamp_seconds{{role=\"data\"}} {listeners}"),
+            format!("timestamp_seconds{{role=\"grpc\"}} {listeners}"),
+            "timestamp_seconds{role=\"instances\",model=\"linear\",pool=\"deployed\"} 2272147200".to_owned(),
+        ]
+    };
+    assert_eq!(sorted(expiries().await), expected("2208988800"));
+
+    identity_until(&folder, "frontend", &issuer, 2041);
+    assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    assert_eq!(sorted(expiries().await), expected("2240611200"));
+}
+
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort();
+    lines
+}
+
 /// Certificates for instances are read again: a trust that is withdrawn takes the instance down, with the reason where operators
 /// look, and one that is given brings it back. The model goes on as it is.
 #[tokio::test]
@@ -126,7 +209,8 @@ async fn certificates_for_instances_that_change() {
     let (ours, ca) = authority(&folder, "ours");
     let (_, stranger) = authority(&folder, "stranger");
     let (known, unknown) = (fs::read(&ca).unwrap(), fs::read(stranger).unwrap());
-    let files = ServerFiles { identity: identity(&folder, "instance", &ours), client_ca: None };
+    let files =
+        ServerFiles { identity: identity(&folder, "instance", &ours), client_ca: None, client_crl: None };
     let instance = instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await;
     let text = with_admin(&plain_toml(&folder, &[instance], "tls = { ca = \"ours.pem\" }"))
         .replace(&format!("\"{instance}\""), &format!("\"https://{instance}\""));

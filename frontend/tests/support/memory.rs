@@ -1,13 +1,12 @@
 //! Instances in memory, for paused time: each has a service time, and can be frozen, dead or wrong.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parapet_frontend::payload::{Input, Output};
-use parapet_frontend::upstream::{Transport, Unready};
+use parapet_frontend::upstream::{Place, Transport, Unready};
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
 use parapet_open_inference::Tensor;
 use parking_lot::Mutex;
@@ -159,9 +158,9 @@ impl Transport for Memory {
         }
     }
 
-    fn join(&self, instance: InstanceId, address: SocketAddr) -> String {
+    fn join(&self, instance: InstanceId, place: &Place) -> String {
         self.instances.lock().insert(instance, watch::Sender::new(State::Well(SERVICE)));
-        address.to_string()
+        place.address.to_string()
     }
 
     fn left(&self, instance: InstanceId) {

@@ -3,7 +3,6 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test support")]
 
-pub mod certificates;
 pub mod fixture;
 pub mod instance;
 pub mod memory;

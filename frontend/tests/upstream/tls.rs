@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parapet_frontend::config::ModelConfig;
 use parapet_frontend::payload::Input;
-use parapet_frontend::upstream::{Instances, Transport as _, Unready};
+use parapet_frontend::upstream::{Instances, Place, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
+use parapet_test_certificates::{
+    Issuer, authority, expired_identity, identity, identity_for, revocation_list,
+};
 use parapet_tls::{Identity, TlsAcceptor, TlsFailure};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,7 +22,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::support::certificates::{Issuer, authority, expired_identity, identity, identity_for};
 use super::super::support::memory::id;
 use super::super::support::{
     close, coded_toml, config, get, infer, linear, plain_toml, repository, wait_until,
@@ -159,7 +161,9 @@ async fn answers(instances: &Instances) {
 /// What is wrong with a server's certificate is told, and nothing is sent to it.
 async fn servers_that_are_not_trusted(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let (stranger, _) = authority(site.path(), "stranger");
+    // One that has our authority's name, and not its key.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (stranger, _) = authority(elsewhere.path(), "ca");
     let sound = site.behind(&identity(site.path(), "sound", &site.issuer)).await;
     answers(&site.client(sound.address, "")).await;
 
@@ -183,6 +187,49 @@ async fn servers_of_another_name(scheme: &'static str) {
     site.fails(&site.client(relay.address, ""), another).await;
     site.fails(&site.client(relay.address, ", server_name = \"other.example\""), another).await;
     answers(&site.client(relay.address, ", server_name = \"replicas.example\"")).await;
+}
+
+/// Of an instance that is found by a name the certificate is for that name, whatever its address; of one that is found without, for
+/// its address. A name that is configured goes before either.
+async fn servers_that_are_discovered(scheme: &'static str) {
+    let site = Site::start(scheme).await;
+    let names = ["one.example", "all.example"];
+    let named = site.behind(&identity_for(site.path(), "named", &site.issuer, &names)).await;
+    let addressed = site.behind(&identity_for(site.path(), "addressed", &site.issuer, &["127.0.0.1"])).await;
+    let client = |more: &str, relay: &Relay, host: Option<&str>| {
+        let listed = format!("instances = [\"{}\"]", relay.address);
+        let found = format!("instances = {{ srv = \"_oip._tcp.example\", scheme = \"{scheme}\" }}");
+        let text =
+            plain_toml(site.path(), &[relay.address], &format!("tls = {{ ca = {:?}{more} }}", site.ca));
+        let instances = Instances::new(&config(&text.replace(&listed, &found)).unwrap().models.remove(0));
+        let name = instances.join(id(0, 0), &Place { address: relay.address, host: host.map(Into::into) });
+        assert_eq!(
+            name,
+            format!("{scheme}://{}", relay.address),
+            "in logs and metrics it goes by its address"
+        );
+        instances
+    };
+    let another = |failure: &TlsFailure| matches!(failure, TlsFailure::AnotherName(_));
+    answers(&client("", &named, Some("one.example"))).await;
+    site.fails(&client("", &named, Some("two.example")), another).await;
+    site.fails(&client("", &named, None), another).await;
+    answers(&client("", &addressed, None)).await;
+    site.fails(&client("", &addressed, Some("one.example")), another).await;
+    let configured = ", server_name = \"all.example\"";
+    answers(&client(configured, &named, Some("two.example"))).await;
+    answers(&client(configured, &named, None)).await;
+    site.fails(&client(configured, &addressed, None), another).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_discovered_over_http() {
+    servers_that_are_discovered("https").await;
+}
+
+#[tokio::test]
+async fn servers_that_are_discovered_over_grpc() {
+    servers_that_are_discovered("grpcs").await;
 }
 
 /// A server may want to know who asks. In TLS 1.3 it says so after the handshake, when requests are on their way.
@@ -226,6 +273,36 @@ async fn certificates_that_change(scheme: &'static str) {
     site.fails(&instances, |failure| *failure == TlsFailure::UnknownAuthority).await;
     relay.change(site.server(&identity(site.path(), "server", &new), None));
     answers(&instances).await;
+}
+
+/// A server whose certificate was taken back is not asked any more, on connections of before neither.
+async fn servers_that_are_revoked(scheme: &'static str) {
+    let site = Site::start(scheme).await;
+    let own = identity(site.path(), "server", &site.issuer);
+    let relay = site.behind(&own).await;
+    let crl = revocation_list(site.path(), "ca", &site.issuer, &[], 2040);
+    let config = site.config(relay.address, &format!(", crl = {crl:?}"));
+    let (instances, tls) = (Instances::new(&config), config.pool.tls.as_ref().unwrap());
+    answers(&instances).await;
+
+    revocation_list(site.path(), "ca", &site.issuer, &[&own], 2040);
+    assert!(tls.reload().unwrap());
+    site.fails(&instances, |failure| *failure == TlsFailure::Revoked).await;
+    fs::write(&crl, "broken").unwrap();
+    assert!(tls.reload().is_err());
+    site.fails(&instances, |failure| *failure == TlsFailure::Revoked).await;
+    relay.change(site.server(&identity(site.path(), "another", &site.issuer), None));
+    answers(&instances).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_revoked_over_http() {
+    servers_that_are_revoked("https").await;
+}
+
+#[tokio::test]
+async fn servers_that_are_revoked_over_grpc() {
+    servers_that_are_revoked("grpcs").await;
 }
 
 #[tokio::test]

@@ -78,6 +78,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address to listen on for gRPC, if any.
     pub grpc_listen: Option<SocketAddr>,
+    /// Address for health and metrics in the clear, if any.
+    pub health_listen: Option<SocketAddr>,
     /// The files of the HTTP listener's TLS; plain HTTP without them.
     pub tls: Option<ServerFiles>,
     /// Threads of each model's operators.
@@ -156,7 +158,8 @@ impl Config {
         if models.is_empty() {
             return Err(ConfigError::Missing("model"));
         }
-        let tls = tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)?;
+        let clients = (settings.tls_client_ca, settings.tls_client_crl);
+        let tls = tls(settings.tls_certificate, settings.tls_key, clients)?;
         let duration = |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
         let seconds = Duration::from_secs;
         let defaults = Limits::default();
@@ -165,6 +168,7 @@ impl Config {
             models,
             listen: settings.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
             grpc_listen: settings.grpc_listen,
+            health_listen: settings.health_listen,
             tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
             batch: BatchPolicy {
@@ -197,12 +201,15 @@ impl Config {
 fn tls(
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
-    client_ca: Option<PathBuf>,
+    (client_ca, client_crl): (Option<PathBuf>, Option<PathBuf>),
 ) -> Result<Option<ServerFiles>, ConfigError> {
     let half = |given, missing| Err(ConfigError::HalfTls { given, missing });
+    if client_ca.is_none() && client_crl.is_some() {
+        return half("tls-client-crl", "tls-client-ca");
+    }
     match (certificate, key) {
         (Some(certificate), Some(key)) => {
-            Ok(Some(ServerFiles { identity: Identity { certificate, key }, client_ca }))
+            Ok(Some(ServerFiles { identity: Identity { certificate, key }, client_ca, client_crl }))
         }
         (Some(_), None) => half("tls-certificate", "tls-key"),
         (None, Some(_)) => half("tls-key", "tls-certificate"),
@@ -249,6 +256,7 @@ mod tests {
             (good, &["--tls-certificate", "a.crt"], "tls-certificate is set without tls-key"),
             (&format!("{good}tls_key = \"a.key\""), &[], "tls-key is set without tls-certificate"),
             (good, &["--tls-client-ca", "ca.pem"], "tls-client-ca is set without"),
+            (good, &["--tls-client-crl", "ca.crl"], "tls-client-crl is set without tls-client-ca"),
         ] {
             let error = parse(file, flags).unwrap_err().to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");

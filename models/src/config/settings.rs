@@ -31,6 +31,9 @@ pub struct Settings {
     /// Address to listen on for gRPC; port 0 takes a free one [default: no gRPC]
     #[arg(long, value_name = "ADDRESS")]
     pub grpc_listen: Option<SocketAddr>,
+    /// Address for health and metrics alone, in the clear: for probes and scrapers without a certificate [default: none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub health_listen: Option<SocketAddr>,
     /// Certificate of the listeners, which then speak TLS: PEM, its own first [default: plain HTTP and gRPC]
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
@@ -40,6 +43,9 @@ pub struct Settings {
     /// Who signs the certificates of clients, PEM [default: clients need none]
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
+    /// What those have taken back: revocation lists, PEM [default: nothing]
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_crl: Option<PathBuf>,
     /// Threads of each model's operators [default: 1]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -105,7 +111,7 @@ macro_rules! first_set {
 impl Settings {
     /// Takes what is not set here from `other`.
     pub fn or(self, other: Self) -> Self {
-        first_set!(self, other: config, repository, model, listen, grpc_listen, tls_certificate, tls_key, tls_client_ca, threads, max_batch_size,
+        first_set!(self, other: config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key, tls_client_ca, tls_client_crl, threads, max_batch_size,
             max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_instance,
             fault_epoch_unix_ms)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parapet_repository::ModelEntry;
+use parapet_tls::ServerTls;
 use serde::Deserialize;
 
 use super::error::ApiError;
@@ -27,6 +28,8 @@ pub(crate) type Models = BTreeMap<String, BTreeMap<u64, Arc<ServedModel>>>;
 pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    /// Of its listeners, if they speak it.
+    pub(crate) tls: Option<Arc<ServerTls>>,
     /// Set once all models are loaded and warm.
     models: OnceLock<Models>,
     draining: AtomicBool,
@@ -40,8 +43,8 @@ pub(super) struct ModelPath {
 }
 
 impl App {
-    pub(crate) fn new(config: Config, metrics: Metrics) -> Self {
-        Self { config, metrics, models: OnceLock::new(), draining: AtomicBool::new(false) }
+    pub(crate) fn new(config: Config, metrics: Metrics, tls: Option<Arc<ServerTls>>) -> Self {
+        Self { config, metrics, tls, models: OnceLock::new(), draining: AtomicBool::new(false) }
     }
 
     /// Makes the instance ready.

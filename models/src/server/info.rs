@@ -64,6 +64,9 @@ pub(super) fn model_metadata(app: &App, path: &ModelPath) -> Result<ModelMetadat
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    if let Some(tls) = &app.tls {
+        app.metrics.certificate(tls.expiry());
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
 }
 

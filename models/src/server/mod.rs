@@ -17,6 +17,17 @@ use parapet_open_inference::OPENAPI_PATH;
 
 pub(crate) use app::{App, Models, ServedModel};
 
+/// What probes and scrapers ask, who have no certificate.
+pub(crate) fn health(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v2/health/live", get(info::live))
+        .route("/v2/health/ready", get(info::ready))
+        .route("/metrics", get(info::metrics))
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .with_state(app)
+}
+
 /// The instance's routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()

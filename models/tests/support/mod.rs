@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, dead_code, reason = "tests; each uses a part")]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -95,8 +96,12 @@ impl Answer {
 
 impl Client {
     pub(crate) fn new(instance: &Instance) -> Self {
+        Self::at(instance.address())
+    }
+
+    pub(crate) fn at(address: SocketAddr) -> Self {
         let http = HyperClient::builder(TokioExecutor::new()).build_http();
-        Self { base: format!("http://{}", instance.address()), http }
+        Self { base: format!("http://{address}"), http }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

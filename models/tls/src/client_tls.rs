@@ -10,12 +10,12 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsConnector;
 
+use crate::trust::Trust;
 use crate::{
-    Application, Configs, Identity, TlsError, certificates, private_key, provider, read, roots, server_name,
-    unusable,
+    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, file, private_key,
+    provider, read, server_name, trust, unusable,
 };
 
 /// The files of a client.
@@ -23,6 +23,8 @@ use crate::{
 pub struct ClientFiles {
     /// Who signs its servers' certificates, PEM.
     pub ca: PathBuf,
+    /// What those have taken back, PEM: a revocation list of each of them.
+    pub crl: Option<PathBuf>,
     /// Who it is, for servers that want to know.
     pub identity: Option<Identity>,
 }
@@ -33,6 +35,8 @@ pub struct ClientFiles {
 pub struct ClientSettings {
     /// Who signs the servers' certificates, PEM.
     pub ca: PathBuf,
+    /// What those have taken back, PEM: a revocation list of each of them.
+    pub crl: Option<PathBuf>,
     /// The client's certificate, for servers that want one, PEM.
     pub certificate: Option<PathBuf>,
     /// Its key, PEM.
@@ -57,7 +61,8 @@ impl ClientSettings {
         };
         let name = |name: &String| server_name(name).ok_or_else(|| TlsError::Name(name.clone()));
         let name = self.server_name.as_ref().map(name).transpose()?;
-        let tls = ClientTls::load(ClientFiles { ca: path(&self.ca), identity })?;
+        let tls =
+            ClientTls::load(ClientFiles { ca: path(&self.ca), crl: self.crl.as_ref().map(path), identity })?;
         Ok(ClientTls { name, ..tls })
     }
 }
@@ -80,6 +85,7 @@ struct Read {
     digest: [u8; 32],
     /// How often something else had been read before.
     generation: u64,
+    expiry: Expiry,
     configs: Configs<ClientConfig>,
 }
 
@@ -130,6 +136,11 @@ impl ClientTls {
         self.files.read.load().generation
     }
 
+    /// When what it has now expires.
+    pub fn expiry(&self) -> Expiry {
+        self.files.read.load().expiry
+    }
+
     /// Reads the files again; whether they had changed.
     ///
     /// # Errors
@@ -139,6 +150,8 @@ impl ClientTls {
         let contents = Contents::read(&self.files.paths)?;
         let before = self.files.read.load();
         if contents.digest() == before.digest {
+            let crl = self.files.paths.crl.as_deref();
+            trust::check_expiry(crl, before.expiry.revocation_lists, trust::now())?;
             return Ok(false);
         }
         let after = contents.take(&self.files.paths, before.generation + 1)?;
@@ -150,6 +163,7 @@ impl ClientTls {
 /// What is in a client's files.
 struct Contents {
     ca: Vec<u8>,
+    crl: Option<Vec<u8>>,
     certificate: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
 }
@@ -159,27 +173,29 @@ impl Contents {
         let identity = paths.identity.as_ref();
         Ok(Self {
             ca: read(&paths.ca)?,
+            crl: paths.crl.as_deref().map(read).transpose()?,
             certificate: identity.map(|identity| read(&identity.certificate)).transpose()?,
             key: identity.map(|identity| read(&identity.key)).transpose()?,
         })
     }
 
     fn digest(&self) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        for part in [Some(&self.ca), self.certificate.as_ref(), self.key.as_ref()].into_iter().flatten() {
-            digest.update(Sha256::digest(part));
-        }
-        digest.finalize().into()
+        digest([&self.ca].into_iter().chain(&self.crl).chain(&self.certificate).chain(&self.key))
     }
 
     fn take(&self, paths: &ClientFiles, generation: u64) -> Result<Read, TlsError> {
-        let builder = ClientConfig::builder_with_provider(provider())
+        let trust = Trust::read((&paths.ca, &self.ca), file(&paths.crl, &self.crl))?;
+        let mut expiry = Expiry { certificate: None, revocation_lists: trust.expires };
+        let provider = provider();
+        let verifier = trust.in_servers(Arc::clone(&provider))?;
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&paths.ca, error))?
-            .with_root_certificates(roots(&paths.ca, &self.ca)?);
+            .with_webpki_verifier(verifier);
         let config = match (&paths.identity, &self.certificate, &self.key) {
             (Some(paths), Some(certificate), Some(key)) => {
                 let chain = certificates(&paths.certificate, certificate)?;
+                expiry.certificate = expiry::of_chain(&chain);
                 let key = private_key(&paths.key, key)?;
                 builder
                     .with_client_auth_cert(chain, key)
@@ -192,6 +208,6 @@ impl Contents {
             config.resumption = Resumption::default();
             config.alpn_protocols = protocols;
         });
-        Ok(Read { digest: self.digest(), generation, configs })
+        Ok(Read { digest: self.digest(), generation, expiry, configs })
     }
 }

@@ -20,6 +20,12 @@ pub enum TlsFailure {
     /// The server's certificate is of the future.
     #[error("the server's certificate is not valid yet")]
     NotYetValid,
+    /// The server's certificate was taken back.
+    #[error("the server's certificate has been revoked")]
+    Revoked,
+    /// The server's certificate is signed by one whose revocation list is missing.
+    #[error("no revocation list says whether the server's certificate, or one of its chain, is revoked")]
+    RevocationUnknown,
     /// The server does not take the client's certificate, or misses one.
     #[error("the server refused this client's certificate, or the lack of one (alert {0})")]
     ClientRefused(String),
@@ -70,6 +76,8 @@ impl From<&rustls::Error> for TlsFailure {
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                     Self::NotYetValid
                 }
+                CertificateError::Revoked => Self::Revoked,
+                CertificateError::UnknownRevocationStatus => Self::RevocationUnknown,
                 _ => Self::Other(error.to_string()),
             },
             AlertReceived(alert) if is_about_a_certificate(*alert) => {

@@ -5,25 +5,26 @@
 //! choice of ciphers. A client trusts the authorities that it is given and no others: neither the system's nor those of the web.
 
 mod client_tls;
+mod expiry;
 mod failure;
+mod server_tls;
+mod trust;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
 pub use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 pub use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 pub use client_tls::{ClientFiles, ClientSettings, ClientTls};
+pub use expiry::Expiry;
 pub use failure::TlsFailure;
+pub use server_tls::{ServerFiles, ServerTls};
 
 /// How often files are looked at while something serves by them. They are renewed by others, who need not know of this process.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -55,6 +56,17 @@ pub enum TlsError {
         /// Why not.
         reason: String,
     },
+    /// Revocation lists that end before now.
+    #[error("{}: the next revocation list has been due since {since}", path.display())]
+    Expired {
+        /// Their file.
+        path: PathBuf,
+        /// When the first of them ended.
+        since: String,
+    },
+    /// Revocation lists of clients, whose certificates nobody asks for.
+    #[error("revocation lists without an authority")]
+    NoAuthority,
     /// A certificate without its key, or the reverse.
     #[error("a certificate without a key, or the reverse")]
     Half,
@@ -69,6 +81,8 @@ impl TlsError {
         match self {
             Self::Half => "give both or neither",
             Self::Name(_) => "give the name in the certificate, without a port",
+            Self::Expired { .. } => "have the authority sign a new list",
+            Self::NoAuthority => "name the authority of the clients' certificates, too",
             Self::Read { .. } | Self::Empty { .. } | Self::Unusable { .. } => {
                 "give PEM files that belong together"
             }
@@ -83,15 +97,6 @@ pub struct Identity {
     pub certificate: PathBuf,
     /// The key of the first, PEM.
     pub key: PathBuf,
-}
-
-/// The files of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerFiles {
-    /// Who it is.
-    pub identity: Identity,
-    /// Who signs its clients' certificates, PEM; clients need none without it.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// What is spoken within TLS; each side offers one alone (ALPN).
@@ -138,101 +143,6 @@ impl<C: Clone> Configs<C> {
     }
 }
 
-/// A server's side.
-#[derive(Debug)]
-pub struct ServerTls {
-    files: ServerFiles,
-    configs: ArcSwap<Configs<ServerConfig>>,
-    /// Of the files' contents as they were read.
-    digest: Mutex<[u8; 32]>,
-}
-
-impl ServerTls {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// [`TlsError`].
-    pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let contents = Contents::read(&files)?;
-        let configs = contents.configs(&files)?;
-        let digest = Mutex::new(contents.digest());
-        Ok(Self { files, configs: ArcSwap::from_pointee(configs), digest })
-    }
-
-    /// Its files.
-    pub fn files(&self) -> &ServerFiles {
-        &self.files
-    }
-
-    /// For the next connection.
-    pub fn acceptor(&self, application: Application) -> TlsAcceptor {
-        TlsAcceptor::from(self.configs.load().get(application))
-    }
-
-    /// Reads the files again; whether they had changed.
-    ///
-    /// # Errors
-    /// [`TlsError`]; the certificate of before stays.
-    pub fn reload(&self) -> Result<bool, TlsError> {
-        let contents = Contents::read(&self.files)?;
-        let mut digest = self.digest.lock();
-        if contents.digest() == *digest {
-            return Ok(false);
-        }
-        self.configs.store(Arc::new(contents.configs(&self.files)?));
-        *digest = contents.digest();
-        Ok(true)
-    }
-}
-
-/// What is in a server's files.
-struct Contents {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-    client_ca: Option<Vec<u8>>,
-}
-
-impl Contents {
-    fn read(files: &ServerFiles) -> Result<Self, TlsError> {
-        Ok(Self {
-            certificate: read(&files.identity.certificate)?,
-            key: read(&files.identity.key)?,
-            client_ca: files.client_ca.as_deref().map(read).transpose()?,
-        })
-    }
-
-    fn digest(&self) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        for part in [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten()
-        {
-            digest.update(Sha256::digest(part));
-        }
-        digest.finalize().into()
-    }
-
-    fn configs(&self, files: &ServerFiles) -> Result<Configs<ServerConfig>, TlsError> {
-        let path = &files.identity.certificate;
-        let chain = certificates(path, &self.certificate)?;
-        let key = private_key(&files.identity.key, &self.key)?;
-        let provider = provider();
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(path, error))?;
-        let builder = match (&files.client_ca, &self.client_ca) {
-            (Some(path), Some(contents)) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path, contents)?), provider)
-                        .build()
-                        .map_err(|error| unusable(path, error))?;
-                builder.with_client_cert_verifier(verifier)
-            }
-            _ => builder.with_no_client_auth(),
-        };
-        let config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
-        Ok(Configs::of(config, |config, protocols| config.alpn_protocols = protocols))
-    }
-}
-
 /// The name that a server's certificate must have: a DNS name or an IP address, without a port.
 pub fn server_name(host: &str) -> Option<ServerName<'static>> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -247,6 +157,20 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
+/// A file that may not be there, and what is in it.
+fn file<'a>(path: &'a Option<PathBuf>, contents: &'a Option<Vec<u8>>) -> Option<trust::File<'a>> {
+    path.as_deref().zip(contents.as_deref())
+}
+
+/// Of the contents of all files, none of which comes and goes.
+fn digest<'a>(contents: impl IntoIterator<Item = &'a Vec<u8>>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for part in contents {
+        digest.update(Sha256::digest(part));
+    }
+    digest.finalize().into()
+}
+
 fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
     chain
@@ -258,14 +182,6 @@ fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'stat
 fn private_key(path: &Path, contents: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(contents)
         .map_err(|_| TlsError::Empty { path: path.to_owned(), what: "private key" })
-}
-
-fn roots(path: &Path, contents: &[u8]) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path, contents)? {
-        roots.add(certificate).map_err(|error| unusable(path, error))?;
-    }
-    Ok(roots)
 }
 
 fn unusable(path: &Path, reason: impl std::fmt::Display) -> TlsError {

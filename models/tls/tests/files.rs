@@ -5,33 +5,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parapet_test_certificates::{Issuer, authority, identity, identity_until, replace_key, revocation_list};
 use parapet_tls::{
     Application, ClientFiles, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError,
     server_name,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-
-type Issuer = CertifiedIssuer<'static, KeyPair>;
-
-fn authority(folder: &Path, name: &str) -> (Issuer, PathBuf) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let path = folder.join(format!("{name}.pem"));
-    fs::write(&path, issuer.pem()).unwrap();
-    (issuer, path)
-}
-
-fn identity(folder: &Path, name: &str, issuer: &Issuer) -> Identity {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, issuer).unwrap();
-    let files =
-        Identity { certificate: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")) };
-    fs::write(&files.certificate, certificate.pem()).unwrap();
-    fs::write(&files.key, key.serialize_pem()).unwrap();
-    files
-}
 
 /// Whether both sides agree, and a byte gets through.
 async fn meet(server: &ServerTls, client: &ClientTls) -> bool {
@@ -56,11 +34,15 @@ async fn a_server_lets_in_whom_its_authority_knows() {
     let (theirs, their_ca) = authority(folder.path(), "theirs");
     let server_identity = identity(folder.path(), "server", &ours);
     let server = |client_ca: Option<&PathBuf>| {
-        let files = ServerFiles { identity: server_identity.clone(), client_ca: client_ca.cloned() };
+        let files = ServerFiles {
+            identity: server_identity.clone(),
+            client_ca: client_ca.cloned(),
+            client_crl: None,
+        };
         ServerTls::load(files).unwrap()
     };
     let client = |ca: &PathBuf, identity: Option<&Identity>| {
-        ClientTls::load(ClientFiles { ca: ca.clone(), identity: identity.cloned() }).unwrap()
+        ClientTls::load(ClientFiles { ca: ca.clone(), crl: None, identity: identity.cloned() }).unwrap()
     };
     let (known, unknown) =
         (identity(folder.path(), "known", &ours), identity(folder.path(), "unknown", &theirs));
@@ -80,12 +62,13 @@ async fn files_that_change_are_taken_if_they_are_sound() {
     let (old, old_ca) = authority(folder.path(), "old");
     let (new, new_ca) = authority(folder.path(), "new");
     let files = identity(folder.path(), "server", &old);
-    let server = ServerTls::load(ServerFiles { identity: files.clone(), client_ca: None }).unwrap();
-    let client = |ca: PathBuf| ClientTls::load(ClientFiles { ca, identity: None }).unwrap();
+    let server =
+        ServerTls::load(ServerFiles { identity: files.clone(), client_ca: None, client_crl: None }).unwrap();
+    let client = |ca: PathBuf| ClientTls::load(ClientFiles { ca, crl: None, identity: None }).unwrap();
     let (knows_old, knows_new) = (client(old_ca), client(new_ca));
     assert!(!server.reload().unwrap(), "nothing has changed");
 
-    fs::write(&files.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    replace_key(&files);
     let error = server.reload().unwrap_err();
     assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
     fs::write(&files.certificate, "").unwrap();
@@ -106,6 +89,7 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
         let files = ServerFiles {
             identity: identity(folder.path(), name, issuer),
             client_ca: Some(client_ca.to_owned()),
+            client_crl: None,
         };
         ServerTls::load(files).unwrap()
     };
@@ -113,12 +97,13 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     let own = identity(folder.path(), "client", &old);
     let ca = folder.path().join("ca.pem");
     fs::copy(&old_ca, &ca).unwrap();
-    let client = ClientTls::load(ClientFiles { ca: ca.clone(), identity: Some(own.clone()) }).unwrap();
+    let client =
+        ClientTls::load(ClientFiles { ca: ca.clone(), crl: None, identity: Some(own.clone()) }).unwrap();
     let clone = client.clone();
     assert!(!client.reload().unwrap() && client.generation() == 0, "nothing has changed");
     assert!(!meet(&of_old, &client).await, "the server does not know the client");
 
-    fs::write(&own.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    replace_key(&own);
     let error = client.reload().unwrap_err();
     assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
     assert_eq!(client.generation(), 0);
@@ -132,6 +117,129 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     assert_eq!((client.generation(), clone.generation()), (2, 2));
 }
 
+/// A server whose clients have certificates of `ca`, and are looked up in `crl`.
+fn server_with(identity: &Identity, ca: &Path, crl: &Path) -> Result<ServerTls, TlsError> {
+    let (client_ca, client_crl) = (Some(ca.to_owned()), Some(crl.to_owned()));
+    ServerTls::load(ServerFiles { identity: identity.clone(), client_ca, client_crl })
+}
+
+#[tokio::test]
+async fn a_client_that_is_revoked_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (issuer, ca) = authority(folder.path(), "ca");
+    let own = identity(folder.path(), "server", &issuer);
+    let names = ["kept", "revoked"].map(|name| identity(folder.path(), name, &issuer));
+    let client = |identity: &Identity| {
+        ClientTls::load(ClientFiles { ca: ca.clone(), crl: None, identity: Some(identity.clone()) }).unwrap()
+    };
+    let [kept, revoked] = names.each_ref().map(client);
+    let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2040);
+    let server = server_with(&own, &ca, &crl).unwrap();
+    assert!(meet(&server, &kept).await && meet(&server, &revoked).await);
+    assert_eq!(server.expiry().revocation_lists, Some(YEAR_2040));
+
+    revocation_list(folder.path(), "ca", &issuer, &[&names[1]], 2041);
+    assert!(server.reload().unwrap() && !server.reload().unwrap());
+    assert!(meet(&server, &kept).await && !meet(&server, &revoked).await, "taken back while it runs");
+    let anew = server_with(&own, &ca, &crl).unwrap();
+    assert!(meet(&anew, &kept).await && !meet(&anew, &revoked).await, "taken back before it starts");
+    assert_eq!(anew.expiry().revocation_lists, Some(YEAR_2041));
+
+    revocation_list(folder.path(), "ca", &issuer, &[], 2002);
+    assert!(matches!(server.reload(), Err(TlsError::Expired { .. })));
+    fs::write(&crl, "broken").unwrap();
+    assert!(server.reload().unwrap_err().to_string().ends_with("no revocation list in PEM form"));
+    fs::remove_file(&crl).unwrap();
+    assert!(matches!(server.reload(), Err(TlsError::Read { .. })));
+    assert!(meet(&server, &kept).await && !meet(&server, &revoked).await, "the list of before stays");
+}
+
+#[tokio::test]
+async fn a_server_that_is_revoked_is_not_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (issuer, ca) = authority(folder.path(), "ca");
+    let names = ["kept", "revoked"].map(|name| identity(folder.path(), name, &issuer));
+    let server = |identity: &Identity| {
+        let files = ServerFiles { identity: identity.clone(), client_ca: None, client_crl: None };
+        ServerTls::load(files).unwrap()
+    };
+    let [kept, revoked] = names.each_ref().map(server);
+    let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2040);
+    let client = ClientTls::load(ClientFiles { ca, crl: Some(crl.clone()), identity: None }).unwrap();
+    assert!(meet(&kept, &client).await && meet(&revoked, &client).await);
+    assert_eq!(client.expiry().revocation_lists, Some(YEAR_2040));
+
+    revocation_list(folder.path(), "ca", &issuer, &[&names[1]], 2040);
+    assert!(client.reload().unwrap() && client.generation() == 1);
+    assert!(meet(&kept, &client).await && !meet(&revoked, &client).await);
+
+    revocation_list(folder.path(), "ca", &issuer, &[], 2002);
+    assert!(matches!(client.reload(), Err(TlsError::Expired { .. })));
+    fs::write(&crl, "broken").unwrap();
+    assert!(client.reload().is_err() && client.generation() == 1);
+    assert!(meet(&kept, &client).await && !meet(&revoked, &client).await, "the list of before stays");
+}
+
+/// A list that would have every certificate refused is not taken.
+#[tokio::test]
+async fn revocation_lists_are_those_of_the_authorities() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (ours, our_ca) = authority(folder.path(), "ours");
+    let (theirs, their_ca) = authority(folder.path(), "theirs");
+    let (namesake, _) = authority(elsewhere.path(), "ours");
+    let own = identity(folder.path(), "server", &ours);
+    let both = folder.path().join("both.pem");
+    fs::write(&both, [our_ca.clone(), their_ca].map(|ca| fs::read_to_string(ca).unwrap()).concat()).unwrap();
+    let crl = revocation_list(folder.path(), "one", &ours, &[], 2040);
+    let refused = |ca: &Path, crl: &Path, said: &str| {
+        let error = server_with(&own, ca, crl).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    };
+    assert!(server_with(&own, &our_ca, &crl).is_ok());
+    refused(&both, &crl, "no revocation list of CN=theirs");
+    let other = revocation_list(folder.path(), "other", &theirs, &[], 2040);
+    refused(&our_ca, &other, "no revocation list of CN=ours");
+    let lists = [&crl, &other].map(|list| fs::read_to_string(list).unwrap()).concat();
+    fs::write(&other, lists).unwrap();
+    assert!(server_with(&own, &both, &other).is_ok(), "one after the other in a file");
+    let forged = revocation_list(folder.path(), "forged", &namesake, &[], 2040);
+    refused(&our_ca, &forged, "is not signed by it");
+    refused(&our_ca, &revocation_list(folder.path(), "late", &ours, &[], 2002), "has been due since");
+
+    let files = ServerFiles { identity: own.clone(), client_ca: None, client_crl: Some(crl) };
+    assert!(matches!(ServerTls::load(files), Err(TlsError::NoAuthority)));
+}
+
+/// 1 January 2040, and a year later.
+const YEAR_2040: i64 = 2_208_988_800;
+const YEAR_2041: i64 = YEAR_2040 + 366 * 24 * 3600;
+
+#[test]
+fn certificates_say_when_they_expire() {
+    let folder = tempfile::tempdir().unwrap();
+    let (issuer, ca) = authority(folder.path(), "ca");
+    let own = identity_until(folder.path(), "own", &issuer, 2040);
+    let server =
+        ServerTls::load(ServerFiles { identity: own.clone(), client_ca: None, client_crl: None }).unwrap();
+    let client = |identity| ClientTls::load(ClientFiles { ca: ca.clone(), crl: None, identity }).unwrap();
+    let (known, unknown) = (client(Some(own.clone())), client(None));
+    assert_eq!(server.expiry().certificate, Some(YEAR_2040));
+    assert_eq!((known.expiry().certificate, unknown.expiry().certificate), (Some(YEAR_2040), None));
+
+    identity_until(folder.path(), "own", &issuer, 2041);
+    assert!(server.reload().unwrap() && known.reload().unwrap());
+    assert_eq!(server.expiry().certificate, Some(YEAR_2041));
+    assert_eq!(known.expiry().certificate, Some(YEAR_2041));
+
+    // Of a chain, the first that expires.
+    let chain = fs::read_to_string(&own.certificate).unwrap();
+    let sooner = identity_until(folder.path(), "sooner", &issuer, 2040);
+    fs::write(&own.certificate, chain + &fs::read_to_string(sooner.certificate).unwrap()).unwrap();
+    assert!(server.reload().unwrap());
+    assert_eq!(server.expiry().certificate, Some(YEAR_2040));
+}
+
 #[test]
 fn a_clients_settings_are_looked_at() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,6 +248,7 @@ fn a_clients_settings_are_looked_at() {
     let settings = |certificate: Option<&str>, key: Option<&str>, server_name: Option<&str>| {
         let settings = ClientSettings {
             ca: "ca.pem".into(),
+            crl: None,
             certificate: certificate.map(Into::into),
             key: key.map(Into::into),
             server_name: server_name.map(Into::into),

@@ -11,7 +11,7 @@ use parapet_discovery::{Discovery, Dns, DnsSettings, follow};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
-use super::{addresses, until};
+use super::{named, until};
 
 /// Names with address records, and services with ports and targets.
 #[derive(Debug, Clone, Default)]
@@ -86,11 +86,11 @@ async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
     let (change, server) = serve(zone.clone()).await;
     let dns = Dns::new(DnsSettings { dns: Some(NAME.to_owned()), port: Some(9001), ..settings(server) });
     let mut view = follow(dns, "test".to_owned());
-    let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
+    let both = named(&[("10.0.0.1:9001", "replicas.test"), ("10.0.0.2:9001", "replicas.test")]);
     until(&mut view, "both", |view| view.addresses == both).await;
 
     change.send_modify(|zone| zone.addresses[0].1 = [10, 0, 0, 3]);
-    let changed = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
+    let changed = named(&[("10.0.0.2:9001", "replicas.test"), ("10.0.0.3:9001", "replicas.test")]);
     until(&mut view, "changed", |view| view.addresses == changed).await;
 
     change.send_modify(|zone| zone.addresses.clear());
@@ -107,9 +107,19 @@ async fn service_records_name_ports() {
         services: vec![("_oip._tcp.test.", 9001, "one.test."), ("_oip._tcp.test.", 9102, "two.test.")],
         silent: false,
     };
-    let (_change, server) = serve(zone).await;
+    let (change, server) = serve(zone).await;
     let mut dns = Dns::new(DnsSettings { srv: Some("_oip._tcp.test.".to_owned()), ..settings(server) });
-    assert_eq!(dns.next().await.unwrap(), addresses(&["10.0.0.1:9001", "10.0.0.2:9102"]));
+    let found = named(&[("10.0.0.1:9001", "one.test"), ("10.0.0.2:9102", "two.test")]);
+    assert_eq!(dns.next().await.unwrap(), found);
+
+    // The address of another name is another instance: it has another certificate.
+    change.send_modify(|zone| zone.addresses[1].1 = [10, 0, 0, 1]);
+    change.send_modify(|zone| zone.services = vec![("_oip._tcp.test.", 9001, "two.test.")]);
+    assert_eq!(dns.next().await.unwrap(), named(&[("10.0.0.1:9001", "two.test")]));
+
+    // Of several names of one address the first in the alphabet counts, in whatever order they come.
+    change.send_modify(|zone| zone.services.push(("_oip._tcp.test.", 9001, "one.test.")));
+    assert_eq!(dns.next().await.unwrap(), named(&[("10.0.0.1:9001", "one.test")]));
 }
 
 #[tokio::test]

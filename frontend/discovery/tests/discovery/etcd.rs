@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use parapet_discovery::{Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use parapet_test_certificates::{authority, identity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -89,21 +89,10 @@ fn base64(text: &str) -> String {
 
 /// An authority, `ca.pem`, and what it signed: `etcd.crt` and `client.crt`, with their keys; and `other.pem`.
 fn certificates(folder: &Path) {
-    let write = |name: &str, pem: String| fs::write(folder.join(name), pem).unwrap();
-    let authority = || {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-    };
-    let issuer = authority();
-    write("ca.pem", issuer.pem());
-    write("other.pem", authority().pem());
+    let (issuer, _) = authority(folder, "ca");
+    authority(folder, "other");
     for name in ["etcd", "client"] {
-        let key = KeyPair::generate().unwrap();
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
-        write(&format!("{name}.crt"), certificate.pem());
-        write(&format!("{name}.key"), key.serialize_pem());
+        identity(folder, name, &issuer);
     }
 }
 

@@ -12,11 +12,20 @@ mod settings;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use parapet_discovery::{Addresses, View};
+use parapet_discovery::{Addresses, Place, View};
 use tokio::sync::watch;
 
 fn addresses(list: &[&str]) -> Addresses {
     list.iter().map(|address| address.parse::<SocketAddr>().unwrap()).collect()
+}
+
+/// The same, found by these names.
+fn named(list: &[(&str, &str)]) -> Addresses {
+    let place = |(address, host): &(&str, &str)| Place {
+        address: address.parse().unwrap(),
+        host: Some((*host).into()),
+    };
+    list.iter().map(place).collect()
 }
 
 /// Waits until what is known is as wanted; the limit only keeps a broken test from waiting for ever.

@@ -1,0 +1,132 @@
+//! A server's side: who it is, and whose clients it lets in.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio_rustls::TlsAcceptor;
+
+use crate::trust::Trust;
+use crate::{
+    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, file, private_key,
+    provider, read, trust, unusable,
+};
+
+/// The files of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// Who it is.
+    pub identity: Identity,
+    /// Who signs its clients' certificates, PEM; clients need none without it.
+    pub client_ca: Option<PathBuf>,
+    /// What those have taken back, PEM: a revocation list of each of them.
+    pub client_crl: Option<PathBuf>,
+}
+
+/// A server's side.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: ServerFiles,
+    read: ArcSwap<Read>,
+    reloading: Mutex<()>,
+}
+
+/// What was in the files.
+#[derive(Debug)]
+struct Read {
+    digest: [u8; 32],
+    expiry: Expiry,
+    configs: Configs<ServerConfig>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
+        let read = Contents::read(&files)?.take(&files)?;
+        Ok(Self { files, read: ArcSwap::from_pointee(read), reloading: Mutex::default() })
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &ServerFiles {
+        &self.files
+    }
+
+    /// For the next connection.
+    pub fn acceptor(&self, application: Application) -> TlsAcceptor {
+        TlsAcceptor::from(self.read.load().configs.get(application))
+    }
+
+    /// When what it has now expires.
+    pub fn expiry(&self) -> Expiry {
+        self.read.load().expiry
+    }
+
+    /// Reads the files again; whether they had changed.
+    ///
+    /// # Errors
+    /// [`TlsError`]; the certificate of before stays.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        let _one_at_a_time = self.reloading.lock();
+        let contents = Contents::read(&self.files)?;
+        let before = self.read.load();
+        if contents.digest() == before.digest {
+            let crl = self.files.client_crl.as_deref();
+            trust::check_expiry(crl, before.expiry.revocation_lists, trust::now())?;
+            return Ok(false);
+        }
+        self.read.store(Arc::new(contents.take(&self.files)?));
+        Ok(true)
+    }
+}
+
+/// What is in a server's files.
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+    client_crl: Option<Vec<u8>>,
+}
+
+impl Contents {
+    fn read(files: &ServerFiles) -> Result<Self, TlsError> {
+        Ok(Self {
+            certificate: read(&files.identity.certificate)?,
+            key: read(&files.identity.key)?,
+            client_ca: files.client_ca.as_deref().map(read).transpose()?,
+            client_crl: files.client_crl.as_deref().map(read).transpose()?,
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        digest([&self.certificate, &self.key].into_iter().chain(&self.client_ca).chain(&self.client_crl))
+    }
+
+    fn take(&self, files: &ServerFiles) -> Result<Read, TlsError> {
+        let path = &files.identity.certificate;
+        let chain = certificates(path, &self.certificate)?;
+        let mut expiry = Expiry { certificate: expiry::of_chain(&chain), revocation_lists: None };
+        let key = private_key(&files.identity.key, &self.key)?;
+        let provider = provider();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(path, error))?;
+        let crl = file(&files.client_crl, &self.client_crl);
+        let builder = match file(&files.client_ca, &self.client_ca) {
+            Some(ca) => {
+                let trust = Trust::read(ca, crl)?;
+                expiry.revocation_lists = trust.expires;
+                builder.with_client_cert_verifier(trust.in_clients(provider)?)
+            }
+            None if crl.is_some() => return Err(TlsError::NoAuthority),
+            None => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
+        let configs = Configs::of(config, |config, protocols| config.alpn_protocols = protocols);
+        Ok(Read { digest: self.digest(), expiry, configs })
+    }
+}
