@@ -97,17 +97,15 @@ impl<T: Transport> ServedModel<T> {
 
     /// What it shows to instances, and to those who know where they are.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = ShownCertificate> {
-        let shown = |label: String, pool: &PoolSettings| {
+        let pools = pool_labels(&self.config).into_iter().zip(pool_settings(&self.config));
+        pools.flat_map(move |(label, pool)| {
             let etcd = pool.discovery.as_ref().and_then(|discovery| discovery.tls());
             let roles = [("instances", pool.tls.as_ref()), ("etcd", etcd)];
-            let model = self.name().to_owned();
             roles.into_iter().filter_map(move |(role, tls)| {
-                let pool = Some((model.clone(), label.clone()));
+                let pool = Some((self.name().to_owned(), label.clone()));
                 Some(ShownCertificate { role, pool, expiry: tls?.expiry() })
             })
-        };
-        let pools = pool_labels(&self.config).into_iter().zip(pool_settings(&self.config));
-        pools.flat_map(move |(label, pool)| shown(label, pool))
+        })
     }
 
     /// Checks its instances no more, and takes those out of the metrics that `successor`, if there is one, does not have.

@@ -135,9 +135,10 @@ async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
 
 #[tokio::test]
 async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
+    type Ending = fn(&SendError) -> bool;
     let long = [&b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"[..], &[b'x'; 5000]].concat();
     let long: &'static [u8] = long.leak();
-    let ended: [(&[u8], fn(&SendError) -> bool); 2] = [
+    let ended: [(&[u8], Ending); 2] = [
         (long, |error| matches!(error, SendError::TooLong { .. })),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort", |error| matches!(error, SendError::Body(_))),
     ];
