@@ -33,12 +33,44 @@ readOnlyRootFilesystem: true
 capabilities: { drop: [ALL] }
 {{- end -}}
 
-{{/* How the pool `name` is found by the frontend. */}}
+{{/* How the pool `name` is found by the frontend: within its own namespace, whatever that is called. */}}
 {{- define "parapet.instances" -}}
 {{- $service := printf "%s-%s" (include "parapet.name" .root) .pool -}}
 {{- if eq .root.Values.model.discovery "kubernetes" -}}
-{ kubernetes = { service = "{{ $service }}", namespace = "{{ .root.Release.Namespace }}", port = "http" } }
+{ kubernetes = { service = "{{ $service }}", port = "http" } }
 {{- else -}}
-{ dns = "{{ $service }}.{{ .root.Release.Namespace }}.svc", port = 9001 }
+{ dns = "{{ $service }}", port = 9001 }
+{{- end -}}
+{{- end -}}
+
+{{/* A Secret as soon as there are hashes of keys in it: they are worth nothing to who guesses, but nobody else's business. */}}
+{{- define "parapet.configKind" -}}
+{{- with .Values.frontend -}}
+{{- if or .tenants .admin.enabled }}Secret{{ else }}ConfigMap{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A value as TOML has it. Helm reads all numbers as floats, and TOML tells them from integers. */}}
+{{- define "parapet.toml" -}}
+{{- if kindIs "string" . -}}
+{{- toJson . -}}
+{{- else if kindIs "float64" . -}}
+{{- eq . (floor .) | ternary (int64 .) . -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The probe `of` of the values, or the chart's own. */}}
+{{- define "parapet.probe" -}}
+{{- index (.values.probes | default dict) .of | default .own | toJson -}}
+{{- end -}}
+
+{{/* Whether what needs the resource `kind` of the Prometheus operator is wanted, and can be had. */}}
+{{- define "parapet.monitoring" -}}
+{{- if eq (toString .wanted) "auto" -}}
+{{- if .root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind) }}true{{ end -}}
+{{- else if .wanted -}}
+true
 {{- end -}}
 {{- end -}}
