@@ -242,6 +242,32 @@ fn only_the_same_run_is_resumed() {
 }
 
 #[test]
+fn a_job_that_may_be_started_again_takes_one_command() {
+    let folder = workplace();
+    let folder = folder.path();
+    let settings = "--network mlp:256,64 --steps 60 --checkpoint-steps 20 --resume-if-begun";
+    for (line, again) in [
+        (train("job", settings), "after step 60"),
+        (train("rows", &format!("{settings} --r 2")), "after step 60"),
+        (
+            format!(
+                "train-deployed --data . --network mlp:256,16 --epochs 2 --augment none --out models --name own --checkpoint-steps 1 {}",
+                "--resume-if-begun"
+            ),
+            "goes on after step",
+        ),
+    ] {
+        let message = succeed_saying(folder, &line);
+        assert!(!message.contains("goes on"), "{message}");
+        let message = succeed_saying(folder, &line);
+        assert!(message.contains(again), "{message}");
+    }
+    let output = trainer(folder, &format!("{} --learning-rate 0.001", train("job", settings)));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("belongs to a run with other settings"), "{message}");
+}
+
+#[test]
 fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
     let folder = workplace();
     let folder = folder.path();

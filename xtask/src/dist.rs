@@ -29,9 +29,10 @@ pub(crate) struct Args {
 
 const PROGRAMS: [&str; 3] = ["parapet-frontend", "parapet-instance", "parapet-loadgen"];
 /// From the checkout into `/usr/share/doc/parapet`.
-const DOCUMENTS: [(&str, &str); 8] = [
+const DOCUMENTS: [(&str, &str); 9] = [
     ("README.md", "README.md"),
     ("docs/frontend.md", "frontend.md"),
+    ("docs/instance.md", "instance.md"),
     ("docs/strategies.md", "strategies.md"),
     ("docs/codes.md", "codes.md"),
     ("deploy/systemd/instance.toml", "examples/instance.toml"),

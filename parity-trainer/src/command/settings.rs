@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parity_trainer::SetupError;
+use parity_trainer::run::{RunError, RunFolder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -16,7 +17,10 @@ pub(crate) struct Flags<O: clap::Args> {
     config: Option<PathBuf>,
     /// Go on with the run from its last checkpoint
     #[arg(long)]
-    pub(super) resume: bool,
+    resume: bool,
+    /// Go on with the run if it was begun, else begin it: one command for a job that its supervisor starts again
+    #[arg(long, conflicts_with = "resume")]
+    resume_if_begun: bool,
     #[command(flatten)]
     options: O,
 }
@@ -30,6 +34,17 @@ impl<O: clap::Args + Serialize> Flags<O> {
         let settings: S = layered(self.config.as_deref(), &self.options)?;
         settings.check()?;
         Ok(settings)
+    }
+
+    /// Whether to go on with the run in `folder`.
+    ///
+    /// # Errors
+    /// If that was asked for, and none was begun there.
+    pub(super) fn resumes(&self, folder: &RunFolder) -> Result<bool, RunError> {
+        if self.resume {
+            folder.require()?;
+        }
+        Ok(self.resume || (self.resume_if_begun && folder.is_begun()))
     }
 }
 

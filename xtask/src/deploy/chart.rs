@@ -10,36 +10,55 @@ use anyhow::{Context, Result, bail, ensure};
 use super::output;
 use super::tools::Tools;
 
+/// Where the chart is rendered for.
+const NAMESPACE: &str = "named-nowhere";
 const MISSING: &str = "helm cannot be started";
 /// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and a new one.
 const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
-/// What is rendered beside the defaults.
-const VARIANTS: [&[&str]; 3] = [
-    &["trainer.enabled=true"],
+/// What the defaults leave out.
+const EVERYTHING: &str = "ci/everything-values.yaml";
+/// What is rendered beside the defaults and beside that.
+const VARIANTS: [&[&str]; 4] = [
     &["model.discovery=kubernetes", "antiAffinity=preferred", "frontend.autoscaling.enabled=false"],
-    &[
-        "monitoring.serviceMonitor=false",
-        "monitoring.rules=false",
-        "monitoring.dashboard=false",
-        "networkPolicy=false",
-    ],
+    &["frontend.configSecret=mine", "frontend.grpc.enabled=true", "frontend.admin.enabled=true"],
+    &["trainer.enabled=true", "trainer.leaveWithinSeconds=600"],
+    &["monitoring.dashboard=false", "networkPolicy=false"],
 ];
 /// Values that must be refused.
-const MISTAKES: [&str; 4] =
-    ["frontendd.replicas=2", "antiAffinity=maybe", "pools[0].replicas=0", "model.discovery=consul"];
+const MISTAKES: [&str; 10] = [
+    "frontendd.replicas=2",
+    "antiAffinity=maybe",
+    "pools[0].replicas=0",
+    "model.discovery=consul",
+    "monitoring.rules=maybe",
+    "frontend.server.listen=0.0.0.0:80",
+    "frontend.autoscaling.cpuUtilisation=0",
+    "frontend.admin.enabled=true",
+    "frontend.tenants[0].name=shop",
+    "frontend.configSecret=mine,frontend.server.max_headers=50",
+];
+/// Of the Prometheus operator; a cluster that has them gets them without being asked.
+const OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 const HEADER: &str = "# Made from deploy/helm/parapet with its default values, by `cargo xtask check-deploy --write`: do not edit.\n\
-                      # The alerts and the dashboard are left out; they are in deploy/prometheus and deploy/grafana.\n";
+                      # What needs the Prometheus operator and the dashboard are left out; alerts and dashboard are in deploy/prometheus and deploy/grafana.\n";
 
-/// Checks the chart; what it renders with its default values.
-pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<String> {
+/// Checks the chart; what it renders with its default values, with all that these leave out, and for a training.
+pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let chart = deploy.join("helm/parapet");
     output(Command::new(&tools.helm).args(["lint", "--strict", "--quiet"]).arg(&chart), MISSING)?;
-    let render = |sets: &[&str]| {
+    let render_with = |flags: &[&str], sets: &[&str]| {
         let mut command = Command::new(&tools.helm);
-        command.args(["template", "parapet"]).arg(&chart).args(["--namespace", "serving"]);
+        command.args(["template", "parapet"]).arg(&chart).args(["--namespace", NAMESPACE]).args(flags);
         output(command.args(sets.iter().flat_map(|set| ["--set", set])), MISSING)
     };
+    let render = |sets: &[&str]| render_with(&[], sets);
+    let everything = chart.join(EVERYTHING);
+    let everything = render_with(&["--values", &everything.to_string_lossy()], &[])?;
+    let apis = OPERATORS.map(|kind| format!("monitoring.coreos.com/v1/{kind}"));
+    let operated = render_with(&["--api-versions", &apis.join(",")], &[])?;
     for version in KUBERNETES {
+        validate(tools, deploy, version, &everything)
+            .with_context(|| format!("the chart with {EVERYTHING}, Kubernetes {version}"))?;
         for sets in std::iter::once(&[][..]).chain(VARIANTS) {
             validate(tools, deploy, version, &render(sets)?)
                 .with_context(|| format!("the chart with {sets:?}, Kubernetes {version}"))?;
@@ -49,7 +68,15 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<String>
         ensure!(render(&[mistake]).is_err(), "the chart takes the mistaken value {mistake}");
     }
     let rendered = render(&[])?;
-    let manifests = HEADER.to_owned() + &render(&["monitoring.rules=false", "monitoring.dashboard=false"])?;
+    for kind in OPERATORS {
+        let line = format!("kind: {kind}\n");
+        ensure!(
+            operated.contains(&line) && !rendered.contains(&line),
+            "the chart has to make a {kind} where the cluster knows it, and only there"
+        );
+    }
+    ensure!(!rendered.contains(NAMESPACE), "what the chart renders by default is for one namespace only");
+    let manifests = HEADER.to_owned() + &render(&["monitoring.dashboard=false"])?;
     let file = deploy.join("kubernetes/parapet.yaml");
     if write {
         fs::write(&file, manifests).with_context(|| format!("cannot write {}", file.display()))?;
@@ -58,7 +85,7 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<String>
             "deploy/kubernetes/parapet.yaml is not what the chart renders: run `cargo xtask check-deploy --write`"
         );
     }
-    Ok(rendered)
+    Ok([rendered, everything, render(&["trainer.enabled=true"])?])
 }
 
 fn validate(tools: &Tools, deploy: &Path, version: &str, manifests: &str) -> Result<()> {

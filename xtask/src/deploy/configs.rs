@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use super::output;
 use crate::sample::{self, Kind, write_model};
 
-/// Checks the compose file's configuration and the chart's, over models of these names.
-pub(super) fn check(deploy: &Path, folder: &Path, rendered: &str) -> Result<()> {
+/// Checks the compose file's configuration, that of plain hosts, and those of the rendered charts, over models of these names.
+pub(super) fn check(deploy: &Path, folder: &Path, rendered: &[String]) -> Result<()> {
     sample::build()?;
     let models = folder.join("models");
     write_model(&models, "fashion", Kind::Deployed)?;
@@ -19,14 +19,17 @@ pub(super) fn check(deploy: &Path, folder: &Path, rendered: &str) -> Result<()> 
         let file = deploy.join(name);
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     };
-    for (name, at, text) in [
-        ("compose.toml", "/models", read("compose/parapet.toml")?),
-        ("systemd.toml", "/var/lib/parapet/models", read("systemd/parapet.toml")?),
-        ("chart.toml", "/models", of_chart(rendered)?),
-    ] {
+    let mut configurations = vec![
+        ("compose.toml".to_owned(), "/models", read("compose/parapet.toml")?),
+        ("systemd.toml".to_owned(), "/var/lib/parapet/models", read("systemd/parapet.toml")?),
+    ];
+    for (number, rendered) in rendered.iter().enumerate() {
+        configurations.push((format!("chart-{number}.toml"), "/models", of_chart(rendered)?));
+    }
+    for (name, at, text) in configurations {
         let written = format!("path = {at:?}");
         ensure!(text.contains(&written), "{name}: the models are not at {at}");
-        let path = folder.join(name);
+        let path = folder.join(&name);
         let text = text.replace(&written, "path = \"models\"");
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         let mut frontend = Command::new(sample::binary("parapet-frontend"));
@@ -35,7 +38,7 @@ pub(super) fn check(deploy: &Path, folder: &Path, rendered: &str) -> Result<()> 
     Ok(())
 }
 
-/// `parapet.toml` out of the rendered ConfigMap.
+/// `parapet.toml` out of the rendered ConfigMap or Secret.
 fn of_chart(rendered: &str) -> Result<String> {
     let (_, block) = rendered.split_once("  parapet.toml: |\n").context("no parapet.toml in the chart")?;
     let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));

@@ -9,9 +9,11 @@
 //! | what the chart renders | the schemas of Kubernetes' API (the package `kubernetes-validate`), ours in `deploy/schemas` for JobSet and the Prometheus operator |
 //! | `deploy/kubernetes/` | equal to what the chart renders |
 //! | configurations of the frontend within all that | `parapet-frontend --check` |
+//! | arguments of our programs within the chart | the programs themselves |
 //!
 //! Images are not built.
 
+mod arguments;
 mod chart;
 mod configs;
 mod tools;
@@ -46,7 +48,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let tools = Tools::install()?;
     let rendered = chart::check(&tools, &deploy, args.write)?;
     configs::check(&deploy, &folder, &rendered)?;
-    println!("deploy/: units, compose file, chart and configurations are sound; images were not built");
+    arguments::check(&rendered)?;
+    println!(
+        "deploy/: units, compose file, chart, configurations and arguments are sound; images were not built"
+    );
     Ok(())
 }
 

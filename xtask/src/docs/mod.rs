@@ -2,9 +2,10 @@
 //!
 //! Every block of commands in `docs/*.md` is fenced and marked: `sh run` is run, in the order of its page, against a small cluster
 //! that stands for the demo's; `sh not-run: REASON` says why not. Links to other files must lead somewhere, every page must be in
-//! SUMMARY.md, and mdBook must build the book.
+//! SUMMARY.md, the reference pages must name what the sources declare, and mdBook must build the book.
 
 mod blocks;
+mod reference;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         links(&docs, &name, &text)?;
         blocks.extend(blocks::of(&name, &text)?);
     }
+    reference::check()?;
     book(&docs)?;
     sample::build()?;
     let folder = sample::folder("docs");

@@ -34,9 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     let interrupt = Interrupt::listen()?;
     let name = settings.name.as_str();
     let folder = run_folder(settings.run.as_ref(), &settings.out, name);
-    if args.resume {
-        folder.require()?;
-    }
+    let resume = args.resumes(&folder)?;
     let data = load_data(&settings.data)?;
     if !data.is_labelled() {
         let (path, purpose) = (settings.data.clone(), "train a model to be deployed");
@@ -60,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
         digest: &digest,
         config: &settings.to_toml()?,
         environment: &environment,
-        resume: args.resume,
+        resume,
         pace: Pace::new(settings.checkpoint_every, settings.checkpoint_steps),
         interrupt: &interrupt,
         labels: CurveLabels { title: name, loss: "cross-entropy", rate: "accuracy" },

@@ -74,8 +74,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         1 => (name.clone(), folder.clone()),
         _ => (format!("{name}-{row}"), row_folder(&folder, row)),
     };
-    if args.resume {
-        folder.require()?;
+    let resume = args.resumes(&folder)?;
+    if resume {
         // Not after the deployed model has answered all samples.
         for &row in &rows {
             place(row).1.require_run(&settings.row_digest(&ready.digest, row)?)?;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     }
     let _locks = lock_training(&folder, &settings.out, &name)?;
     let mut prepared = ready.answered(&settings)?;
-    if !args.resume {
+    if !resume {
         folder.begin()?;
         folder.forget(choose::CHOICE)?;
         if trainings > 1 {
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         folder.write_config(&settings.to_toml()?)?;
     }
     let begun = Instant::now();
-    let choice = choose::choose(&settings, &prepared, &folder, args.resume)?;
+    let choice = choose::choose(&settings, &prepared, &folder, resume)?;
     prepared.run.code.transform = choice.transform;
     if let (Some(learned), Some(loss)) = (&mut prepared.run.learned, choice.loss) {
         learned.loss = loss;
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     for &row in &rows {
         let (name, folder) = place(row);
         let run = ParityRun { row, ..prepared.run.clone() };
-        let training = Training { settings: &settings, prepared: &prepared, resume: args.resume };
+        let training = Training { settings: &settings, prepared: &prepared, resume };
         let (networks, calibration) = training.row(run, &name, &folder, &interrupt)?;
         trained.push(Product { name, row, networks, calibration });
     }
