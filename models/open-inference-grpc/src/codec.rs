@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn numbers_of_an_answer_are_no_fields() {
         // Read as a message, these would be some thousand fields.
-        let raw = Bytes::from(vec![0x12, 0x00].repeat(10_000));
+        let raw = Bytes::from([0x12, 0x00].repeat(10_000));
         let answer = ModelInferResponse { raw_output_contents: vec![raw], ..ModelInferResponse::default() };
         assert_eq!(found(Part::Other, &answer), (1, 0));
     }
