@@ -80,6 +80,8 @@ fn a_cluster_gives_the_model_of_one_process() {
         let on = format!("--cluster {}", cluster.registry);
         let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
         assert!(sequential == alone, "one executor and {workers} workers: another model");
+        let compressed = train(folder, "compressed", &format!("{on} --executors 1 --filters lz4"));
+        assert!(compressed == alone, "compression changes the model");
         in_parts.push(train(folder, "parts", &on));
         // The run has checkpoints, which any backend goes on from.
         let resumed = train(folder, "parts", "--resume");

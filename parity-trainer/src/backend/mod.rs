@@ -16,7 +16,7 @@ pub use local::LocalBackend;
 pub use optimiser::Optimiser;
 pub use parameters::{ParameterSet, ParameterShape};
 pub use parapet_optimiser::{OptimiserSpec, Schedule, UpdateRule};
-pub use remote::{Cluster, RemoteBackend};
+pub use remote::{Cluster, RemoteBackend, RemotePlan};
 
 /// The optimiser's state in a [`BackendState`], in the order of the server's slots.
 const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];

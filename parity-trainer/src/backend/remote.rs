@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parapet_parameter_server_cluster::ClusterError;
 use parapet_parameter_server_cluster::training::{Job, NewTraining, ROW, Settled, Training, next_job};
+use parapet_parameter_server_cluster::{ClusterError, FilterSpec};
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::{Address, Registry};
 use tokio::runtime::Runtime;
@@ -68,6 +68,19 @@ impl Cluster {
     }
 }
 
+/// A training on a cluster, as all of its processes go about it.
+#[derive(Debug, Clone)]
+pub struct RemotePlan {
+    /// How gradients become updates.
+    pub rule: UpdateRule,
+    /// Parts that the batch of each step is cut into.
+    pub executors: usize,
+    /// What shortens messages.
+    pub filters: FilterSpec,
+    /// What the other processes need to know to take part.
+    pub task: String,
+}
+
 /// A part in a training on a cluster. The batch of each step is cut into parts, one for each executor; which of them are
 /// computed here follows from who else is there. Leaves, and ends the training if it leads it, when it is dropped.
 ///
@@ -76,10 +89,8 @@ impl Cluster {
 #[derive(Debug)]
 pub struct RemoteBackend {
     cluster: Cluster,
-    rule: UpdateRule,
-    executors: usize,
     /// What a training that goes on is begun with.
-    task: String,
+    plan: RemotePlan,
     training: Option<Training<Sockets>>,
     pushed: Pushed,
     /// How many values the buffers have.
@@ -88,22 +99,14 @@ pub struct RemoteBackend {
 }
 
 impl RemoteBackend {
-    /// Begins a training and leads it. `task` is what the other processes need to know to take part.
+    /// Begins a training and leads it.
     ///
     /// # Errors
     /// If there are no servers, or another training runs there.
-    pub fn lead(
-        cluster: Cluster,
-        rule: UpdateRule,
-        executors: usize,
-        task: String,
-        weights: &ParameterSet,
-    ) -> Result<Self, BackendError> {
+    pub fn lead(cluster: Cluster, plan: RemotePlan, weights: &ParameterSet) -> Result<Self, BackendError> {
         let mut backend = Self {
             cluster,
-            rule,
-            executors: executors.max(1),
-            task,
+            plan: RemotePlan { executors: plan.executors.max(1), ..plan },
             training: None,
             pushed: Pushed::none(weights),
             buffers: weights.buffers().len(),
@@ -122,11 +125,16 @@ impl RemoteBackend {
         if expected != got {
             return Err(BackendError::Layout { what: "the cluster's parameters".into(), expected, got });
         }
-        let (rule, executors, task) = (job.training.rule, job.executors.len(), job.task.clone());
+        let plan = RemotePlan {
+            rule: job.training.rule,
+            executors: job.executors.len(),
+            filters: job.filters,
+            task: job.task.clone(),
+        };
         let joined = Training::join(&cluster.registry, &cluster.name, Sockets, job);
         let training = Some(cluster.runtime.block_on(joined)?);
         let (pushed, buffers) = (Pushed::none(weights), weights.buffers().len());
-        Ok(Self { cluster, rule, executors, task, training, pushed, buffers, gradient_norm: 0.0 })
+        Ok(Self { cluster, plan, training, pushed, buffers, gradient_norm: 0.0 })
     }
 
     fn begin(
@@ -139,13 +147,14 @@ impl RemoteBackend {
         let measured_from = (!buffers.is_empty()).then_some(weights.len().div_ceil(ROW) as u64);
         let array: Vec<f32> = scaled((weights, 1.0), (buffers, 1.0)).collect();
         let new = NewTraining {
-            rule: self.rule,
-            executors: self.executors,
+            rule: self.plan.rule,
+            executors: self.plan.executors,
+            filters: self.plan.filters,
             shards: shards(array.len()),
             weights: &array,
             measured_from,
             from,
-            task: &self.task,
+            task: &self.plan.task,
         };
         let Cluster { runtime, registry, name } = &self.cluster;
         self.training = Some(runtime.block_on(Training::begin(registry, name, Sockets, new))?);
@@ -215,7 +224,7 @@ impl ParameterBackend for RemoteBackend {
             return Err(BackendError::Layout { what: "the state's buffers".into(), expected, got });
         }
         let weights = state.array_of(WEIGHTS, length)?;
-        let slots = SLOTS.iter().take(self.rule.optimiser.slots());
+        let slots = SLOTS.iter().take(self.plan.rule.optimiser.slots());
         let slots = slots.map(|name| Ok(state.array_of(name, length)?.to_vec()));
         let slots = slots.collect::<Result<Vec<_>, BackendError>>()?;
         let from = (state.clock > 0).then_some((state.clock, &slots[..]));
@@ -231,7 +240,7 @@ impl ParameterBackend for RemoteBackend {
     }
 
     fn parts(&self) -> usize {
-        self.executors
+        self.plan.executors
     }
 
     fn parts_to_do(&mut self) -> Result<Vec<usize>, BackendError> {
@@ -240,9 +249,9 @@ impl ParameterBackend for RemoteBackend {
 
     fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
         // Clipped by itself: nobody knows the length of the sum before it is made.
-        let (norm, scale) = self.rule.scale(gradients.values(), 1);
+        let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
         self.gradient_norm = norm;
-        let share = 1.0 / self.executors as f64;
+        let share = 1.0 / self.plan.executors as f64;
         let array = scaled((gradients.values(), scale * share), (gradients.buffers(), share));
         let (runtime, training) = self.training()?;
         Ok(runtime.block_on(training.push(part, array))?)
@@ -250,9 +259,9 @@ impl ParameterBackend for RemoteBackend {
 
     fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
         if let Some((sum, count)) = self.pushed.sum() {
-            let (norm, scale) = self.rule.scale(sum, count);
+            let (norm, scale) = self.plan.rule.scale(sum, count);
             self.gradient_norm = norm;
-            let share = 1.0 / self.executors as f64;
+            let share = 1.0 / self.plan.executors as f64;
             let array = scaled((sum, scale * share), (self.pushed.buffers(), share / f64::from(count)));
             let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
             self.cluster.runtime.block_on(training.push(0, array))?;
@@ -264,7 +273,7 @@ impl ParameterBackend for RemoteBackend {
             return Ok(None);
         }
         let clock = training.steps_done();
-        let learning_rate = self.rule.rate(before);
+        let learning_rate = self.plan.rule.rate(before);
         Ok(Some(Tick { clock, learning_rate, gradient_norm: self.gradient_norm }))
     }
 

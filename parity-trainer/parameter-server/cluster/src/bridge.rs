@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parapet_parameter_server::{ArrayConfig, ArrayId, HandOver, NodeId};
-use parapet_parameter_server_node::membership::{self as node, Arrays};
+use parapet_parameter_server::{ArrayId, HandOver, NodeId};
+use parapet_parameter_server_node::membership::{self as node, Arrays, Defined};
 use parapet_parameter_server_registry as registry;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -122,12 +122,12 @@ impl Known {
         if new.is_empty() {
             return;
         }
-        let mut arrays: BTreeMap<ArrayId, ArrayConfig> = (*self.arrays.0).clone();
+        let mut arrays: BTreeMap<ArrayId, Defined> = (*self.arrays.0).clone();
         for array in new {
             let Some(info) = view.arrays.get(&array) else { continue };
             match ArraySpec::parse(array, &info.description) {
                 Ok(spec) => {
-                    arrays.insert(array, spec.server());
+                    arrays.insert(array, Defined { config: spec.server(), filters: spec.filters.into() });
                 }
                 Err(error) => {
                     tracing::error!(%error, "this server cannot hold the array");

@@ -20,6 +20,7 @@ use crate::ClusterError;
 use crate::listening::Listening;
 
 const MESSAGES: &str = "parapet_parameter_server_messages_total";
+const FILTERED: &str = "parapet_parameter_server_filter_bytes_total";
 const CONNECTIONS: &str = "parapet_parameter_server_connections_total";
 const SHARDS: &str = "parapet_parameter_server_shards";
 const HEADS: &str = "parapet_parameter_server_heads";
@@ -85,12 +86,24 @@ impl Found {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            let Counters { received, sent, dropped, connected, lost } = self.counters;
+            let Counters { received, sent, dropped, connected, lost, ref filtered, ref unfiltered } =
+                self.counters;
             for (what, count) in [("received", received), ("sent", sent), ("dropped", dropped)] {
                 counter!(MESSAGES, "what" => what).absolute(count);
             }
             for (what, count) in [("made", connected), ("lost", lost)] {
                 counter!(CONNECTIONS, "what" => what).absolute(count);
+            }
+            for (direction, traffic) in [("sent", filtered), ("received", unfiltered)] {
+                // Those of trainings that are over would pile up.
+                for (array, filter, bytes) in traffic.iter().filter(|(a, ..)| self.arrays.contains_key(a)) {
+                    for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
+                        let array = array.0.to_string();
+                        let filter = filter.name();
+                        counter!(FILTERED, "array" => array, "direction" => direction, "filter" => filter, "stage" => stage)
+                            .absolute(bytes);
+                    }
+                }
             }
             for (array, held) in &self.arrays {
                 let set =
@@ -117,6 +130,10 @@ impl Found {
 
 fn describe() {
     describe_counter!(MESSAGES, "Messages by what became of them; dropped ones found no connection or room.");
+    describe_counter!(
+        FILTERED,
+        "Bytes of keys and values before and after each filter, by array; the difference is what it saves."
+    );
     describe_counter!(CONNECTIONS, "Connections that were made and lost.");
     describe_gauge!(SHARDS, "Shards held here, by array.");
     describe_gauge!(HEADS, "Shards that this server heads, by array.");
@@ -174,12 +191,20 @@ async fn scrape(handle: ServerHandle, registry: Registry) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use parapet_parameter_server::{Filter, Traffic};
+
     use super::*;
 
     /// Names and labels are a promise to whoever scrapes.
     #[test]
     fn metrics_are_named_like_this() {
-        let counters = Counters { received: 5, sent: 4, dropped: 1, connected: 3, lost: 2 };
+        let mut filtered = Traffic::default();
+        filtered.count(ArrayId(9), Filter::Lz4, 400, 300);
+        filtered.count(ArrayId(8), Filter::Lz4, 400, 300);
+        let mut unfiltered = Traffic::default();
+        unfiltered.count(ArrayId(9), Filter::Precision, 200, 100);
+        let counters =
+            Counters { received: 5, sent: 4, dropped: 1, connected: 3, lost: 2, filtered, unfiltered };
         let held = Held { shards: 2, heads: 1, stopped: 1, rows: 10, memory: 80, log: 7, apart: 3 };
         let found = Found { node: 4, counters, arrays: [(ArrayId(9), held)].into() };
         let text = found.render(&View::default());
@@ -190,6 +215,10 @@ mod tests {
             "parapet_parameter_server_clocks_apart{array=\"9\"} 3",
             "parapet_parameter_server_connections_total{what=\"lost\"} 2",
             "parapet_parameter_server_connections_total{what=\"made\"} 3",
+            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"received\",filter=\"precision\",stage=\"after\"} 100",
+            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"received\",filter=\"precision\",stage=\"before\"} 200",
+            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"sent\",filter=\"lz4\",stage=\"after\"} 300",
+            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"sent\",filter=\"lz4\",stage=\"before\"} 400",
             "parapet_parameter_server_hand_overs 0",
             "parapet_parameter_server_heads{array=\"9\"} 1",
             "parapet_parameter_server_leads 0",
@@ -205,6 +234,6 @@ mod tests {
             "parapet_parameter_server_shards{array=\"9\"} 2",
         ];
         assert_eq!(lines, expected);
-        assert_eq!(text.matches("# HELP").count(), 13);
+        assert_eq!(text.matches("# HELP").count(), 14);
     }
 }

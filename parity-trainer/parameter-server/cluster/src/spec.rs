@@ -9,7 +9,7 @@ use parapet_parameter_server::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::ClusterError;
+use crate::{ClusterError, FilterSpec};
 
 /// An array, as its servers and workers have to know it: the description in its registry entry, as TOML, whose floats read
 /// back to the last bit.
@@ -24,6 +24,9 @@ pub struct ArraySpec {
     pub rule: RuleSpec,
     /// What readers may miss.
     pub consistency: ConsistencySpec,
+    /// What shortens messages.
+    #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
+    pub filters: FilterSpec,
 }
 
 /// What a push does to the rows it names.
@@ -188,7 +191,9 @@ mod tests {
     #[test]
     fn a_description_reads_back_and_a_bad_one_says_what_is_wrong() {
         let rule = RuleSpec::Momentum { rate: 0.1, momentum: 0.9, nesterov: true, decay: 0.0 };
-        let spec = ArraySpec { width: 3, sparse: true, rule, consistency: ConsistencySpec::Ssp(2) };
+        let consistency = ConsistencySpec::Ssp(2);
+        let filters = FilterSpec { lz4: true, ..FilterSpec::default() };
+        let spec = ArraySpec { width: 3, sparse: true, rule, consistency, filters };
         let text = spec.describe(ArrayId(4)).unwrap();
         assert_eq!(ArraySpec::parse(ArrayId(4), &text).unwrap(), spec);
         let error = ArraySpec::parse(ArrayId(4), "width = 3\n").unwrap_err().to_string();

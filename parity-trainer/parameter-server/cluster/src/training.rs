@@ -10,6 +10,7 @@
 //! executor, and no step ends without it.
 
 mod changes;
+mod hosts;
 mod job;
 mod session;
 mod start;

@@ -14,12 +14,12 @@ use parapet_parameter_server::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::Timing;
-use crate::connections::{Connections, Counters, Happened, Inbound};
+use crate::connections::{Connections, Happened, Inbound};
 use crate::membership::{Membership, Report, View};
 use crate::server::interval;
 use crate::transport::{Local, Sender, Transport};
 use crate::wire::Hello;
+use crate::{Counters, Timing};
 use worker::Command;
 pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
 
@@ -133,8 +133,8 @@ impl<T: Transport> ClientNode<T> {
     }
 
     /// What happened to messages so far.
-    pub const fn counters(&self) -> Counters {
-        self.connections.counters
+    pub fn counters(&self) -> Counters {
+        self.connections.counters()
     }
 
     /// Works until every [`Worker`] is gone and all tasks are done.
@@ -203,6 +203,9 @@ impl<T: Transport> ClientNode<T> {
 
     fn look(&mut self) {
         let view: Arc<View> = Arc::clone(&self.membership.view.borrow_and_update());
+        for (&array, defined) in view.arrays.0.iter() {
+            self.connections.define(array, defined.filters);
+        }
         self.connections.keep(view.servers.iter().map(|(&node, address)| (node, address.clone())));
         self.tell(ClientEvent::Received(Message::Routing(view.routing.clone())));
     }

@@ -16,11 +16,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{self, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::Timing;
 use crate::transport::{
     Connection, Listener, Local, Reason, Receiver, Sender, Transport, TransportError, Who,
 };
 use crate::wire::Frame;
+use crate::{Counters, Timing};
 
 /// Things in the inbox at once.
 const INBOX: usize = 1024;
@@ -33,21 +33,6 @@ const TURN: usize = 512 * 1024;
 
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
-
-/// What happened to messages since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Messages received.
-    pub received: u64,
-    /// Messages sent.
-    pub sent: u64,
-    /// Messages for which there was no connection or no room: they are sent again when nobody answers.
-    pub dropped: u64,
-    /// Connections that were made.
-    pub connected: u64,
-    /// Connections that were lost.
-    pub lost: u64,
-}
 
 /// What comes to a node from its connections.
 #[derive(Debug)]
@@ -132,14 +117,15 @@ struct Shared {
 pub(crate) struct Connections<T: Transport> {
     transport: T,
     local: Arc<Local>,
-    filters: Vec<(ArrayId, ArrayFilters)>,
+    filters: BTreeMap<ArrayId, ArrayFilters>,
     shared: Shared,
     inbox: mpsc::Receiver<Inbound>,
     live: BTreeMap<u64, Live>,
     by_peer: BTreeMap<Peer, u64>,
     dialers: BTreeMap<NodeId, (String, AbortOnDropHandle<()>)>,
     acceptor: Option<AbortOnDropHandle<()>>,
-    pub(crate) counters: Counters,
+    /// Without the links of connections that are there.
+    counters: Counters,
 }
 
 impl<T: Transport> Connections<T> {
@@ -166,7 +152,7 @@ impl<T: Transport> Connections<T> {
         Self {
             transport,
             local,
-            filters,
+            filters: filters.into_iter().collect(),
             shared,
             inbox: receiver,
             live: BTreeMap::new(),
@@ -174,6 +160,21 @@ impl<T: Transport> Connections<T> {
             dialers: BTreeMap::new(),
             acceptor: None,
             counters: Counters::default(),
+        }
+    }
+
+    /// What happened to messages so far.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.counters.clone();
+        self.live.values().for_each(|live| counters.add(&live.link));
+        counters
+    }
+
+    /// Makes an array's filters known, on the connections that are there, too.
+    pub(crate) fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
+        if filters != ArrayFilters::default() && !self.filters.contains_key(&array) {
+            self.filters.insert(array, filters);
+            self.live.values_mut().for_each(|live| live.link.define(array, filters));
         }
     }
 
@@ -233,12 +234,12 @@ impl<T: Transport> Connections<T> {
                         bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
                         ..LinkLimits::default()
                     },
-                    self.filters.iter().copied(),
+                    self.filters.iter().map(|(&array, &filters)| (array, filters)),
                 );
                 // A peer that connects again has given up the old connection.
                 let old = self.by_peer.insert(peer, id);
                 if let Some(old) = old {
-                    self.live.remove(&old);
+                    self.end(old);
                 }
                 self.live
                     .insert(id, Live { peer, sender, link, parked: VecDeque::new(), _interest: interest });
@@ -289,8 +290,14 @@ impl<T: Transport> Connections<T> {
         self.live.values().find(|live| !live.parked.is_empty()).map(|live| live.sender.clone())
     }
 
-    fn forget(&mut self, id: u64) -> Option<Peer> {
+    fn end(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
+        self.counters.add(&live.link);
+        Some(live)
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Peer> {
+        let live = self.end(id)?;
         if self.by_peer.get(&live.peer) == Some(&id) {
             self.by_peer.remove(&live.peer);
         }

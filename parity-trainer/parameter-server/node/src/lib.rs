@@ -11,6 +11,7 @@
 
 mod client;
 mod connections;
+mod counters;
 pub mod membership;
 mod server;
 mod timing;
@@ -20,7 +21,7 @@ pub mod wire;
 pub use client::{
     ClientNode, ClientNodeConfig, Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker,
 };
-pub use connections::Counters;
+pub use counters::Counters;
 pub use membership::{Embedded, Membership, Report, View};
 pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;

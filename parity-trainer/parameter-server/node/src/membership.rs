@@ -3,13 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parapet_parameter_server::{ArrayConfig, ArrayId, Clock, NodeId, Routing, ShardRef, WorkerId};
+use parapet_parameter_server::{
+    ArrayConfig, ArrayFilters, ArrayId, Clock, NodeId, Routing, ShardRef, WorkerId,
+};
 use tokio::sync::{mpsc, watch};
+
+/// An array that has been defined since the node was started.
+#[derive(Debug, Clone)]
+pub struct Defined {
+    /// For servers.
+    pub config: ArrayConfig,
+    /// Filters on what a node sends of it (those that the receiver undoes).
+    pub filters: ArrayFilters,
+}
 
 /// Arrays that have been defined since the servers were started. An array never changes, so that two of these are equal
 /// if they have the same numbers.
 #[derive(Debug, Clone, Default)]
-pub struct Arrays(pub Arc<BTreeMap<ArrayId, ArrayConfig>>);
+pub struct Arrays(pub Arc<BTreeMap<ArrayId, Defined>>);
 
 impl PartialEq for Arrays {
     fn eq(&self, other: &Self) -> bool {
@@ -22,7 +33,7 @@ impl Eq for Arrays {}
 /// All that a node needs to know of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    /// For servers: arrays beside those that they were started with.
+    /// Arrays beside those that nodes were started with.
     pub arrays: Arrays,
     /// Which servers hold which shards.
     pub routing: Routing,

@@ -165,7 +165,7 @@ impl<T: Transport> ServerNode<T> {
                     self.report_waiting();
                 }
                 _ = tick.tick() => self.tick(),
-                Some(look) = self.looks.recv() => look(&self.server, self.connections.counters),
+                Some(look) = self.looks.recv() => look(&self.server, self.connections.counters()),
                 () = async { if let Some(parked) = &parked { parked.room().await } }, if parked.is_some() => {}
                 () = self.connections.recv(&mut inbound, AT_ONCE) => {}
             }
@@ -221,8 +221,9 @@ impl<T: Transport> ServerNode<T> {
         let own = self.server.node();
         let servers = view.servers.iter().filter(|(node, _)| **node > own);
         self.connections.keep(servers.map(|(&node, address)| (node, address.clone())));
-        for (&array, config) in view.arrays.0.iter() {
-            self.server.define(array, config.clone());
+        for (&array, defined) in view.arrays.0.iter() {
+            self.server.define(array, defined.config.clone());
+            self.connections.define(array, defined.filters);
         }
         let from = Peer::Server(own);
         let (version, workers) = view.workers.clone();

@@ -40,6 +40,17 @@ pub enum PackedKeys {
     },
 }
 
+impl PackedKeys {
+    /// The filter that has packed them, and the bytes it has left.
+    fn packed(&self) -> Option<(Filter, usize)> {
+        match self {
+            Self::Plain { .. } => None,
+            Self::Known { .. } => Some((Filter::KeyLists, DIGEST_BYTES)),
+            Self::Lz4 { bytes, .. } => Some((Filter::Lz4, bytes.len())),
+        }
+    }
+}
+
 /// Values as they go to the transport.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PackedValues {
@@ -66,6 +77,18 @@ pub enum PackedValues {
         /// The numbers.
         bytes: Shared<u8>,
     },
+}
+
+impl PackedValues {
+    /// The bytes that compression has left.
+    fn packed(&self) -> Option<usize> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Lz4F32 { bytes, .. } | Self::Lz4Bf16 { bytes, .. } | Self::Lz4F16 { bytes, .. } => {
+                Some(bytes.len())
+            }
+        }
+    }
 }
 
 /// A message as it goes to the transport.
@@ -108,18 +131,31 @@ pub struct Link {
     limits: LinkLimits,
     lists: KeyLists,
     traffic: Traffic,
+    received: Traffic,
 }
 
 impl Link {
     /// With these filters; arrays that are not named have none.
     pub fn new(limits: LinkLimits, filters: impl IntoIterator<Item = (ArrayId, ArrayFilters)>) -> Self {
         let lists = KeyLists::new(limits.lists, limits.keys);
-        Self { filters: filters.into_iter().collect(), limits, lists, traffic: Traffic::default() }
+        let (traffic, received) = (Traffic::default(), Traffic::default());
+        Self { filters: filters.into_iter().collect(), limits, lists, traffic, received }
+    }
+
+    /// Makes an array's filters known. An array that is known stays as it is.
+    pub fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
+        self.filters.entry(array).or_insert(filters);
     }
 
     /// Bytes before and after, of what was sent.
     pub const fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// The same of what was received, for the arrays whose filters are known here: 16-bit floats, which a push filter has made
+    /// of them at the other end, included.
+    pub const fn received(&self) -> &Traffic {
+        &self.received
     }
 
     /// Filters a message that is to be sent.
@@ -138,12 +174,20 @@ impl Link {
     /// The message again.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
         let Packed { mut message, keys, values } = packed;
+        let packed_keys = keys.as_ref().and_then(PackedKeys::packed);
+        let packed_values = values.as_ref().and_then(PackedValues::packed);
         let unpacked = keys.map(|keys| self.unpack_keys(keys)).transpose()?;
         let numbers = values.map(|values| self.unpack_values(values)).transpose()?;
-        if let Some((_, keys, values)) = rows_of(&mut message) {
-            *keys = unpacked.unwrap_or_else(|| keys.clone());
-            if let Some((values, numbers)) = values.zip(numbers) {
-                *values = numbers;
+        if let Some((array, keys, values)) = rows_of(&mut message) {
+            if let Some(unpacked) = unpacked {
+                self.count_keys(array, &unpacked, packed_keys);
+                *keys = unpacked;
+            }
+            if let Some(values) = values {
+                if let Some(numbers) = numbers {
+                    *values = numbers;
+                }
+                self.count_values(array, values, packed_values);
             }
         }
         Ok(message)
@@ -203,6 +247,26 @@ impl Link {
             compressed.as_ref().map_or(before, |bytes| bytes.len()),
         );
         compressed
+    }
+
+    /// Counts what was received: of arrays that are known here alone, for a peer may name any.
+    fn count_keys(&mut self, array: ArrayId, keys: &Keys, packed: Option<(Filter, usize)>) {
+        if let (true, Some((filter, after))) = (self.filters.contains_key(&array), packed) {
+            self.received.count(array, filter, keys.bytes(), after);
+        }
+    }
+
+    fn count_values(&mut self, array: ArrayId, values: &Values, packed: Option<usize>) {
+        if !self.filters.contains_key(&array) {
+            return;
+        }
+        let (exact, rounded) = (values.len() * size_of::<f32>(), values.as_bytes().len());
+        if rounded < exact {
+            self.received.count(array, Filter::Precision, exact, rounded);
+        }
+        if let Some(packed) = packed {
+            self.received.count(array, Filter::Lz4, rounded, packed);
+        }
     }
 
     fn unpack_keys(&mut self, keys: PackedKeys) -> Result<Keys, UnpackError> {

@@ -19,6 +19,19 @@ pub enum Filter {
     Lz4,
 }
 
+impl Filter {
+    /// Its name, as metrics have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kkt => "kkt",
+            Self::Top => "top",
+            Self::Precision => "precision",
+            Self::KeyLists => "key-lists",
+            Self::Lz4 => "lz4",
+        }
+    }
+}
+
 /// Bytes of keys and values before and after a filter. `after` may be the larger: a list of keys in place of a whole
 /// range costs eight bytes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,9 +64,21 @@ impl Traffic {
         self.0.iter().map(|(&(array, filter), &bytes)| (array, filter, bytes))
     }
 
-    pub(super) fn count(&mut self, array: ArrayId, filter: Filter, before: usize, after: usize) {
+    /// Adds what others have counted.
+    pub fn add(&mut self, others: &Self) {
+        for (array, filter, bytes) in others.iter() {
+            self.add_bytes(array, filter, bytes);
+        }
+    }
+
+    /// Adds what a filter was given, and what it left.
+    pub fn count(&mut self, array: ArrayId, filter: Filter, before: usize, after: usize) {
+        self.add_bytes(array, filter, Bytes { before: before as u64, after: after as u64 });
+    }
+
+    fn add_bytes(&mut self, array: ArrayId, filter: Filter, more: Bytes) {
         let bytes = self.0.entry((array, filter)).or_default();
-        bytes.before = bytes.before.saturating_add(before as u64);
-        bytes.after = bytes.after.saturating_add(after as u64);
+        bytes.before = bytes.before.saturating_add(more.before);
+        bytes.after = bytes.after.saturating_add(more.after);
     }
 }

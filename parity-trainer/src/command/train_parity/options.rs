@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use parapet_encoder::EncoderKind;
+use parapet_parameter_server_cluster::FilterSpec;
 use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;
@@ -154,6 +155,10 @@ pub(crate) struct Options {
     /// cluster [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     executors: Option<u32>,
+    /// What shortens messages on a cluster: `lz4`; `bf16` or `f16`, for gradients, where what rounding leaves is added to later
+    /// ones; or `lz4` and one of these, such as `lz4,bf16`. With lz4 alone the weights keep their very bits [default: none]
+    #[arg(long, value_name = "FILTER,..")]
+    filters: Option<FilterSpec>,
 }
 
 /// Rows of coefficients, as a flag has them.

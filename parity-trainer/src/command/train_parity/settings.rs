@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
+use parapet_parameter_server_cluster::FilterSpec;
 use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
 use parity_trainer::data::Augment;
 use parity_trainer::deployed::InputScaling;
@@ -97,6 +98,8 @@ pub(crate) struct Settings {
     pub(crate) cluster: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) executors: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) filters: Option<FilterSpec>,
 }
 
 impl Default for Settings {
@@ -145,6 +148,7 @@ impl Default for Settings {
             checkpoint_steps: None,
             cluster: None,
             executors: None,
+            filters: None,
         }
     }
 }
@@ -177,6 +181,10 @@ impl Checked for Settings {
         if !self.batch.is_multiple_of(self.executors() as u32) {
             let problem = "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
             return Err(SetupError::Misplaced { name: "executors", problem });
+        }
+        if self.cluster.is_none() && self.filters.is_some_and(|filters| !filters.is_none()) {
+            let problem = "they shorten messages on a cluster: leave it out, or give --cluster";
+            return Err(SetupError::Misplaced { name: "filters", problem });
         }
         range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use parapet_encoder::OutputTransform;
 use parapet_parameter_server_registry::Address;
-use parity_trainer::backend::{BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend};
+use parity_trainer::backend::{
+    BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend, RemotePlan,
+};
 use parity_trainer::{Loss, ParityRun, SetupError, TrainError, TrainingSet};
 use serde::{Deserialize, Serialize};
 
@@ -108,10 +110,14 @@ pub(super) fn lead(
     run: &ParityRun,
     name: &str,
 ) -> Result<impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> + use<>, TrainError> {
-    let task = SharedTask::new(settings, prepared, run).text(name)?;
-    let (rule, executors) = (run.rule, settings.executors());
+    let plan = RemotePlan {
+        rule: run.rule,
+        executors: settings.executors(),
+        filters: settings.filters.unwrap_or_default(),
+        task: SharedTask::new(settings, prepared, run).text(name)?,
+    };
     Ok(move |weights: ParameterSet| {
-        let backend = RemoteBackend::lead(cluster.clone(), rule, executors, task.clone(), &weights)?;
+        let backend = RemoteBackend::lead(cluster.clone(), plan.clone(), &weights)?;
         Ok(Box::new(backend) as Box<dyn ParameterBackend>)
     })
 }

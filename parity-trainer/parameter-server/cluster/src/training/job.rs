@@ -8,7 +8,7 @@ use parapet_parameter_server_registry::View;
 use serde::{Deserialize, Serialize};
 
 use super::ROW;
-use crate::{ArraySpec, ClusterError, ConsistencySpec, RuleSpec};
+use crate::{ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec};
 
 /// A training under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct Job {
     pub driver: u64,
     /// What is learned from what; the processes that compute know how to read it.
     pub task: String,
+    /// What shortens messages.
+    #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
+    pub filters: FilterSpec,
     /// What the servers do with gradients.
     pub training: TrainingRule,
 }
@@ -50,6 +53,12 @@ impl Job {
         KeyRange::new(0, self.length.div_ceil(ROW) as u64)
     }
 
+    /// Those that are learned: the first ones.
+    pub(super) fn learned_keys(&self) -> KeyRange {
+        let all = self.keys();
+        KeyRange::new(all.start, self.training.measured_from.unwrap_or(all.end).min(all.end))
+    }
+
     /// The array, for servers and workers.
     pub const fn spec(&self) -> ArraySpec {
         ArraySpec {
@@ -57,6 +66,7 @@ impl Job {
             sparse: false,
             rule: RuleSpec::Training(self.training),
             consistency: ConsistencySpec::Bsp,
+            filters: self.filters,
         }
     }
 
@@ -96,7 +106,9 @@ mod tests {
         };
         let training = TrainingRule { rule, done: 2, measured_from: None };
         let executors = vec![20, 21, 22, 23, 24];
-        Job { array: 1, length: 3 * ROW + 1, executors, driver: 9, training, task: "learn\nthis".into() }
+        let filters = FilterSpec { lz4: true, ..FilterSpec::NONE };
+        let (length, task) = (3 * ROW + 1, "learn\nthis".into());
+        Job { array: 1, length, executors, driver: 9, training, filters, task }
     }
 
     #[test]

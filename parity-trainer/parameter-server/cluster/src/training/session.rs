@@ -1,23 +1,22 @@
 //! One process's part in a training.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{ArrayId, Clock, Route, Shared, Values, WorkerId};
+use parapet_parameter_server::{Clock, Route, Shared, WorkerId};
 use parapet_parameter_server_node::transport::Transport;
-use parapet_parameter_server_node::{
-    ClientNode, ClientNodeConfig, Pending, Pulled, TaskSpec, Worker, membership as node,
-};
+use parapet_parameter_server_node::{Pending, Pulled, TaskSpec, Worker};
 use parapet_parameter_server_registry::{Member, Membership, Registry, RegistryError, View};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use super::changes::{Changes, MembershipChange};
+use super::hosts::{Hosts, padded};
 use super::job::{Job, hosts_of};
+use crate::ClusterError;
 use crate::control::Control;
-use crate::{ArraySpec, Bridge, ClusterError};
 
 /// How long a step may take, everything included: a process that dies is replaced in seconds, but the others may be
 /// slow, or validate.
@@ -39,60 +38,6 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// How often a process without executors looks how far the others are.
 const LOOKS: Duration = Duration::from_millis(200);
-
-/// The connections of a process: one worker for itself, which reads, and one for each executor that it has worked for.
-pub(super) struct Hosts<T: Transport> {
-    cluster: String,
-    transport: T,
-    bridge: Bridge,
-    array: ArrayId,
-    spec: ArraySpec,
-    numbers: Vec<u64>,
-    executors: BTreeMap<usize, Worker>,
-}
-
-impl<T: Transport> Hosts<T> {
-    pub(super) fn new(cluster: &str, transport: T, bridge: Bridge, job: &Job) -> Self {
-        Self {
-            cluster: cluster.to_owned(),
-            transport,
-            bridge,
-            array: job.array(),
-            spec: job.spec(),
-            numbers: job.executors.clone(),
-            executors: BTreeMap::new(),
-        }
-    }
-
-    fn worker(&self, number: WorkerId, membership: node::Membership) -> Worker {
-        let arrays = vec![(self.array, self.spec.client())];
-        let config =
-            ClientNodeConfig { cluster: self.cluster.clone(), ..ClientNodeConfig::new(number, arrays) };
-        ClientNode::start(config, self.transport.clone(), membership)
-    }
-
-    /// This process itself.
-    fn reader(&self, host: WorkerId) -> Worker {
-        self.worker(host, self.bridge.membership())
-    }
-
-    /// The executor at this place.
-    pub(super) fn executor(&mut self, place: usize) -> Worker {
-        if let Some(worker) = self.executors.get(&place) {
-            return worker.clone();
-        }
-        let number = self.numbers.get(place).copied().unwrap_or_default();
-        // For a moment, the process that it comes from may be the same executor.
-        let worker = self.worker(WorkerId(number), self.bridge.silent());
-        self.executors.insert(place, worker.clone());
-        worker
-    }
-
-    /// Lets go of executors that have gone to other processes.
-    fn keep(&mut self, own: &BTreeSet<usize>) {
-        self.executors.retain(|place, _| own.contains(place));
-    }
-}
 
 /// How far a step has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +126,7 @@ impl<T: Transport> Training<T> {
             let pull = self.pull(&self.reader, Clock(0)).await?;
             let pulled = timeout(PATIENCE, pull).await;
             let pulled = pulled.map_err(|_| ClusterError::Late { step: 0, waited: PATIENCE })?;
-            if self.take(pulled.map_err(|error| self.failed("the pull", error))?)? {
+            if self.take(pulled.map_err(|error| self.failed("the pull", &error))?)? {
                 return Ok(());
             }
             tokio::time::sleep(AGAIN).await;
@@ -226,17 +171,22 @@ impl<T: Transport> Training<T> {
         gradient: impl Iterator<Item = f32>,
     ) -> Result<(), ClusterError> {
         self.changes.begin(self.since.elapsed());
-        let spec = TaskSpec::new(self.job.array(), self.job.keys(), self.clock());
-        let values = Values::from(padded(gradient, self.job.length.next_multiple_of(super::ROW)));
+        let gradient = padded(gradient, self.job.length.next_multiple_of(super::ROW));
+        let parts = self.hosts.filter(executor, gradient);
+        let parts = parts.map_err(|error| self.failed("the gradient", &error))?;
         let worker = self.hosts.executor(executor);
-        let push = worker.push(spec, values).await.map_err(|error| self.failed("the gradient", error))?;
-        // It is acknowledged when all executors have handed in theirs.
-        let failures = self.failures.0.clone();
-        tokio::spawn(async move {
-            if let Err(error) = push.await {
-                let _ = failures.try_send(error.to_string());
-            }
-        });
+        for (range, keys, values) in parts {
+            let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
+            let push = worker.push(spec, values).await;
+            let push = push.map_err(|error| self.failed("the gradient", &error))?;
+            // It is acknowledged when all executors have handed in theirs.
+            let failures = self.failures.0.clone();
+            tokio::spawn(async move {
+                if let Err(error) = push.await {
+                    let _ = failures.try_send(error.to_string());
+                }
+            });
+        }
         self.handed_in.insert(executor);
         Ok(())
     }
@@ -280,7 +230,7 @@ impl<T: Transport> Training<T> {
             };
             tokio::select! {
                 pulled = &mut pull => {
-                    if self.take(pulled.map_err(|error| self.failed("the pull", error))?)? {
+                    if self.take(pulled.map_err(|error| self.failed("the pull", &error))?)? {
                         return Ok(Settled::Done);
                     }
                     let _ = timeout(AGAIN, self.view.changed()).await;
@@ -383,14 +333,14 @@ impl<T: Transport> Training<T> {
 
     async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>, ClusterError> {
         let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
-        worker.pull(spec).await.map_err(|error| self.failed("the pull", error))
+        worker.pull(spec).await.map_err(|error| self.failed("the pull", &error))
     }
 
     /// Whether the others have made a step.
     async fn look(&mut self) -> Result<bool, ClusterError> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
         let before = self.step;
-        let pulled = pull.await.map_err(|error| self.failed("the pull", error))?;
+        let pulled = pull.await.map_err(|error| self.failed("the pull", &error))?;
         Ok(self.take(pulled)? && self.step > before)
     }
 
@@ -429,7 +379,7 @@ impl<T: Transport> Training<T> {
         self.changes.take()
     }
 
-    fn failed(&self, what: &'static str, error: parapet_parameter_server_node::TaskError) -> ClusterError {
+    fn failed(&self, what: &'static str, error: &dyn fmt::Display) -> ClusterError {
         ClusterError::Task { what, step: self.steps_done() + 1, cause: error.to_string() }
     }
 }
@@ -446,12 +396,4 @@ async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
     if view.wait_for(|view| !is_under_way(view, &job)).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// Filled up with zeroes to `length`.
-pub(super) fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
-    let mut all: Vec<f32> = Vec::with_capacity(length);
-    all.extend(values.take(length));
-    all.resize(length, 0.0);
-    all
 }

@@ -9,10 +9,10 @@ use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_registry::{Joining, Member, Membership, Registry, RegistryError, View};
 
+use super::hosts::{Hosts, padded};
 use super::job::Job;
-use super::session::{Hosts, padded};
 use super::{ROW, Training};
-use crate::{Bridge, ClusterError, await_array, define};
+use crate::{Bridge, ClusterError, FilterSpec, await_array, define};
 
 /// How long servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +30,8 @@ pub struct NewTraining<'a> {
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
+    /// What shortens messages.
+    pub filters: FilterSpec,
     /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
     /// What is learned from what, for the other processes; one line or more.
@@ -75,6 +77,7 @@ impl<T: Transport> Training<T> {
             length: new.weights.len(),
             executors: executors.iter().map(|executor| executor.0).collect(),
             driver: host.0,
+            filters: new.filters,
             training: TrainingRule { rule: new.rule, done, measured_from: new.measured_from },
             task: new.task.to_owned(),
         };

@@ -9,6 +9,8 @@
     reason = "tests"
 )]
 
+pub mod learning;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +20,13 @@ use parapet_parameter_server::{
 };
 use parapet_parameter_server_cluster::training::Job;
 use parapet_parameter_server_cluster::{
-    ArraySpec, ClusterError, ConsistencySpec, RuleSpec, ServerRole, ServerSettings, WorkerRole,
+    ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec, ServerRole, ServerSettings, WorkerRole,
     WorkerSettings, await_array, coordinate, define,
 };
 use parapet_parameter_server_node::transport::Transport;
-use parapet_parameter_server_node::{ClientNode, ClientNodeConfig, Embedded, TaskSpec, Worker};
+use parapet_parameter_server_node::{
+    ClientNode, ClientNodeConfig, Counters, Embedded, ServerHandle, TaskSpec, Worker,
+};
 use parapet_parameter_server_registry::{LeaderConfig, MemoryStore, Registry, View};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -53,6 +57,7 @@ impl FormatTime for Since {
 struct Running {
     task: JoinHandle<Result<(), ClusterError>>,
     stop: oneshot::Sender<()>,
+    handle: ServerHandle,
 }
 
 pub struct Cluster<T: Transport> {
@@ -119,7 +124,13 @@ impl<T: Transport> Cluster<T> {
         for _ in 0..servers {
             cluster.join().await;
         }
-        let spec = ArraySpec { width: WIDTH, sparse: false, rule: RuleSpec::Add, consistency };
+        let spec = ArraySpec {
+            width: WIDTH,
+            sparse: false,
+            rule: RuleSpec::Add,
+            consistency,
+            filters: FilterSpec::NONE,
+        };
         define(&registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await.unwrap();
         await_array(&registry, ARRAY, Duration::from_secs(100)).await.unwrap();
         cluster
@@ -146,12 +157,12 @@ impl<T: Transport> Cluster<T> {
         }
         self.started += 1;
         let server = ServerRole::join(&registry, settings, self.transport.clone()).await.unwrap();
-        let id = server.id();
+        let (id, handle) = (server.id(), server.handle());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async {
             let _ = stopped.await;
         }));
-        self.servers.insert(id, Running { task, stop });
+        self.servers.insert(id, Running { task, stop, handle });
         id
     }
 
@@ -162,7 +173,7 @@ impl<T: Transport> Cluster<T> {
 
     /// Has a server leave, and waits until it has.
     pub async fn leave(&mut self, server: NodeId) {
-        let Running { task, stop } = self.servers.remove(&server).unwrap();
+        let Running { task, stop, .. } = self.servers.remove(&server).unwrap();
         stop.send(()).unwrap();
         soon(task).await.unwrap().unwrap();
     }
@@ -173,7 +184,13 @@ impl<T: Transport> Cluster<T> {
 
     /// A worker that has nothing to do with the clocks up to this one.
     pub async fn worker_from(&self, consistency: ConsistencySpec, clock: u64) -> WorkerRole {
-        let spec = ArraySpec { width: WIDTH, sparse: false, rule: RuleSpec::Add, consistency };
+        let spec = ArraySpec {
+            width: WIDTH,
+            sparse: false,
+            rule: RuleSpec::Add,
+            consistency,
+            filters: FilterSpec::NONE,
+        };
         let new = WorkerSettings::new(CLUSTER, vec![(ARRAY, spec)]);
         let settings = WorkerSettings { clock: Clock(clock), ..new };
         WorkerRole::join(&self.registry, settings, self.transport.clone()).await.unwrap()
@@ -203,6 +220,15 @@ impl<T: Transport> Cluster<T> {
             Ok(view) => Arc::clone(&view.unwrap()),
             Err(_) => panic!("never: {what}: {:#?}", self.view()),
         }
+    }
+
+    /// What the servers count.
+    pub async fn counters(&self) -> Vec<Counters> {
+        let mut all = Vec::new();
+        for server in self.servers.values() {
+            all.push(soon(server.handle.look(|_, counters| counters)).await.unwrap());
+        }
+        all
     }
 
     /// How many shards a server heads.

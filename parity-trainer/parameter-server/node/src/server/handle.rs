@@ -5,7 +5,7 @@ use std::fmt;
 use parapet_parameter_server::Server;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connections::Counters;
+use crate::Counters;
 
 /// Looks that wait for their turn.
 const WAITING: usize = 16;

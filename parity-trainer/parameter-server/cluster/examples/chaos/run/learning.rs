@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
 use parapet_parameter_server_cluster::{
-    ArraySpec, ConsistencySpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
+    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
 };
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_node::{Pending, TaskError, TaskSpec};
@@ -36,6 +36,7 @@ const SPEC: ArraySpec = ArraySpec {
     sparse: false,
     rule: RuleSpec::Sgd { rate: RATE, decay: 0.0 },
     consistency: ConsistencySpec::Eventual,
+    filters: FilterSpec::NONE,
 };
 
 /// Features, and which class was drawn.

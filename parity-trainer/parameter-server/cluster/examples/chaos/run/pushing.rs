@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
 use parapet_parameter_server_cluster::{
-    ArraySpec, ConsistencySpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
+    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
 };
 use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Sockets;
@@ -50,6 +50,7 @@ impl Pushing {
             sparse: false,
             rule: RuleSpec::Add,
             consistency: ConsistencySpec::Eventual,
+            filters: FilterSpec::NONE,
         };
         define(registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await?;
         await_array(registry, ARRAY, LIMIT).await?;

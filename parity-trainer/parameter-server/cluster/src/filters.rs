@@ -1,0 +1,120 @@
+//! The filters of an array, written down.
+
+use std::fmt;
+use std::str::FromStr;
+
+use parapet_parameter_server::{ArrayFilters, Precision};
+use serde::{Deserialize, Serialize};
+
+/// What shortens the messages about a dense array, as `lz4`, `bf16` or `f16`, or `lz4` and one of the others. By default,
+/// nothing does.
+///
+/// Others fit no training: all of its rows are pushed, so that there are no lists of keys; and a row that is left out of a push
+/// would fall behind in its learning rate and Adam's corrections, which go by how often it was updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FilterSpec {
+    /// Whether all messages are compressed.
+    pub lz4: bool,
+    /// The format of what is pushed. What rounding leaves is added to the next push.
+    pub precision: Precision,
+}
+
+impl FilterSpec {
+    /// Messages go as they are.
+    pub const NONE: Self = Self { lz4: false, precision: Precision::F32 };
+
+    /// Whether nothing is filtered.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether pushes carry other numbers than they were given.
+    pub fn is_lossy(self) -> bool {
+        self.precision != Precision::F32
+    }
+}
+
+impl From<FilterSpec> for ArrayFilters {
+    fn from(FilterSpec { lz4, precision }: FilterSpec) -> Self {
+        Self { lz4, precision, ..Self::default() }
+    }
+}
+
+impl fmt::Display for FilterSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let precision = match self.precision {
+            Precision::F32 => None,
+            Precision::Bf16 => Some("bf16"),
+            Precision::F16 => Some("f16"),
+        };
+        match (self.lz4, precision) {
+            (false, None) => f.write_str("none"),
+            (true, None) => f.write_str("lz4"),
+            (false, Some(precision)) => f.write_str(precision),
+            (true, Some(precision)) => write!(f, "lz4,{precision}"),
+        }
+    }
+}
+
+impl FromStr for FilterSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut spec = Self::default();
+        if text == "none" {
+            return Ok(spec);
+        }
+        for name in text.split(',').map(str::trim) {
+            let precision = match name {
+                "lz4" => {
+                    spec.lz4 = true;
+                    continue;
+                }
+                "bf16" => Precision::Bf16,
+                "f16" => Precision::F16,
+                _ => {
+                    return Err(format!("{name:?} is no filter: write none, or some of lz4 and bf16 or f16"));
+                }
+            };
+            if spec.is_lossy() && spec.precision != precision {
+                return Err("bf16 and f16 are two formats of one number: write one of them".into());
+            }
+            spec.precision = precision;
+        }
+        Ok(spec)
+    }
+}
+
+impl TryFrom<String> for FilterSpec {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<FilterSpec> for String {
+    fn from(spec: FilterSpec) -> Self {
+        spec.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_read_back_and_a_mistake_is_shown_how_to_mend() {
+        for text in ["none", "lz4", "bf16", "f16", "lz4,bf16", "lz4,f16"] {
+            let spec: Result<FilterSpec, String> = text.parse();
+            assert_eq!(spec.map(|spec| spec.to_string()), Ok(text.to_owned()));
+        }
+        let spec = |text: &str| text.parse::<FilterSpec>();
+        assert_eq!(spec(" bf16, lz4"), Ok(FilterSpec { lz4: true, precision: Precision::Bf16 }));
+        for text in ["", "zstd", "lz4,", "none,lz4", "bf16,f16"] {
+            let error = spec(text).err();
+            assert!(error.as_ref().is_some_and(|error| error.contains("write")), "{text}: {error:?}");
+        }
+    }
+}
