@@ -45,6 +45,8 @@ pub struct ArrayConfig {
 pub struct ServerConfig {
     /// After how long something without an answer is sent again to another server.
     pub resend: Duration,
+    /// After how long without another piece a copy of a shard that is not complete is dropped; many times `resend`.
+    pub forget: Duration,
     /// Log entries of a shard that the tail has not acknowledged.
     pub max_log: usize,
     /// Pushes of a worker to a shard that wait for other workers' of the same clock.
@@ -65,6 +67,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             resend: Duration::from_millis(50),
+            forget: Duration::from_secs(30),
             max_log: 1024,
             max_pending: 1024,
             max_bytes: 64 << 20,
@@ -216,13 +219,15 @@ impl Server {
                 }
             }
             Event::HandOver { at, to } => {
-                self.transfers += 1;
-                let transfer = crate::TransferId(self.transfers);
+                let transfer = self.next_transfer();
                 if let Some((replica, mut context)) = self.exact(now, at, actions) {
                     replica.hand_over(to, transfer, &mut context);
                 }
             }
-            Event::Tick => self.each(now, actions, |replica, context, _| replica.tick(context)),
+            Event::Tick => {
+                self.drop_given_up(now);
+                self.each(now, actions, |replica, context, _| replica.tick(context));
+            }
         }
     }
 
@@ -249,7 +254,7 @@ impl Server {
                     replica.acknowledged(from, ack.seq, &mut context);
                 }
             }
-            Message::Snapshot(piece) => self.take_over(from, piece, actions),
+            Message::Snapshot(piece) => self.take_over(now, from, piece, actions),
             Message::SnapshotAck(ack) => {
                 if let Some((replica, mut context)) = self.exact(now, ack.at, actions) {
                     replica.copied(from, ack.transfer, ack.part, &mut context);
@@ -257,11 +262,20 @@ impl Server {
             }
             Message::Routing(routing) => self.set_routing(now, routing, actions),
             Message::Refused(refused) => {
-                if let Request::Replicate { .. } = refused.request
-                    && let Refusal::WrongEpoch { current } = refused.reason
-                    && let Some((replica, _)) = self.exact(now, refused.at, actions)
-                {
-                    replica.fence(from, current);
+                let Refused { at, request, reason } = refused;
+                match (request, reason) {
+                    (Request::Replicate { .. }, Refusal::WrongEpoch { current }) => {
+                        if let Some((replica, _)) = self.exact(now, at, actions) {
+                            replica.fence(from, current);
+                        }
+                    }
+                    (Request::Snapshot { transfer, part }, Refusal::UnknownRange) => {
+                        let (again, members) = (self.next_transfer(), self.members.clone());
+                        if let Some((replica, mut context)) = self.exact(now, at, actions) {
+                            replica.copy_again(from, (transfer, part), again, &members, &mut context);
+                        }
+                    }
+                    _ => {}
                 }
             }
             // Meant for workers.

@@ -29,7 +29,8 @@ fn push(epoch: u64, worker: u64, clock: u64) -> Message {
     })
 }
 
-struct Node(Server);
+/// A server, and its time.
+struct Node(Server, Duration);
 
 impl Node {
     /// A server that knows two workers and this chain.
@@ -39,7 +40,7 @@ impl Node {
 
     fn bounded(node: u64, model: Consistency, epoch: u64, chain: &[u64], config: ServerConfig) -> Self {
         let array = ArrayConfig { layout: Layout::dense(1, Add), policy: Arc::new(model) };
-        let mut server = Self(Server::new(NodeId(node), config, [(ARRAY, array)]));
+        let mut server = Self(Server::new(NodeId(node), config, [(ARRAY, array)]), Duration::ZERO);
         let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
         server.tell(Event::Members { version: 1, workers });
         server.route(epoch, chain);
@@ -48,16 +49,24 @@ impl Node {
 
     fn tell(&mut self, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.0.handle(Duration::ZERO, event, &mut actions);
+        self.0.handle(self.1, event, &mut actions);
         actions
     }
 
     fn hear(&mut self, from: Peer, message: Message) -> Vec<(Peer, Message)> {
-        let sent = |action| match action {
-            Action::Send { to, message } => Some((to, message)),
-            _ => None,
-        };
-        self.tell(Event::Received { from, message }).into_iter().filter_map(sent).collect()
+        sent(self.tell(Event::Received { from, message }))
+    }
+
+    /// Lets time pass, and its timer go off if it is due.
+    fn wait(&mut self, time: Duration) {
+        self.1 += time;
+        if self.0.next_timer().is_some_and(|due| due <= self.1) {
+            self.tell(Event::Tick);
+        }
+    }
+
+    fn copies(&self) -> Vec<(ShardRef, bool)> {
+        self.0.copies().collect()
     }
 
     fn route(&mut self, epoch: u64, chain: &[u64]) -> Vec<(Peer, Message)> {
@@ -71,6 +80,14 @@ impl Node {
         self.0.shards().next().unwrap().store.read(RANGE, &Keys::All, &mut values);
         values
     }
+}
+
+fn sent(actions: Vec<Action>) -> Vec<(Peer, Message)> {
+    let sent = |action| match action {
+        Action::Send { to, message } => Some((to, message)),
+        _ => None,
+    };
+    actions.into_iter().filter_map(sent).collect()
 }
 
 fn worker(id: u64) -> Peer {
@@ -239,4 +256,76 @@ fn pieces_of_wide_rows_are_small() {
         })
         .collect();
     assert_eq!(pieces, [1]);
+}
+
+/// Server 1 with two rows, which it copies one at a time, server 2, to which it does, and the first piece.
+fn copying() -> (Node, Node, Message) {
+    let config = ServerConfig { copy_rows: 1, ..ServerConfig::default() };
+    let mut source = Node::bounded(1, Consistency::Eventual, 1, &[1], config);
+    let newcomer = Node::bounded(2, Consistency::Eventual, 1, &[1], config);
+    source.hear(worker(0), push(1, 0, 1));
+    let (to, first) = sent(source.tell(Event::HandOver { at: at(1), to: NodeId(2) })).remove(0);
+    assert_eq!(to, server(2));
+    (source, newcomer, first)
+}
+
+/// Carries pieces and answers between the two until the newcomer has everything.
+fn carry(source: &mut Node, newcomer: &mut Node, first: Message) {
+    let mut pieces = vec![(server(2), first)];
+    while let Some((_, piece)) = pieces.pop() {
+        let answers = newcomer.hear(server(1), piece);
+        pieces.extend(answers.into_iter().flat_map(|(_, answer)| source.hear(server(2), answer)));
+    }
+    assert_eq!(newcomer.copies(), [(at(1), true)]);
+}
+
+const FORGET: Duration = Duration::from_secs(31);
+
+#[test]
+fn a_copy_that_gets_no_further_is_dropped() {
+    let (_, mut newcomer, first) = copying();
+    newcomer.hear(server(1), first.clone());
+    newcomer.wait(FORGET / 2);
+    assert_eq!(newcomer.copies(), [(at(1), false)]);
+    newcomer.wait(FORGET / 2);
+    assert_eq!(newcomer.copies(), []);
+    // The network had kept one back.
+    newcomer.hear(server(1), first);
+    assert_eq!(newcomer.copies(), [(at(1), false)]);
+    newcomer.wait(FORGET);
+    assert_eq!(newcomer.copies(), []);
+}
+
+#[test]
+fn a_complete_copy_is_kept_until_its_array_ends() {
+    let (mut source, mut newcomer, first) = copying();
+    carry(&mut source, &mut newcomer, first);
+    newcomer.wait(10 * FORGET);
+    assert_eq!(newcomer.copies(), [(at(1), true)]);
+    newcomer.hear(REGISTRY, Message::Routing(Routing::new(2, Vec::new()).unwrap()));
+    assert_eq!(newcomer.copies(), []);
+}
+
+#[test]
+fn a_newcomer_that_has_dropped_its_part_is_copied_to_again() {
+    let (mut source, mut newcomer, first) = copying();
+    let (_, ack) = newcomer.hear(server(1), first).remove(0);
+    let (_, last) = source.hear(server(2), ack).remove(0);
+    source.tell(Event::Members { version: 2, workers: vec![(WorkerId(0), Clock(0))] });
+    newcomer.wait(FORGET);
+    let (_, refusal) = newcomer.hear(server(1), last.clone()).remove(0);
+    let again = source.hear(server(2), refusal.clone()).remove(0).1;
+    let parts = [&last, &again].map(|message| match message {
+        Message::Snapshot(piece) => (piece.transfer.0, piece.part),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(parts, [(1, 1), (2, 0)]);
+    assert_eq!(source.hear(server(2), refusal), [], "said again, of what is over");
+    // It does not stand still meanwhile, and has taken note of what came while it did.
+    assert_eq!(source.hear(worker(0), push(1, 0, 2)), [self::ack(1, 0, 2)]);
+    let (_, answer) = source.hear(worker(1), push(1, 1, 1)).remove(0);
+    assert!(matches!(answer, Message::Refused(Refused { reason: Refusal::UnknownWorker, .. })));
+    carry(&mut source, &mut newcomer, again);
+    newcomer.route(2, &[1, 2]);
+    assert_eq!(newcomer.values(), [2.0, 4.0]);
 }

@@ -118,6 +118,7 @@ impl<T: Transport> ServerNode<T> {
         let address = connections.listen(&config.listen).await?;
         let core = ServerConfig {
             resend: config.timing.server_resend(),
+            forget: config.timing.forget(),
             pooled: config.pooled,
             ..ServerConfig::default()
         };

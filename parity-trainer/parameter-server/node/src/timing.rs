@@ -59,4 +59,10 @@ impl Timing {
     pub const fn server_resend(self) -> Duration {
         self.heartbeat.saturating_mul(2)
     }
+
+    /// When a server drops a copy that is not complete and gets no further: late, as a piece may take long over a slow
+    /// network.
+    pub const fn forget(self) -> Duration {
+        self.heartbeat.saturating_mul(300)
+    }
 }

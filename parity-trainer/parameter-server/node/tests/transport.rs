@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Push, ShardRef, Values, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Pool, Push, ShardRef, Values, WorkerId,
 };
 use parapet_parameter_server_node::transport::{
     Connection, Listener as _, Local, Memory, Reason, SendError, Sockets, Tcp, Transport, TransportError,
@@ -37,8 +37,12 @@ fn worker() -> Local {
 }
 
 fn push(clock: u64, numbers: usize) -> Frame {
-    let at = ShardRef { array: ArrayId(0), range: KeyRange::new(0, numbers as u64), epoch: Epoch(1) };
-    let values = Values::from(vec![clock as f32; numbers]);
+    push_of(clock, Values::from(vec![clock as f32; numbers]))
+}
+
+fn push_of(clock: u64, values: Values) -> Frame {
+    let range = KeyRange::new(0, values.len() as u64);
+    let at = ShardRef { array: ArrayId(0), range, epoch: Epoch(1) };
     Message::Push(Push { at, worker: WorkerId(2), clock: Clock(clock), keys: Keys::All, values }).into()
 }
 
@@ -188,6 +192,32 @@ suite! {
     refuses_strangers_at_both_ends
     says_when_nobody_listens
     says_when_an_address_is_taken
+}
+
+/// Large messages are lent to a Unix socket, where they wait to be read: their vectors must not be written to meanwhile.
+#[tokio::test]
+async fn what_waits_to_be_read_is_not_used_again() {
+    const NUMBERS: usize = 100_000;
+    const FRAMES: u64 = 64;
+    let (one, mut other) = pair(&Sockets, "127.0.0.1:0").await;
+    let sending = async {
+        let mut pool = Pool::new(64 << 20);
+        for clock in 0..FRAMES {
+            one.sender.room().await;
+            let values = pool.filled(NUMBERS, |values| values.extend([clock as f32; NUMBERS]));
+            one.sender.try_send(push_of(clock, Values::F32(values))).unwrap();
+        }
+    };
+    let receiving = async {
+        for clock in 0..FRAMES {
+            // The other end goes first, as far as it can.
+            for _ in 0..32 {
+                tokio::task::yield_now().await;
+            }
+            assert!(other.receiver.recv().await.unwrap() == push(clock, NUMBERS), "frame {clock}");
+        }
+    };
+    soon(async { tokio::join!(sending, receiving) }).await;
 }
 
 /// What a server makes of these bytes after a good handshake.

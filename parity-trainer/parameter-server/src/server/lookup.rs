@@ -31,7 +31,14 @@ impl Server {
 
     /// When [`super::Event::Tick`] is due, if anything waits for an answer.
     pub fn next_timer(&self) -> Option<Duration> {
-        self.replicas.values().filter_map(|replica| replica.next_timer(&self.config)).min()
+        let replicas = self.replicas.values().filter_map(|replica| replica.next_timer(&self.config));
+        let copies = self.incoming.values().filter_map(|copy| copy.given_up_at(&self.config));
+        replicas.chain(copies).min()
+    }
+
+    /// Shards that are being copied to this server, and whether all of each is here.
+    pub fn copies(&self) -> impl Iterator<Item = (ShardRef, bool)> {
+        self.incoming.values().map(|copy| (copy.at(), copy.is_complete()))
     }
 
     /// The shard that holds `key`.

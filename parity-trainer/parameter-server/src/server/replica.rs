@@ -159,7 +159,7 @@ impl Replica {
     }
 
     /// Gives places in the log to the updates that are due, as far as there is room.
-    fn sequence_updates(&mut self, context: &mut Context<'_>) {
+    pub(super) fn sequence_updates(&mut self, context: &mut Context<'_>) {
         let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
         while head && !self.log.is_full(context.config) {
             let Some(update) = self.intake.next_update(context.policy, context.pool) else { return };

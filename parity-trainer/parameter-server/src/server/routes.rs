@@ -31,11 +31,14 @@ impl Server {
                 }
             }
         }
-        self.routing = routing;
+        let before = std::mem::replace(&mut self.routing, routing);
         let routing = &self.routing;
         self.incoming.retain(|_, incoming| {
             let at = incoming.at();
-            routing.overlapping(at.array, at.range).all(|route| route.epoch <= at.epoch)
+            let routes = |table: &Routing| table.overlapping(at.array, at.range).count();
+            // A shard that was never in the table may be newer than the table; one that has left it is not coming back.
+            let has_ended = routes(&before) > 0 && routes(routing) == 0;
+            !has_ended && routing.overlapping(at.array, at.range).all(|route| route.epoch <= at.epoch)
         });
         self.each(now, actions, |replica, context, members| replica.settle(members, context));
     }

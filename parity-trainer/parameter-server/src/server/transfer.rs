@@ -12,8 +12,8 @@ use super::replica::{Context, Replica};
 use super::{Action, Server, ServerConfig};
 use crate::range_set::RangeSet;
 use crate::{
-    ArrayId, KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Refused, Request, Route, ShardRef,
-    Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId,
+    ArrayId, Clock, KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Refused, Request, Route,
+    ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId, WorkerId,
 };
 
 /// Ranges on the list; more are joined, which copies keys between them once more.
@@ -113,6 +113,27 @@ impl Replica {
         }
     }
 
+    /// The newcomer has dropped the copy that `part` belongs to: it gets all of it again. The standstill may end by itself
+    /// here: the registry has not been asked to append the newcomer, as it is only once that has everything.
+    pub(super) fn copy_again(
+        &mut self,
+        from: Peer,
+        refused: (TransferId, u32),
+        again: TransferId,
+        members: &(u64, Vec<(WorkerId, Clock)>),
+        context: &mut Context<'_>,
+    ) {
+        let waits = |own: &mut Outgoing| {
+            let piece = own.piece.as_ref().map(|piece| (piece.transfer, piece.part));
+            from == Peer::Server(own.to) && piece == Some(refused) && refused.1 > 0
+        };
+        let Some(outgoing) = self.outgoing.take_if(waits) else { return };
+        self.hand_over(outgoing.to, again, context);
+        // What came during the standstill.
+        self.set_members(members, context);
+        self.sequence_updates(context);
+    }
+
     /// Rows in one piece.
     fn copied_at_once(&self, config: &ServerConfig) -> usize {
         let layout = self.store.layout();
@@ -162,6 +183,8 @@ pub(super) struct Incoming {
     next_part: u32,
     store: Store,
     end: Option<SnapshotEnd>,
+    /// When the last piece came.
+    heard_at: Duration,
 }
 
 impl Incoming {
@@ -173,6 +196,12 @@ impl Incoming {
         self.end.is_some()
     }
 
+    /// When it counts as given up, unless a piece comes before. A complete copy never does: the registry may have been asked
+    /// to let this server into the chain, and do so at any time.
+    pub(super) fn given_up_at(&self, config: &ServerConfig) -> Option<Duration> {
+        (!self.is_complete()).then_some(self.heard_at + config.forget)
+    }
+
     /// The shard, once the registry has said that this server holds it.
     pub(super) fn into_replica(self, route: Route) -> Option<Replica> {
         let end = self.end?;
@@ -182,8 +211,25 @@ impl Incoming {
 }
 
 impl Server {
+    pub(super) const fn next_transfer(&mut self) -> TransferId {
+        self.transfers += 1;
+        TransferId(self.transfers)
+    }
+
+    /// Drops copies that their senders have given up, of which no routing table need ever tell.
+    pub(super) fn drop_given_up(&mut self, now: Duration) {
+        let config = &self.config;
+        self.incoming.retain(|_, copy| copy.given_up_at(config).is_none_or(|at| now < at));
+    }
+
     /// Takes over a piece of a shard.
-    pub(super) fn take_over(&mut self, from: Peer, piece: Snapshot, actions: &mut Vec<Action>) {
+    pub(super) fn take_over(
+        &mut self,
+        now: Duration,
+        from: Peer,
+        piece: Snapshot,
+        actions: &mut Vec<Action>,
+    ) {
         let Snapshot { at, transfer, part, .. } = piece;
         let mut answer = |message| actions.push(Action::Send { to: from, message });
         let refused =
@@ -195,9 +241,14 @@ impl Server {
         let slot: (ArrayId, u64) = (at.array, at.range.start);
         let current = self.incoming.get(&slot);
         let newer = current.is_none_or(|own| (own.at.epoch, own.transfer) < (at.epoch, transfer));
-        if part == 0 && newer {
+        if newer && part > 0 {
+            // Its beginning was dropped, so that there is no use in sending the rest again.
+            return answer(refused(Refusal::UnknownRange));
+        }
+        if newer {
             let store = Store::new(array.layout.clone(), at.range);
-            self.incoming.insert(slot, Incoming { at, from, transfer, next_part: 0, store, end: None });
+            let (next_part, end, heard_at) = (0, None, now);
+            self.incoming.insert(slot, Incoming { at, from, transfer, next_part, store, end, heard_at });
         }
         let Some(own) = self.incoming.get_mut(&slot) else { return };
         if (own.at, own.from, own.transfer) != (at, from, transfer) || part > own.next_part {
@@ -211,6 +262,7 @@ impl Server {
             own.next_part += 1;
             own.end = piece.end;
         }
+        own.heard_at = now;
         answer(Message::SnapshotAck(SnapshotAck { at, transfer, part }));
     }
 }

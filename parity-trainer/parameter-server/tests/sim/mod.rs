@@ -183,6 +183,7 @@ impl Simulation {
         ];
         let config = ServerConfig {
             resend: Duration::from_millis(8),
+            forget: Duration::from_millis(60),
             max_log: 24,
             max_pending: 6,
             max_waiting: 64,
@@ -256,8 +257,12 @@ impl Simulation {
         Ok(self.tally)
     }
 
-    /// Whether every server in a chain has heard of it and has all of the log.
+    /// Whether every server in a chain has heard of it and has all of the log, and no server keeps a part of a copy.
     fn settled(&self) -> bool {
+        let keeps_part = |server: &Server| server.copies().any(|(_, is_complete)| !is_complete);
+        if self.servers.values().any(keeps_part) {
+            return false;
+        }
         self.registry.routing.routes().iter().all(|route| {
             let views: Vec<_> = route
                 .chain

@@ -3,27 +3,24 @@
 //! One task for each connection writes; whoever receives reads, so that no frame changes tasks on its way in. Nagle's
 //! algorithm is off: the queue itself puts small frames together, as many as there are when the socket can take more.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{self, Outgoing};
 use super::same_machine;
-use super::socket::{ReadHalf, Socket};
+use super::socket::{Outlet, ReadHalf, Socket};
 use super::{Connection, Kind, Listener, Local, Reason, Receiver, Transport, TransportError, Who};
 use crate::wire::{Batch, Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
 
 /// Frames are put together up to this many bytes, then written: the checksum is made of what the write finds in the
 /// cache.
 const TOGETHER: usize = 256 * 1024;
-
-/// Slices of one vectored write.
-const SLICES: usize = 64;
 
 /// Sockets: nodes on one machine connect through a Unix socket, others with TCP.
 ///
@@ -165,8 +162,8 @@ async fn handshake(mut stream: impl Socket, address: &str, local: &Local) -> Res
 }
 
 /// Writes what is in the queue, until the queue's other end or the connection is gone.
-async fn send(mut stream: impl AsyncWrite + Unpin, mut queue: Outgoing, max_frame: u64) {
-    let mut batch = Batch::new(max_frame);
+async fn send(mut outlet: impl Outlet, mut queue: Outgoing, max_frame: u64) {
+    let mut batch = outlet.batch(max_frame);
     while let Some(frame) = queue.recv().await {
         let mut cost = add(&mut batch, frame);
         while batch.len() < TOGETHER
@@ -175,10 +172,7 @@ async fn send(mut stream: impl AsyncWrite + Unpin, mut queue: Outgoing, max_fram
             cost += add(&mut batch, frame);
         }
         while !batch.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let filled = batch.slices(&mut slices);
-            let written = stream.write_vectored(slices.get(..filled).unwrap_or_default()).await;
-            match written {
+            match outlet.write(&mut batch).await {
                 Ok(count) if count > 0 => batch.advance(count),
                 // The reading side tells the node.
                 _ => return,
@@ -186,7 +180,7 @@ async fn send(mut stream: impl AsyncWrite + Unpin, mut queue: Outgoing, max_fram
         }
         queue.sent(cost);
     }
-    let _ = stream.shutdown().await;
+    let _ = outlet.shutdown().await;
 }
 
 fn add(batch: &mut Batch, frame: Frame) -> usize {

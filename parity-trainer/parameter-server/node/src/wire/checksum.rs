@@ -1,30 +1,35 @@
-//! CRC-64/NVME of a frame, piece by piece as its bytes pass.
+//! XXH3-64 of a frame, piece by piece as its bytes pass.
+//!
+//! It goes through a piece that is in the cache at 43 GB/s where a processor has AVX2, against 12 GB/s of a CRC-64, which
+//! needs AVX-512 to be as fast. Either misses one corruption in 2^64; a CRC's certainty about short bursts would be gained for
+//! a quarter of a server's time.
 
-use crc_fast::CrcAlgorithm::Crc64Nvme;
-use crc_fast::Digest;
+use std::hash::Hasher as _;
+
 use twox_hash::XxHash3_64;
+use twox_hash::xxhash3_64::Hasher;
 
 /// The checksum of bytes that come in any pieces.
-#[derive(Clone, Copy)]
-pub(super) struct Sum(Digest);
+#[derive(Clone)]
+pub(super) struct Sum(Hasher);
 
 impl Sum {
     /// Of nothing.
     pub(super) fn new() -> Self {
-        Self(Digest::new(Crc64Nvme))
+        Self(Hasher::new())
     }
 
     /// Of `bytes`, for short ones.
     pub(super) fn of(bytes: &[u8]) -> u64 {
-        crc_fast::checksum(Crc64Nvme, bytes)
+        XxHash3_64::oneshot(bytes)
     }
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        self.0.write(bytes);
     }
 
     pub(super) fn get(&self) -> u64 {
-        self.0.finalize()
+        self.0.finish()
     }
 }
 

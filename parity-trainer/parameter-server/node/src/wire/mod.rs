@@ -13,7 +13,7 @@
 //! Sections are what may be large. Each is one slice of a vectored write, and is read into the vector that the message
 //! will keep. The length is checked against a limit before memory is asked for, and the sections must fill it exactly.
 //!
-//! The checksum is CRC-64/NVME, and comes last, so that a large frame is never gone through as a whole: each end sums up
+//! The checksum is XXH3-64, and comes last, so that a large frame is never gone through as a whole: each end sums up
 //! a piece while it is in the processor's cache, just before it is written or just after it was read. TCP's own 16-bit
 //! sums miss one in some ten thousand corrupted segments (Stone & Partridge, SIGCOMM 2000).
 
