@@ -90,6 +90,27 @@ fn a_cluster_gives_the_model_of_one_process() {
     assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
 }
 
+/// Which process was how fast decides what the model is, but for one that makes all steps alone.
+#[test]
+fn processes_learn_with_stale_weights() {
+    let folder = workplace();
+    let folder = folder.path();
+    let alone = train(folder, "alone", "");
+    let embedded = train(folder, "embedded", "--consistency ssp:2");
+    assert!(embedded == alone, "one process misses nothing");
+    let cluster = Cluster::up(folder, 2, 2);
+    let on = format!("--cluster {} --consistency ssp:2", cluster.registry);
+    let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
+    assert!(sequential == alone, "one executor misses nothing");
+    let said = succeed_saying(folder, &line("stale", &format!("--steps 200 --json stale.json {on}")));
+    let report: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.join("stale.json")).unwrap()).unwrap();
+    let agreement = report["agreement"].as_f64().unwrap();
+    assert!(agreement > 0.8, "{agreement}: {said}");
+    let resumed = succeed_saying(folder, &line("stale", &format!("--steps 200 {on} --resume")));
+    assert!(resumed.contains("goes on after step 200"), "{resumed}");
+}
+
 /// Batch norm's running moments are measured by whoever computes a part, and belong to the model that is written.
 #[test]
 fn a_model_with_batch_norm_does_not_depend_on_the_number_of_workers() {

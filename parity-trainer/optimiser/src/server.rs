@@ -1,5 +1,7 @@
 //! Updates as a parameter server makes them.
 
+use std::num::NonZeroU64;
+
 use parapet_parameter_server::Key;
 use serde::{Deserialize, Serialize};
 
@@ -19,15 +21,22 @@ impl parapet_parameter_server::UpdateRule for ServerRule {
     }
 
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
-        update(&self.0, u64::from(step), gradient, values, state);
+        update(&self.0, (u64::from(step), 1), gradient, values, state);
     }
 }
 
-fn update(rule: &UpdateRule, step: u64, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
-    let rate = rule.rate(step.saturating_sub(1));
+/// Makes a row's update of this number, of which so many make a step.
+fn update(
+    rule: &UpdateRule,
+    (number, each): (u64, u64),
+    gradient: &[f32],
+    values: &mut [f32],
+    state: &mut [&mut [f32]],
+) {
+    let rate = rule.rate(number.saturating_sub(1) / each) / each as f64;
     match state {
-        [first, second] => rule.optimiser.update(step, rate, 1.0, values, gradient, first, second),
-        [first] => rule.optimiser.update(step, rate, 1.0, values, gradient, first, &mut []),
+        [first, second] => rule.optimiser.update(number, rate, 1.0, values, gradient, first, second),
+        [first] => rule.optimiser.update(number, rate, 1.0, values, gradient, first, &mut []),
         _ => {}
     }
 }
@@ -37,6 +46,9 @@ fn update(rule: &UpdateRule, step: u64, gradient: &[f32], values: &mut [f32], st
 ///
 /// The rows after the weights are not learned: they hold what the network measures while it learns, such as batch norm's
 /// running moments, and a step replaces them by the sum of what is pushed.
+///
+/// Where pushes are not added up, each is an update by itself, with its part of the learning rate: as many of them as make a
+/// step go as far as the step would, and the schedule goes by whole steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
     /// The update of each step.
@@ -46,6 +58,17 @@ pub struct TrainingRule {
     /// The first row that is not learned, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_from: Option<Key>,
+    /// Updates of a row that make a step.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub updates: NonZeroU64,
+}
+
+const fn one() -> NonZeroU64 {
+    NonZeroU64::MIN
+}
+
+fn is_one(updates: &NonZeroU64) -> bool {
+    *updates == NonZeroU64::MIN
 }
 
 impl TrainingRule {
@@ -67,7 +90,8 @@ impl parapet_parameter_server::UpdateRule for TrainingRule {
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
         let step = u64::from(step);
         if step > self.set_up() {
-            update(&self.rule, self.done + (step - self.set_up()), gradient, values, state);
+            let each = self.updates.get();
+            update(&self.rule, (self.done * each + (step - self.set_up()), each), gradient, values, state);
         } else if step == 1 {
             values.copy_from_slice(gradient);
         } else if let Some(slot) = state.get_mut(usize::try_from(step - 2).unwrap_or(usize::MAX)) {
@@ -119,7 +143,7 @@ mod tests {
     fn a_training_that_was_set_up_goes_on_as_the_one_before() {
         let gradient = |step: u32| vec![(step as f32).sin(), 0.5, -0.25];
         let mut plain = Row([vec![1.0, -2.0, 0.0], vec![0.0; 3], vec![0.0; 3]]);
-        let fresh = TrainingRule { rule: rule(), done: 0, measured_from: None };
+        let fresh = TrainingRule { rule: rule(), done: 0, measured_from: None, updates: one() };
         let mut set = Row([vec![0.0; 3], vec![0.0; 3], vec![0.0; 3]]);
         assert_eq!(fresh.set_up(), 1);
         apply(&fresh, &mut set, 1, &plain.0[0].clone());
@@ -130,7 +154,7 @@ mod tests {
         }
         assert_eq!(set, plain);
 
-        let later = TrainingRule { rule: rule(), done: 4, measured_from: None };
+        let later = TrainingRule { rule: rule(), done: 4, measured_from: None, updates: one() };
         let mut resumed = Row([vec![9.0; 3], vec![9.0; 3], vec![9.0; 3]]);
         for (step, slot) in (1..).zip(&plain.0.clone()) {
             apply(&later, &mut resumed, step, slot);
@@ -142,9 +166,33 @@ mod tests {
     }
 
     #[test]
+    fn updates_of_parts_go_about_as_far_as_their_step() {
+        let parts = NonZeroU64::new(4).unwrap();
+        let whole = TrainingRule { rule: rule(), done: 0, measured_from: None, updates: one() };
+        let in_parts = TrainingRule { updates: parts, ..whole };
+        let begun = || Row([vec![1.0, -2.0, 0.5], vec![0.0; 3], vec![0.0; 3]]);
+        let (mut one, mut other) = (begun(), begun());
+        let gradient = [0.3, -0.1, 0.2];
+        for step in 0..9 {
+            apply(&whole, &mut one, 2 + step, &gradient);
+            (0..4).for_each(|part| apply(&in_parts, &mut other, 2 + 4 * step + part, &gradient));
+            let gone = (one.0[0][0] - 1.0).abs();
+            for (a, b) in one.0[0].iter().zip(&other.0[0]) {
+                assert!((a - b).abs() < 0.01 * gone, "step {step}: {a}, in parts {b}");
+            }
+        }
+        // One that goes on is where the one before would be.
+        let later = TrainingRule { done: 2, ..in_parts };
+        let (mut straight, mut resumed) = (begun(), begun());
+        apply(&in_parts, &mut straight, 1 + 2 * 4 + 3, &gradient);
+        apply(&later, &mut resumed, later.set_up() as u32 + 3, &gradient);
+        assert_eq!(straight, resumed);
+    }
+
+    #[test]
     fn what_is_measured_is_replaced_by_each_step_and_stays_while_a_training_is_set_up() {
         for done in [0, 4] {
-            let rule = TrainingRule { rule: rule(), done, measured_from: Some(3) };
+            let rule = TrainingRule { rule: rule(), done, measured_from: Some(3), updates: one() };
             assert_eq!(rule.border(), Some(3));
             let [mut values, mut first, mut second] = [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]];
             let mut push = |step: u64, pushed: [f32; 2]| {
@@ -165,7 +213,7 @@ mod tests {
     #[test]
     fn a_rule_reads_back_to_the_last_bit() {
         let rule = UpdateRule { learning_rate: 0.1 + 0.2, ..rule() };
-        let training = TrainingRule { rule, done: 3, measured_from: Some(7) };
+        let training = TrainingRule { rule, done: 3, measured_from: Some(7), updates: one() };
         let text = toml::to_string(&training).unwrap();
         assert_eq!(toml::from_str::<TrainingRule>(&text).unwrap(), training);
     }

@@ -107,6 +107,8 @@ pub enum Outcome {
         clock: Clock,
         /// The same for the rows that are furthest ahead: no shard contains more than the others if it is `clock`.
         newest: Clock,
+        /// This worker's updates up to this clock are contained.
+        own: Clock,
         /// `keys x width` parameters.
         values: Shared<f32>,
     },

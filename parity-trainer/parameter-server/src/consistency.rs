@@ -10,6 +10,9 @@
 //! | eager SSP s | as SSP; fresh rows are sent to readers when a clock is finished | Cui et al., ATC 2014 |
 //! | eventual | nothing | OSDI 2014 |
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::{Clock, KeyRange, RangedClocks, WorkerId};
 
 /// How far workers may be apart in what they see.
@@ -71,5 +74,57 @@ impl ConsistencyPolicy for Consistency {
 
     fn sends_fresh_rows(&self) -> bool {
         matches!(self, Self::EagerSsp(_))
+    }
+}
+
+/// As `bsp`, `bounded-delay:TAU`, `ssp:SLACK`, `eager-ssp:SLACK` or `eventual`.
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bsp => f.write_str("bsp"),
+            Self::BoundedDelay(delay) => write!(f, "bounded-delay:{delay}"),
+            Self::Ssp(slack) => write!(f, "ssp:{slack}"),
+            Self::EagerSsp(slack) => write!(f, "eager-ssp:{slack}"),
+            Self::Eventual => f.write_str("eventual"),
+        }
+    }
+}
+
+impl FromStr for Consistency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
+        let slack = || {
+            let number = number.ok_or(format!("{name} needs a number of clocks: {name}:4"))?;
+            number.parse().map_err(|_| format!("'{number}' is no number of clocks: write {name}:4"))
+        };
+        match name {
+            "bounded-delay" => Ok(Self::BoundedDelay(slack()?)),
+            "ssp" => Ok(Self::Ssp(slack()?)),
+            "eager-ssp" => Ok(Self::EagerSsp(slack()?)),
+            "bsp" if number.is_none() => Ok(Self::Bsp),
+            "eventual" if number.is_none() => Ok(Self::Eventual),
+            _ => Err(format!(
+                "'{text}' is no consistency model: write bsp, bounded-delay:4, ssp:4, eager-ssp:4 or eventual"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_read_back_and_mistakes_are_shown_how_to_mend() {
+        for text in ["bsp", "bounded-delay:8", "ssp:2", "eager-ssp:0", "eventual"] {
+            let model: Result<Consistency, String> = text.parse();
+            assert_eq!(model.map(|model| model.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["", "ssp", "ssp:x", "ssp:-1", "bsp:1", "sps:3"] {
+            let error = text.parse::<Consistency>().err();
+            assert!(error.as_ref().is_some_and(|error| error.contains("ssp")), "{text}: {error:?}");
+        }
     }
 }

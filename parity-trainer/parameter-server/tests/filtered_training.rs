@@ -157,7 +157,12 @@ fn servers_end_with_the_sum_of_all_updates() {
         let pulled = cluster.work(Work::Pull, listed, 12);
         assert_eq!(
             pulled,
-            Outcome::Pulled { clock: Clock(11), newest: Clock(11), values: expected.clone().into() }
+            Outcome::Pulled {
+                clock: Clock(11),
+                newest: Clock(11),
+                own: Clock(11),
+                values: expected.clone().into()
+            }
         );
     }
     let links = [(WORKER, NodeId(0), Filter::Lz4), (WORKER, NodeId(1), Filter::KeyLists)];

@@ -29,10 +29,11 @@ const WORKER: WorkerId = WorkerId(1);
 /// Time is of no use where nothing is ever lost or late.
 const NOW: Duration = Duration::ZERO;
 
-/// One server and one worker, bulk synchronous, with nothing between them: the state machines of a cluster, driven by
-/// function calls. Gives the very weights of plain training ([`super::LocalBackend`]).
+/// One server and one worker with nothing between them: the state machines of a cluster, driven by function calls. Gives the
+/// very weights of plain training ([`super::LocalBackend`]), whatever the consistency model: there is nobody to miss updates of.
 pub struct EmbeddedBackend {
     rule: UpdateRule,
+    consistency: Consistency,
     server: Server,
     client: Client,
     pushed: Pushed,
@@ -46,15 +47,28 @@ impl fmt::Debug for EmbeddedBackend {
 }
 
 impl EmbeddedBackend {
-    /// Starts from `weights`.
+    /// Starts from `weights`, bulk synchronous.
     ///
     /// # Errors
     /// If a weight is not finite.
     pub fn new(rule: UpdateRule, weights: ParameterSet) -> Result<Self, BackendError> {
+        Self::under(Consistency::Bsp, rule, weights)
+    }
+
+    /// Starts from `weights` under this consistency model.
+    ///
+    /// # Errors
+    /// If a weight is not finite.
+    pub fn under(
+        consistency: Consistency,
+        rule: UpdateRule,
+        weights: ParameterSet,
+    ) -> Result<Self, BackendError> {
         let none = vec![0.0; weights.values().len() * rule.optimiser.slots()];
         let arrays = state_arrays(rule.optimiser, weights.values(), &none);
-        let (server, client) = cluster(rule, &BackendState { clock: 0, arrays }, weights.values().len())?;
-        Ok(Self { rule, server, client, pushed: Pushed::none(&weights), clock: 0 })
+        let state = BackendState { clock: 0, arrays };
+        let (server, client) = cluster(consistency, rule, &state, weights.values().len())?;
+        Ok(Self { rule, consistency, server, client, pushed: Pushed::none(&weights), clock: 0 })
     }
 
     fn range(&self) -> KeyRange {
@@ -129,7 +143,7 @@ impl ParameterBackend for EmbeddedBackend {
     }
 
     fn restore(&mut self, state: &BackendState, _buffers: &[f32]) -> Result<(), BackendError> {
-        (self.server, self.client) = cluster(self.rule, state, self.pushed.len())?;
+        (self.server, self.client) = cluster(self.consistency, self.rule, state, self.pushed.len())?;
         self.clock = state.clock;
         self.pushed.clear();
         Ok(())
@@ -143,13 +157,18 @@ impl EmbeddedBackend {
 }
 
 /// A server that holds `state`, as if copied to it from another one, and a worker that has made all steps before.
-fn cluster(rule: UpdateRule, state: &BackendState, length: usize) -> Result<(Server, Client), BackendError> {
+fn cluster(
+    consistency: Consistency,
+    rule: UpdateRule,
+    state: &BackendState,
+    length: usize,
+) -> Result<(Server, Client), BackendError> {
     let rows = rows(rule.optimiser, state, length)?;
     let (range, clock) = (rows.range, Clock(state.clock));
-    let policy = std::sync::Arc::new(Consistency::Bsp);
+    let policy = std::sync::Arc::new(consistency);
     let layout = Layout::dense(ROW, ServerRule(rule));
     let mut server = Server::new(SERVER, ServerConfig::default(), [(ARRAY, ArrayConfig { layout, policy })]);
-    let array = ClientArray { width: ROW, consistency: Consistency::Bsp };
+    let array = ClientArray { width: ROW, consistency };
     let mut client = Client::new(WORKER, ClientConfig::default(), [(ARRAY, array)]);
 
     let mut actions = Vec::new();
@@ -285,21 +304,32 @@ mod tests {
         ]
     }
 
+    fn models() -> impl Strategy<Value = Consistency> {
+        prop_oneof![
+            Just(Consistency::Bsp),
+            Just(Consistency::BoundedDelay(1)),
+            Just(Consistency::Ssp(2)),
+            Just(Consistency::EagerSsp(1)),
+            Just(Consistency::Eventual),
+        ]
+    }
+
     proptest! {
         #[test]
         fn the_server_gives_the_bits_of_plain_training(
             optimiser in optimisers(),
+            model in models(),
             seeds in proptest::collection::vec(0.1f32..9.0, 1..9),
             cut in 0usize..9,
             pushes in 1usize..3,
         ) {
             let start = set(|index| (index as f32 * 0.37).sin());
             let mut plain = LocalBackend::new(rule(optimiser), start.clone());
-            let mut served = EmbeddedBackend::new(rule(optimiser), start.clone()).unwrap();
+            let mut served = EmbeddedBackend::under(model, rule(optimiser), start.clone()).unwrap();
             for (step, seed) in seeds.iter().enumerate() {
                 if step == cut {
                     let state = served.state().unwrap();
-                    served = EmbeddedBackend::new(rule(optimiser), start.zeroes_like()).unwrap();
+                    served = EmbeddedBackend::under(model, rule(optimiser), start.zeroes_like()).unwrap();
                     served.restore(&state, &[]).unwrap();
                 }
                 for push in 0..pushes {

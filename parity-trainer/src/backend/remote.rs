@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parapet_parameter_server_cluster::training::{Job, NewTraining, ROW, Settled, Training, next_job};
-use parapet_parameter_server_cluster::{ClusterError, FilterSpec};
+use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec, FilterSpec};
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::{Address, Registry};
 use tokio::runtime::Runtime;
@@ -75,10 +75,20 @@ pub struct RemotePlan {
     pub rule: UpdateRule,
     /// Parts that the batch of each step is cut into.
     pub executors: usize,
+    /// What a step may miss of other processes'.
+    pub consistency: ConsistencySpec,
     /// What shortens messages.
     pub filters: FilterSpec,
     /// What the other processes need to know to take part.
     pub task: String,
+}
+
+impl RemotePlan {
+    /// What a part's gradient and buffers count for, where they are added to those of the others. Where they are not, each is
+    /// an update by itself.
+    fn share(&self) -> f64 {
+        if self.consistency.adds_up_clocks() { 1.0 / self.executors as f64 } else { 1.0 }
+    }
 }
 
 /// A part in a training on a cluster. The batch of each step is cut into parts, one for each executor; which of them are
@@ -128,6 +138,7 @@ impl RemoteBackend {
         let plan = RemotePlan {
             rule: job.training.rule,
             executors: job.executors.len(),
+            consistency: job.consistency,
             filters: job.filters,
             task: job.task.clone(),
         };
@@ -149,6 +160,7 @@ impl RemoteBackend {
         let new = NewTraining {
             rule: self.plan.rule,
             executors: self.plan.executors,
+            consistency: self.plan.consistency,
             filters: self.plan.filters,
             shards: shards(array.len()),
             weights: &array,
@@ -251,7 +263,7 @@ impl ParameterBackend for RemoteBackend {
         // Clipped by itself: nobody knows the length of the sum before it is made.
         let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
         self.gradient_norm = norm;
-        let share = 1.0 / self.plan.executors as f64;
+        let share = self.plan.share();
         let array = scaled((gradients.values(), scale * share), (gradients.buffers(), share));
         let (runtime, training) = self.training()?;
         Ok(runtime.block_on(training.push(part, array))?)
@@ -261,7 +273,7 @@ impl ParameterBackend for RemoteBackend {
         if let Some((sum, count)) = self.pushed.sum() {
             let (norm, scale) = self.plan.rule.scale(sum, count);
             self.gradient_norm = norm;
-            let share = 1.0 / self.plan.executors as f64;
+            let share = self.plan.share();
             let array = scaled((sum, scale * share), (self.pushed.buffers(), share / f64::from(count)));
             let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
             self.cluster.runtime.block_on(training.push(0, array))?;

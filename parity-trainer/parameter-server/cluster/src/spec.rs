@@ -1,11 +1,12 @@
 //! What an array is, written down.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use parapet_optimiser::TrainingRule;
 use parapet_parameter_server::{
-    AdaGrad, Adam, Add, ArrayConfig, ArrayId, ClientArray, Consistency, Decay, Ftrl, Layout, Momentum, Sgd,
-    UpdateRule,
+    AdaGrad, Adam, Add, ArrayConfig, ArrayId, ClientArray, Consistency, ConsistencyPolicy as _, Decay, Ftrl,
+    Layout, Momentum, Sgd, UpdateRule,
 };
 use serde::{Deserialize, Serialize};
 
@@ -95,11 +96,12 @@ pub enum RuleSpec {
     Training(TrainingRule),
 }
 
-/// How far workers may be apart in what they see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// How far workers may be apart in what they see, as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum ConsistencySpec {
     /// [`Consistency::Bsp`].
+    #[default]
     Bsp,
     /// [`Consistency::BoundedDelay`].
     BoundedDelay(u64),
@@ -120,6 +122,47 @@ impl From<ConsistencySpec> for Consistency {
             ConsistencySpec::EagerSsp(slack) => Self::EagerSsp(slack),
             ConsistencySpec::Eventual => Self::Eventual,
         }
+    }
+}
+
+impl From<Consistency> for ConsistencySpec {
+    fn from(model: Consistency) -> Self {
+        match model {
+            Consistency::Bsp => Self::Bsp,
+            Consistency::BoundedDelay(tau) => Self::BoundedDelay(tau),
+            Consistency::Ssp(slack) => Self::Ssp(slack),
+            Consistency::EagerSsp(slack) => Self::EagerSsp(slack),
+            Consistency::Eventual => Self::Eventual,
+        }
+    }
+}
+
+impl FromStr for ConsistencySpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse::<Consistency>().map(Self::from)
+    }
+}
+
+impl TryFrom<String> for ConsistencySpec {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<ConsistencySpec> for String {
+    fn from(spec: ConsistencySpec) -> Self {
+        Consistency::from(spec).to_string()
+    }
+}
+
+impl ConsistencySpec {
+    /// Whether each clock's pushes are added up and applied at once.
+    pub fn adds_up_clocks(self) -> bool {
+        Consistency::from(self).adds_up_clocks()
     }
 }
 

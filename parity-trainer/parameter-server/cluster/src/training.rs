@@ -6,14 +6,16 @@
 //! server in the executors' order, whichever processes they come from. Its state is a part of the batch that follows
 //! from the step's number, so that it moves by being named for another process; what was pushed twice counts once.
 //!
-//! Steps are bulk synchronous. The process that leads the training is the first of the hosts, so it always has an
+//! Steps are bulk synchronous unless the job's consistency model says otherwise. The process that leads the training is the first of the hosts, so it always has an
 //! executor, and no step ends without it.
 
 mod changes;
 mod hosts;
 mod job;
 mod session;
+mod stale;
 mod start;
+mod state;
 
 pub use changes::MembershipChange;
 pub use job::{Job, hosts_of};

@@ -253,7 +253,7 @@ impl<T: Transport> ClientNode<T> {
         self.handles.remove(&id);
         let done = match outcome {
             Outcome::Pushed => Ok(None),
-            Outcome::Pulled { clock, newest, values } => Ok(Some(Pulled { clock, newest, values })),
+            Outcome::Pulled { clock, newest, own, values } => Ok(Some(Pulled { clock, newest, own, values })),
             Outcome::Refused(reason) => Err(TaskError::Refused(reason)),
             Outcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
         };

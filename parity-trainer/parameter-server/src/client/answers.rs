@@ -27,7 +27,7 @@ impl Client {
             let mut changed = false;
             for part in parts.iter_mut().filter(|part| ack.at.range.covers(part.range)) {
                 if task.clock == ack.clock {
-                    part.state = State::Done { clock: ack.clock, values: None };
+                    part.state = State::Done { clock: ack.clock, own: ack.clock, values: None };
                     changed = true;
                 } else if matches!(part.state, State::Delayed { .. }) {
                     part.state = State::Ready;
@@ -62,7 +62,7 @@ impl Client {
         let Some(running) = self.tasks.get_mut(&handle) else { return };
         let mut parts = running.parts.iter_mut();
         if let Some(part) = parts.find(|part| part.request == Some(request) && part.range == at.range) {
-            part.state = State::Done { clock, values: Some(values) };
+            part.state = State::Done { clock, own, values: Some(values) };
             self.note(handle);
             self.finish(handle, actions);
         }
@@ -134,11 +134,12 @@ impl Client {
             Work::Pull => {
                 running.parts.sort_by_key(|part| part.range);
                 let mut done = Vec::with_capacity(running.parts.len());
-                let (mut clock, mut newest) = (Clock(u64::MAX), Clock(0));
+                let (mut clock, mut newest, mut own) = (Clock(u64::MAX), Clock(0), Clock(u64::MAX));
                 for part in running.parts {
-                    if let State::Done { clock: part, values } = part.state {
+                    if let State::Done { clock: part, own: part_own, values } = part.state {
                         clock = clock.min(part);
                         newest = newest.max(part);
+                        own = own.min(part_own);
                         done.extend(values);
                     }
                 }
@@ -151,7 +152,7 @@ impl Client {
                         all.into()
                     }
                 };
-                Outcome::Pulled { clock, newest, values }
+                Outcome::Pulled { clock, newest, own, values }
             }
         };
         actions.push(ClientAction::Done { handle, outcome });

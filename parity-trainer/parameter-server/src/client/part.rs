@@ -17,7 +17,7 @@ pub(super) enum State {
     /// Refused for now.
     Delayed { until: Duration },
     /// Answered.
-    Done { clock: Clock, values: Option<Values> },
+    Done { clock: Clock, own: Clock, values: Option<Values> },
 }
 
 #[derive(Debug, Clone)]

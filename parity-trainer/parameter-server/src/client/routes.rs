@@ -162,7 +162,8 @@ impl Client {
                 let needed = Consistency::EagerSsp(slack).needed(task.clock);
                 let (keys, _) = task.keys.cut(task.range, part.range);
                 if fresh.keys == keys && fresh.clock >= needed && fresh.own >= task.clock.minus(1) {
-                    part.state = State::Done { clock: fresh.clock, values: Some(fresh.values.clone()) };
+                    let values = Some(fresh.values.clone());
+                    part.state = State::Done { clock: fresh.clock, own: fresh.own, values };
                     served.push(handle);
                 }
             }

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use parapet_decoder::Calibration;
 use parapet_encoder::Code;
+use parity_trainer::backend::{BackendError, EmbeddedBackend, ParameterBackend, ParameterSet};
 use parity_trainer::deployed::DeployedModel;
 use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan, evaluate};
 use parity_trainer::run::{CurveLabels, RunFolder};
@@ -134,7 +135,14 @@ impl Training<'_> {
         let digest = settings.row_digest(&prepared.digest, run.row)?;
         let (train, validation) = (Arc::clone(&prepared.train), Arc::clone(&prepared.validation));
         let trainer = match shared::connect(settings)? {
-            None => Trainer::parity(run.clone(), train, validation, &mut Trainer::local(run.rule))?,
+            None => {
+                let (rule, consistency) = (run.rule, settings.consistency.unwrap_or_default());
+                let mut embedded =
+                    |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
+                        Ok(Box::new(EmbeddedBackend::under(consistency.into(), rule, weights)?))
+                    };
+                Trainer::parity(run.clone(), train, validation, &mut embedded)?
+            }
             Some(cluster) => {
                 let part = ParityRun { groups: run.groups / settings.executors(), ..run.clone() };
                 let mut lead = shared::lead(cluster, settings, prepared, &run, name)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use parapet_encoder::EncoderKind;
-use parapet_parameter_server_cluster::FilterSpec;
+use parapet_parameter_server_cluster::{ConsistencySpec, FilterSpec};
 use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;
@@ -155,6 +155,11 @@ pub(crate) struct Options {
     /// cluster [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     executors: Option<u32>,
+    /// What processes may miss of one another's steps: `bsp`, nothing; `bounded-delay:STEPS`, `ssp:STEPS` or `eager-ssp:STEPS`, so
+    /// many; `eventual`, any. Under all but bsp a slow process holds nobody up until it is as far behind, each part of a step is
+    /// an update of its own, and the model is another one each time, unless one process with one part makes it [default: bsp]
+    #[arg(long, value_name = "MODEL")]
+    consistency: Option<ConsistencySpec>,
     /// What shortens messages on a cluster: `lz4`; `bf16` or `f16`, for gradients, where what rounding leaves is added to later
     /// ones; or `lz4` and one of these, such as `lz4,bf16`. With lz4 alone the weights keep their very bits [default: none]
     #[arg(long, value_name = "FILTER,..")]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parapet_parameter_server_cluster::FilterSpec;
+use parapet_parameter_server_cluster::{ConsistencySpec, FilterSpec};
 use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
 use parity_trainer::data::Augment;
 use parity_trainer::deployed::InputScaling;
@@ -99,6 +99,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) executors: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) consistency: Option<ConsistencySpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) filters: Option<FilterSpec>,
 }
 
@@ -148,6 +150,7 @@ impl Default for Settings {
             checkpoint_steps: None,
             cluster: None,
             executors: None,
+            consistency: None,
             filters: None,
         }
     }

@@ -113,6 +113,7 @@ pub(super) fn lead(
     let plan = RemotePlan {
         rule: run.rule,
         executors: settings.executors(),
+        consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
         task: SharedTask::new(settings, prepared, run).text(name)?,
     };

@@ -23,6 +23,9 @@ pub struct Job {
     pub driver: u64,
     /// What is learned from what; the processes that compute know how to read it.
     pub task: String,
+    /// What a step may miss of other processes'.
+    #[serde(default)]
+    pub consistency: ConsistencySpec,
     /// What shortens messages.
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
@@ -65,7 +68,7 @@ impl Job {
             width: ROW,
             sparse: false,
             rule: RuleSpec::Training(self.training),
-            consistency: ConsistencySpec::Bsp,
+            consistency: self.consistency,
             filters: self.filters,
         }
     }
@@ -91,6 +94,8 @@ pub fn hosts_of(job: &Job, view: &View) -> Vec<WorkerId> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::num::NonZeroU64;
+
     use parapet_optimiser::{OptimiserSpec, Schedule, UpdateRule};
     use parapet_parameter_server::Clock;
 
@@ -104,11 +109,12 @@ mod tests {
             steps: 5,
             clip: None,
         };
-        let training = TrainingRule { rule, done: 2, measured_from: None };
+        let training = TrainingRule { rule, done: 2, measured_from: None, updates: NonZeroU64::MIN };
         let executors = vec![20, 21, 22, 23, 24];
         let filters = FilterSpec { lz4: true, ..FilterSpec::NONE };
+        let consistency = ConsistencySpec::Ssp(2);
         let (length, task) = (3 * ROW + 1, "learn\nthis".into());
-        Job { array: 1, length, executors, driver: 9, training, filters, task }
+        Job { array: 1, length, executors, driver: 9, training, consistency, filters, task }
     }
 
     #[test]

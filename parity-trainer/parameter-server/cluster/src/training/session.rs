@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Clock, Route, Shared, WorkerId};
+use parapet_parameter_server::{Clock, Shared, WorkerId};
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{Pending, Pulled, TaskSpec, Worker};
 use parapet_parameter_server_registry::{Member, Membership, Registry, RegistryError, View};
@@ -15,15 +15,12 @@ use tokio::time::{Instant, timeout};
 use super::changes::{Changes, MembershipChange};
 use super::hosts::{Hosts, padded};
 use super::job::{Job, hosts_of};
+use super::stale::Stale;
 use crate::ClusterError;
-use crate::control::Control;
 
 /// How long a step may take, everything included: a process that dies is replaced in seconds, but the others may be
 /// slow, or validate.
-const PATIENCE: Duration = Duration::from_secs(3600);
-
-/// For how long a server that does not answer may be succeeded by another, before it is an error.
-const SUCCESSION: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// For how long the parameters may be those after different steps, before a process lets others compute. They stay so while a
 /// server is succeeded; and if a process died that had handed in a gradient to some servers only, until one computes it again
@@ -37,7 +34,7 @@ const APART_LEADING: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// How often a process without executors looks how far the others are.
-const LOOKS: Duration = Duration::from_millis(200);
+pub(super) const LOOKS: Duration = Duration::from_millis(200);
 
 /// How far a step has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,16 +49,19 @@ pub enum Settled {
 pub struct Training<T: Transport> {
     registry: Registry,
     membership: Arc<Membership>,
-    view: watch::Receiver<Arc<View>>,
+    pub(super) view: watch::Receiver<Arc<View>>,
     host: WorkerId,
-    hosts: Hosts<T>,
-    job: Job,
-    reader: Worker,
+    pub(super) hosts: Hosts<T>,
+    pub(super) job: Job,
+    pub(super) reader: Worker,
     /// Steps done, of this training.
-    step: u64,
+    pub(super) step: u64,
     weights: Shared<f32>,
+    /// Steps of every executor that the parameters contain.
+    contained: u64,
     /// Executors that have handed in the next step's gradient.
     handed_in: BTreeSet<usize>,
+    pub(super) stale: Stale,
     /// The pull of the parameters after the next step, and the executor that asks for them.
     next: Option<(usize, Pending<Pulled>)>,
     failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
@@ -97,7 +97,9 @@ impl<T: Transport> Training<T> {
             reader,
             step: 0,
             weights: Shared::default(),
+            contained: 0,
             handed_in: BTreeSet::new(),
+            stale: Stale::default(),
             next: None,
             failures: mpsc::channel(1),
             changes: Changes::default(),
@@ -126,7 +128,11 @@ impl<T: Transport> Training<T> {
             let pull = self.pull(&self.reader, Clock(0)).await?;
             let pulled = timeout(PATIENCE, pull).await;
             let pulled = pulled.map_err(|_| ClusterError::Late { step: 0, waited: PATIENCE })?;
-            if self.take(pulled.map_err(|error| self.failed("the pull", &error))?)? {
+            let pulled = pulled.map_err(|error| self.failed("the pull", &error))?;
+            if !self.adds_up() {
+                return self.begin_stale(pulled).await;
+            }
+            if self.take(pulled)? {
                 return Ok(());
             }
             tokio::time::sleep(AGAIN).await;
@@ -143,6 +149,12 @@ impl<T: Transport> Training<T> {
         self.job.training.done + self.step
     }
 
+    /// The steps of all executors, those before the training included, that the parameters contain. Under models other than BSP
+    /// the parameters may also contain later ones of some.
+    pub const fn steps_contained(&self) -> u64 {
+        self.job.training.done + self.contained
+    }
+
     /// The parameters after those steps.
     pub fn weights(&self) -> &[f32] {
         self.weights.get(..self.job.length).unwrap_or_default()
@@ -153,15 +165,24 @@ impl<T: Transport> Training<T> {
         self.changes.begin(self.since.elapsed());
         let own = self.own();
         self.hosts.keep(&own);
-        own.difference(&self.handed_in).copied().collect()
+        if self.adds_up() {
+            own.difference(&self.handed_in).copied().collect()
+        } else {
+            self.stale.to_do(&own, self.step)
+        }
     }
 
-    fn own(&self) -> BTreeSet<usize> {
+    /// Whether steps are bulk synchronous.
+    pub(super) fn adds_up(&self) -> bool {
+        self.job.consistency.adds_up_clocks()
+    }
+
+    pub(super) fn own(&self) -> BTreeSet<usize> {
         self.job.executors_of(self.host, &self.view.borrow())
     }
 
-    /// Hands in the gradient of one executor's part of the next step, scaled so that those of all executors add up to
-    /// what is to be applied.
+    /// Hands in the gradient of one executor's part of the next step: scaled so that those of all executors add up to
+    /// what is to be applied, or, under models other than BSP, to be applied as it is.
     ///
     /// # Errors
     /// If it is not finite, or the connections were stopped.
@@ -179,6 +200,10 @@ impl<T: Transport> Training<T> {
             let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
             let push = worker.push(spec, values).await;
             let push = push.map_err(|error| self.failed("the gradient", &error))?;
+            if !self.adds_up() {
+                self.stale.pushed.push(push);
+                continue;
+            }
             // It is acknowledged when all executors have handed in theirs.
             let failures = self.failures.0.clone();
             tokio::spawn(async move {
@@ -188,15 +213,20 @@ impl<T: Transport> Training<T> {
             });
         }
         self.handed_in.insert(executor);
+        self.stale.steps.insert(executor, self.step + 1);
         Ok(())
     }
 
-    /// Waits until the step is done, or executors come here.
+    /// Waits until the step is done, or executors come here. Under models other than BSP it is done when this process has done
+    /// its part of it, and the others are near enough; the last step, when all have.
     ///
     /// # Errors
     /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it takes too long.
     pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
         self.changes.begin(self.since.elapsed());
+        if !self.adds_up() {
+            return self.settle_stale().await;
+        }
         let step = self.steps_done() + 1;
         let late = tokio::time::sleep(PATIENCE);
         tokio::pin!(late);
@@ -247,67 +277,6 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// What the servers keep for the optimiser, slot by slot, each as long as the parameters.
-    ///
-    /// # Errors
-    /// If a server does not answer, or the state is not that of the last step: whoever has no executor cannot ask.
-    pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>, ClusterError> {
-        let slots = self.job.training.rule.optimiser.slots();
-        let mut state = vec![vec![0.0; self.job.length]; slots];
-        let until = Instant::now() + SUCCESSION;
-        loop {
-            let view = Arc::clone(&self.view.borrow_and_update());
-            match self.read_all(&view, &mut state).await {
-                Ok(()) => return Ok(state),
-                Err(error) if Instant::now() >= until => return Err(error),
-                // Its successor has it, too.
-                Err(error) => tracing::debug!(%error, "asked again"),
-            }
-            // With the next table, or a little later.
-            let _ = timeout(SUCCESSION / 50, self.view.changed()).await;
-        }
-    }
-
-    async fn read_all(&self, view: &View, state: &mut [Vec<f32>]) -> Result<(), ClusterError> {
-        for route in view.table.routing.overlapping(self.job.array(), self.job.keys()) {
-            self.read(view, route, state).await?;
-        }
-        Ok(())
-    }
-
-    async fn read(&self, view: &View, route: &Route, state: &mut [Vec<f32>]) -> Result<(), ClusterError> {
-        let node = route.head().unwrap_or_default();
-        let address = view.servers.get(&node).map(|server| server.control.as_str()).unwrap_or_default();
-        let control = Control::new(node, address)?;
-        let wanted = Clock(self.job.training.set_up() + self.step);
-        let (mut torn, mut held) = (None, 0);
-        control
-            .rows(route.array, route.range, |rows| {
-                if rows.finished != wanted {
-                    torn = Some((rows.finished, rows.range));
-                }
-                held += rows.range.len();
-                let start =
-                    usize::try_from(rows.range.start).unwrap_or(usize::MAX).saturating_mul(super::ROW);
-                let slots = rows.state.chunks_exact(rows.values.len().max(1));
-                for (own, slot) in state.iter_mut().zip(slots) {
-                    let end = own.len();
-                    let own = own.get_mut(start.min(end)..).unwrap_or_default();
-                    own.iter_mut().zip(slot).for_each(|(own, value)| *own = *value);
-                }
-            })
-            .await?;
-        let step = self.steps_done();
-        match torn {
-            Some((found, keys)) => {
-                let found = (self.job.training.done + found.0).saturating_sub(self.job.training.set_up());
-                Err(ClusterError::Torn { step, found, keys })
-            }
-            None if held < route.range.len() => Err(ClusterError::Torn { step, found: 0, keys: route.range }),
-            None => Ok(()),
-        }
-    }
-
     /// Leaves the training; the process that leads it also ends it, for all.
     ///
     /// # Errors
@@ -327,11 +296,11 @@ impl<T: Transport> Training<T> {
     }
 
     /// Of the next step.
-    fn clock(&self) -> Clock {
+    pub(super) fn clock(&self) -> Clock {
         Clock(self.job.training.set_up() + self.step + 1)
     }
 
-    async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>, ClusterError> {
+    pub(super) async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>, ClusterError> {
         let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
         worker.pull(spec).await.map_err(|error| self.failed("the pull", &error))
     }
@@ -358,12 +327,24 @@ impl<T: Transport> Training<T> {
             return Err(ClusterError::Apart { step, newest, waited });
         }
         self.apart = None;
-        self.step = pulled.clock.0.saturating_sub(self.job.training.set_up());
-        self.weights = pulled.values;
         self.handed_in.clear();
+        let step = self.contained_in(&pulled);
+        self.go_on(pulled, step);
+        Ok(true)
+    }
+
+    /// The steps of every executor that these parameters contain.
+    pub(super) fn contained_in(&self, pulled: &Pulled) -> u64 {
+        pulled.clock.0.saturating_sub(self.job.training.set_up())
+    }
+
+    /// These are the parameters after this step.
+    pub(super) fn go_on(&mut self, pulled: Pulled, step: u64) {
+        self.contained = self.contained_in(&pulled);
+        self.step = step;
+        self.weights = pulled.values;
         let (step, members) = (self.steps_done(), self.members());
         self.changes.end(self.since.elapsed(), step, members);
-        Ok(true)
     }
 
     /// The servers that hold the parameters, and the processes that compute.
@@ -379,7 +360,7 @@ impl<T: Transport> Training<T> {
         self.changes.take()
     }
 
-    fn failed(&self, what: &'static str, error: &dyn fmt::Display) -> ClusterError {
+    pub(super) fn failed(&self, what: &'static str, error: &dyn fmt::Display) -> ClusterError {
         ClusterError::Task { what, step: self.steps_done() + 1, cause: error.to_string() }
     }
 }
@@ -391,7 +372,7 @@ fn is_under_way(view: &View, job: &Job) -> bool {
 }
 
 /// Ends when the training has.
-async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
+pub(super) async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
     // A registry that is gone for good says nothing any more.
     if view.wait_for(|view| !is_under_way(view, &job)).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,5 +1,6 @@
 //! The beginning of a training.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use parapet_parameter_server_registry::{Joining, Member, Membership, Registry, R
 use super::hosts::{Hosts, padded};
 use super::job::Job;
 use super::{ROW, Training};
-use crate::{Bridge, ClusterError, FilterSpec, await_array, define};
+use crate::{Bridge, ClusterError, ConsistencySpec, FilterSpec, await_array, define};
 
 /// How long servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +31,9 @@ pub struct NewTraining<'a> {
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
+    /// What a step may miss of other processes'. Under every model but BSP each part's push is an update by itself, with its
+    /// part of the learning rate.
+    pub consistency: ConsistencySpec,
     /// What shortens messages.
     pub filters: FilterSpec,
     /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned parameters or longer.
@@ -72,13 +76,16 @@ impl<T: Transport> Training<T> {
         let (membership, host) = join(registry).await?;
         let executors = registry.add_executors(new.executors.max(1) as u64, Clock(0)).await?;
         let done = new.from.map_or(0, |(done, _)| done);
+        let each = if new.consistency.adds_up_clocks() { 1 } else { executors.len() as u64 };
+        let updates = NonZeroU64::new(each).unwrap_or(NonZeroU64::MIN);
         let mut job = Job {
             array: view.arrays.keys().next_back().map_or(0, |last| last.0) + 1,
             length: new.weights.len(),
             executors: executors.iter().map(|executor| executor.0).collect(),
             driver: host.0,
             filters: new.filters,
-            training: TrainingRule { rule: new.rule, done, measured_from: new.measured_from },
+            training: TrainingRule { rule: new.rule, done, measured_from: new.measured_from, updates },
+            consistency: new.consistency,
             task: new.task.to_owned(),
         };
         let keys = job.keys();

@@ -3,7 +3,7 @@
 use parapet_optimiser::{OptimiserSpec, Schedule, ServerRule, UpdateRule};
 use parapet_parameter_server::UpdateRule as _;
 use parapet_parameter_server_cluster::training::{NewTraining, Settled, Training};
-use parapet_parameter_server_cluster::{ClusterError, FilterSpec};
+use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec, FilterSpec};
 use parapet_parameter_server_node::transport::Transport;
 use tokio::sync::mpsc;
 
@@ -77,6 +77,7 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
         shards: 3,
         weights,
         measured_from: None,
+        consistency: ConsistencySpec::Bsp,
         filters: FilterSpec::NONE,
         from: None,
         task: "test",

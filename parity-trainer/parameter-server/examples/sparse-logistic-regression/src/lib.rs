@@ -25,7 +25,7 @@ mod worker;
 
 pub use cluster::{ARRAY, Cluster, ClusterSettings, Place};
 pub use minibatch::{Batches, Minibatch};
-pub use options::{ConsistencyOption, KktOption};
+pub use options::KktOption;
 pub use rows::{Row, Rows};
 pub use score::Score;
 pub use training::{Outcome, Payload, TrainError, TrainSettings, train};

@@ -10,12 +10,10 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use parapet_parameter_server::Ftrl;
+use parapet_parameter_server::{Consistency, Ftrl};
 use parapet_parameter_server_node::transport::{Memory, Tcp};
 use parapet_sparse_logistic_regression::data::{self, DataError, DataSet, Format, Generated};
-use parapet_sparse_logistic_regression::{
-    ConsistencyOption, KktOption, Outcome, TrainError, TrainSettings, train,
-};
+use parapet_sparse_logistic_regression::{KktOption, Outcome, TrainError, TrainSettings, train};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -53,7 +51,7 @@ struct Cli {
     replication: usize,
     /// What workers may miss of one another: bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long, default_value = "bsp")]
-    consistency: ConsistencyOption,
+    consistency: Consistency,
     /// How messages go
     #[arg(long, value_enum, default_value_t = Via::Tcp)]
     transport: Via,
@@ -137,7 +135,7 @@ impl Cli {
             workers: self.workers,
             servers: self.servers,
             replicas: self.replication,
-            consistency: self.consistency.0,
+            consistency: self.consistency,
             batch: self.batch,
             passes: self.passes,
             ftrl: Ftrl { alpha: self.alpha, beta: self.beta, l1: self.l1, l2: self.l2 },

@@ -2,36 +2,7 @@
 
 use std::str::FromStr;
 
-use parapet_parameter_server::{Consistency, Kkt, LeftOut};
-
-/// A consistency model as `bsp`, `bounded-delay:TAU`, `ssp:SLACK`, `eager-ssp:SLACK` or `eventual`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConsistencyOption(pub Consistency);
-
-impl FromStr for ConsistencyOption {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
-        let slack = || {
-            let number = number.ok_or(format!("{name} needs a number of clocks: {name}:4"))?;
-            number.parse().map_err(|_| format!("'{number}' is no number of clocks: write {name}:4"))
-        };
-        let consistency = match name {
-            "bounded-delay" => Consistency::BoundedDelay(slack()?),
-            "ssp" => Consistency::Ssp(slack()?),
-            "eager-ssp" => Consistency::EagerSsp(slack()?),
-            "bsp" if number.is_none() => Consistency::Bsp,
-            "eventual" if number.is_none() => Consistency::Eventual,
-            _ => {
-                return Err(format!(
-                    "'{text}' is no consistency model: write bsp, bounded-delay:4, ssp:4, eager-ssp:4 or eventual"
-                ));
-            }
-        };
-        Ok(Self(consistency))
-    }
-}
+use parapet_parameter_server::{Kkt, LeftOut};
 
 /// A KKT filter as `off`, `kept:SHARE` or `dropped:SHARE`, the share of the L1 penalty up to which gradients are left out.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,14 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_and_filters_are_read_and_mistakes_are_shown_how_to_mend() {
-        let consistency = |text: &str| text.parse::<ConsistencyOption>().map(|option| option.0);
-        assert_eq!(consistency("bsp"), Ok(Consistency::Bsp));
-        assert_eq!(consistency("bounded-delay:8"), Ok(Consistency::BoundedDelay(8)));
-        assert_eq!(consistency("eager-ssp:0"), Ok(Consistency::EagerSsp(0)));
-        for bad in ["", "ssp", "ssp:x", "bsp:1", "sps:3"] {
-            assert!(consistency(bad).unwrap_err().contains("ssp"), "{bad}");
-        }
+    fn filters_are_read_and_mistakes_are_shown_how_to_mend() {
         let kkt = |text: &str| text.parse::<KktOption>().map(|option| option.filter(2.0, 4));
         assert_eq!(kkt("off"), Ok(None));
         let kept = Kkt { threshold: 1.0, scale: 4.0, left_out: LeftOut::KeptBack };

@@ -83,6 +83,8 @@ pub struct Pulled {
     pub clock: Clock,
     /// The same for the rows that are furthest ahead: no shard contains more than the others if it is `clock`.
     pub newest: Clock,
+    /// This worker's updates up to this clock are contained.
+    pub own: Clock,
     /// `keys x width` parameters.
     pub values: Shared<f32>,
 }
@@ -157,6 +159,7 @@ impl Worker {
             pulled.unwrap_or_else(|| Pulled {
                 clock: Clock::default(),
                 newest: Clock::default(),
+                own: Clock::default(),
                 values: Shared::default(),
             })
         })

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use parapet_sparse_logistic_regression::ConsistencyOption;
+use parapet_parameter_server::Consistency;
 use parapet_sparse_logistic_regression::data::Generated;
 use parapet_sparse_logistic_regression::staleness::{Experiment, Injection, Slowdown, race};
 
@@ -13,7 +13,7 @@ use parapet_sparse_logistic_regression::staleness::{Experiment, Injection, Slowd
 struct Cli {
     /// bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long)]
-    consistency: ConsistencyOption,
+    consistency: Consistency,
     /// Who is slow: never, always (the first worker) or turns:MILLISECONDS (one at a time, drawn anew)
     #[arg(long)]
     slowdown: Slowdown,
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let injection =
         Injection { slowdown: cli.slowdown, workers: cli.workers, factor: cli.factor, seed: cli.seed };
     let experiment = Experiment {
-        consistency: cli.consistency.0,
+        consistency: cli.consistency,
         injection,
         servers: cli.servers,
         compute: Duration::from_millis(cli.compute),
