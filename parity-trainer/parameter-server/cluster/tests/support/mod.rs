@@ -124,13 +124,7 @@ impl<T: Transport> Cluster<T> {
         for _ in 0..servers {
             cluster.join().await;
         }
-        let spec = ArraySpec {
-            width: WIDTH,
-            sparse: false,
-            rule: RuleSpec::Add,
-            consistency,
-            filters: FilterSpec::NONE,
-        };
+        let spec = array(consistency);
         define(&registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await.unwrap();
         await_array(&registry, ARRAY, Duration::from_secs(100)).await.unwrap();
         cluster
@@ -184,13 +178,7 @@ impl<T: Transport> Cluster<T> {
 
     /// A worker that has nothing to do with the clocks up to this one.
     pub async fn worker_from(&self, consistency: ConsistencySpec, clock: u64) -> WorkerRole {
-        let spec = ArraySpec {
-            width: WIDTH,
-            sparse: false,
-            rule: RuleSpec::Add,
-            consistency,
-            filters: FilterSpec::NONE,
-        };
+        let spec = array(consistency);
         let new = WorkerSettings::new(CLUSTER, vec![(ARRAY, spec)]);
         let settings = WorkerSettings { clock: Clock(clock), ..new };
         WorkerRole::join(&self.registry, settings, self.transport.clone()).await.unwrap()
@@ -276,4 +264,9 @@ pub async fn assert_sum(worker: &WorkerRole, clock: u64, sum: f32) {
     let pulled = soon(pulled).await.unwrap();
     assert_eq!(pulled.values.len(), KEYS as usize * WIDTH);
     assert!(pulled.values.iter().all(|&value| value == sum), "{sum} expected: {:?}", pulled.values);
+}
+
+/// The array that is pushed to and pulled from.
+const fn array(consistency: ConsistencySpec) -> ArraySpec {
+    ArraySpec { width: WIDTH, sparse: false, rule: RuleSpec::Add, consistency, filters: FilterSpec::NONE }
 }
