@@ -18,24 +18,53 @@ const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
 /// What the defaults leave out.
 const EVERYTHING: &str = "ci/everything-values.yaml";
 /// What is rendered beside the defaults and beside that.
-const VARIANTS: [&[&str]; 4] = [
+const VARIANTS: [&[&str]; 7] = [
     &["model.discovery=kubernetes", "antiAffinity=preferred", "frontend.autoscaling.enabled=false"],
     &["frontend.configSecret=mine", "frontend.grpc.enabled=true", "frontend.admin.enabled=true"],
     &["trainer.enabled=true", "trainer.leaveWithinSeconds=600"],
     &["monitoring.dashboard=false", "networkPolicy=false"],
+    &["frontend.tls.secretName=own", "frontend.grpc.enabled=true", "monitoring.serviceMonitor=true"],
+    &["frontend.tls.secretName=own", "frontend.configSecret=mine"],
+    &[
+        SECURE_POOL,
+        "model.tls.caSecretName=ca",
+        "model.discovery=kubernetes",
+        "monitoring.serviceMonitor=true",
+    ],
 ];
-/// Values that must be refused.
-const MISTAKES: [&str; 10] = [
-    "frontendd.replicas=2",
-    "antiAffinity=maybe",
-    "pools[0].replicas=0",
-    "model.discovery=consul",
-    "monitoring.rules=maybe",
-    "frontend.server.listen=0.0.0.0:80",
-    "frontend.autoscaling.cpuUtilisation=0",
-    "frontend.admin.enabled=true",
-    "frontend.tenants[0].name=shop",
-    "frontend.configSecret=mine,frontend.server.max_headers=50",
+/// Pools of which there is one alone, within TLS.
+const SECURE_POOL: &str = "pools[0].name=deployed,pools[0].model=fashion,pools[0].replicas=4,pools[0].minAvailable=2,\
+                           pools[0].tls.secretName=instances";
+/// Values that must be refused, and what has to be said of them.
+const MISTAKES: [(&[&str], &str); 19] = [
+    (&["frontendd.replicas=2"], "frontendd"),
+    (&["antiAffinity=maybe"], "antiAffinity"),
+    (&["pools[0].replicas=0"], "replicas"),
+    (&["model.discovery=consul"], "discovery"),
+    (&["monitoring.rules=maybe"], "rules"),
+    (&["frontend.server.listen=0.0.0.0:80"], "listen"),
+    (&["frontend.autoscaling.cpuUtilisation=0"], "give cpuUtilisation"),
+    (&["frontend.admin.enabled=true"], "frontend.admin.keySha256 is empty"),
+    (&["frontend.tenants[0].name=shop"], "keySha256"),
+    (&["frontend.configSecret=mine,frontend.server.max_headers=50"], "has the whole configuration"),
+    (&["frontend.tls.clientCaSecretName=clients"], "set frontend.tls.secretName"),
+    (&["frontend.tls.secretName=own,frontend.tls.clientCrl=true"], "frontend.tls.clientCrl"),
+    (&["frontend.tls.secretName=own,frontend.tls.clientCaSecretName=clients"], "probes have no certificate"),
+    (&["frontend.admin.tls.secretName=own"], "set frontend.admin.enabled"),
+    (&["frontend.server.tls=own"], "tls"),
+    (&["model.tls.caSecretName=ca"], "no pool has tls"),
+    (&[SECURE_POOL], "model.tls.caSecretName"),
+    (
+        &[SECURE_POOL, "model.tls.caSecretName=ca,pools[0].tls.clientCaSecretName=clients"],
+        "asks frontends for a certificate",
+    ),
+    (
+        &[
+            "frontend.configSecret=mine,frontend.admin.enabled=true,frontend.admin.tls.secretName=own",
+            "frontend.admin.tls.clientCaSecretName=operators,monitoring.serviceMonitor=true",
+        ],
+        "monitoring.tlsConfig",
+    ),
 ];
 /// Of the Prometheus operator; a cluster that has them gets them without being asked.
 const OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
@@ -64,8 +93,13 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String
                 .with_context(|| format!("the chart with {sets:?}, Kubernetes {version}"))?;
         }
     }
-    for mistake in MISTAKES {
-        ensure!(render(&[mistake]).is_err(), "the chart takes the mistaken value {mistake}");
+    for (mistake, complaint) in MISTAKES {
+        let said =
+            render(mistake).err().with_context(|| format!("the chart takes the mistake {mistake:?}"))?;
+        let said = format!("{said:#}");
+        // The command line, which has the values, stands before what is said.
+        let (_, said) = said.split_once("Error:").unwrap_or_default();
+        ensure!(said.contains(complaint), "of {mistake:?} the chart does not say {complaint:?}, but: {said}");
     }
     let rendered = render(&[])?;
     for kind in OPERATORS {

@@ -7,14 +7,21 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::output;
+use crate::openssl;
 use crate::sample::{self, Kind, write_model};
 
-/// Checks the compose file's configuration, that of plain hosts, and those of the rendered charts, over models of these names.
+/// Where the chart mounts the frontend's certificates: a folder for each table that names some.
+const CERTIFICATES: [&str; 3] =
+    ["/etc/parapet-tls/server/", "/etc/parapet-tls/admin/", "/etc/parapet-tls/instances/"];
+
+/// Checks the compose file's configuration, that of plain hosts, and those of the rendered charts, over models of these names
+/// and one certificate.
 pub(super) fn check(deploy: &Path, folder: &Path, rendered: &[String]) -> Result<()> {
     sample::build()?;
     let models = folder.join("models");
     write_model(&models, "fashion", Kind::Deployed)?;
     write_model(&models, "fashion-parity", Kind::Parity { deployed: "fashion", encoder: "concat" })?;
+    write_certificates(&folder.join("tls"))?;
     let read = |name: &str| {
         let file = deploy.join(name);
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
@@ -31,9 +38,21 @@ pub(super) fn check(deploy: &Path, folder: &Path, rendered: &[String]) -> Result
         ensure!(text.contains(&written), "{name}: the models are not at {at}");
         let path = folder.join(&name);
         let text = text.replace(&written, "path = \"models\"");
+        let text = CERTIFICATES.iter().fold(text, |text, mounted| text.replace(mounted, "tls/"));
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         let mut frontend = Command::new(sample::binary("parapet-frontend"));
         output(frontend.arg("--check").arg("--config").arg(&path), "the frontend cannot be started")?;
+    }
+    Ok(())
+}
+
+/// A certificate that is its own authority, under the names that a Secret has them by.
+fn write_certificates(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    openssl::self_signed(folder, "tls")?;
+    openssl::revocation_list(folder, "tls")?;
+    for (from, to) in [("tls.crt", "ca.crt"), ("tls.crl", "ca.crl")] {
+        fs::copy(folder.join(from), folder.join(to)).with_context(|| format!("cannot write {to}"))?;
     }
     Ok(())
 }

@@ -33,14 +33,20 @@ readOnlyRootFilesystem: true
 capabilities: { drop: [ALL] }
 {{- end -}}
 
-{{/* How the pool `name` is found by the frontend: within its own namespace, whatever that is called. */}}
+{{/* How `pool` is found by the frontend: within its own namespace, whatever that is called. */}}
 {{- define "parapet.instances" -}}
-{{- $service := printf "%s-%s" (include "parapet.name" .root) .pool -}}
+{{- $service := printf "%s-%s" (include "parapet.name" .root) .pool.name -}}
+{{- $scheme := include "parapet.scheme" .pool -}}
 {{- if eq .root.Values.model.discovery "kubernetes" -}}
-{ kubernetes = { service = "{{ $service }}", port = "http" } }
+{ kubernetes = { service = "{{ $service }}", port = "{{ $scheme }}" }{{ if eq $scheme "https" }}, scheme = "https"{{ end }} }
 {{- else -}}
-{ dns = "{{ $service }}", port = 9001 }
+{ dns = "{{ $service }}", port = 9001{{ if eq $scheme "https" }}, scheme = "https"{{ end }} }
 {{- end -}}
+{{- end -}}
+
+{{/* What is spoken where these values have `tls`; services have it as their port's name. */}}
+{{- define "parapet.scheme" -}}
+{{- empty (.tls | default dict).secretName | ternary "http" "https" -}}
 {{- end -}}
 
 {{/* A Secret as soon as there are hashes of keys in it: they are worth nothing to who guesses, but nobody else's business. */}}
@@ -59,6 +65,13 @@ capabilities: { drop: [ALL] }
 {{- else -}}
 {{- . -}}
 {{- end -}}
+{{- end -}}
+
+{{/* What a probe of the chart's own asks for. */}}
+{{- define "parapet.httpGet" -}}
+{{- $get := dict "path" .path "port" .port -}}
+{{- if eq .scheme "https" }}{{ $get = set $get "scheme" "HTTPS" }}{{ end -}}
+{{- toJson $get -}}
 {{- end -}}
 
 {{/* The probe `of` of the values, or the chart's own. */}}
