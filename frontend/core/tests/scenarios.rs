@@ -466,6 +466,54 @@ fn inputs_of_answered_queries_are_kept_within_a_bound_those_seen_last() {
 }
 
 #[test]
+fn answered_queries_that_are_not_kept_leave_their_open_group() {
+    let mut config = coded_config(3, 1);
+    config.max_kept_bytes = 0;
+    let mut harness = Harness::coded(4, 2, config);
+    let waits = harness.arrive(0, true, MINUTE).unwrap();
+    let answered = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_client(answered, None);
+    harness.compute();
+    // Three more fill the group in which one waits.
+    let others = [(); 2].map(|()| harness.arrive(0, true, MINUTE).unwrap());
+    harness.compute();
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    harness.complete_parity(None);
+    for other in others {
+        harness.complete_client(other, None);
+    }
+    harness.compute();
+    assert_eq!(harness.fate(waits), &Fate::Reconstructed);
+    harness.complete_client(waits, None);
+    // Nobody comes after it, and it is held no longer; the harness counts at the end.
+    let last = harness.arrive(0, true, MINUTE).unwrap();
+    harness.complete_client(last, None);
+    harness.finish();
+}
+
+#[test]
+fn of_one_kind_the_oldest_inputs_make_room() {
+    let mut config = coded_config(3, 1);
+    config.max_kept_bytes = 2;
+    let mut harness = Harness::coded(4, 2, config);
+    for _ in 0..6 {
+        let number = harness.arrive(0, true, MINUTE).unwrap();
+        harness.complete_client(number, None);
+        harness.compute();
+    }
+    assert_eq!(harness.engine.stats().kept_bytes, 2, "as many as a group can need");
+    let frozen = harness.arrive(0, true, MINUTE).unwrap();
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
+    harness.complete_client(frozen, None);
+    harness.finish();
+}
+
+#[test]
 fn kinds_of_query_are_bounded() {
     let mut config = coded_config(2, 1);
     config.max_keys = 2;

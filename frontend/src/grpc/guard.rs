@@ -75,6 +75,7 @@ async fn message(
     let mut reserved = app.body_memory().reserve_within(allowance);
     let hold = |bytes| reserved.hold(bytes).is_ok();
     let message = receive(&mut parts.headers, body, limit, settings.body_read_timeout, hold).await?;
+    parts.extensions.insert(message.length());
     Ok((message, reserved))
 }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use parapet_frontend_core::Rejected;
-use parapet_open_inference::InferRequest;
+use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
     ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
     ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference_grpc::{
-    InferenceServer, InferenceService, code_of, read_request, timeout_of, write_response,
+    Form, InferenceServer, InferenceService, MessageLength, code_of, read_request, timeout_of, write_response,
 };
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -48,9 +48,12 @@ impl Service {
         model: &ServedModel,
         domain: MixingDomain,
         headers: &HeaderMap,
-        message: ModelInferRequest,
+        (message, length): (ModelInferRequest, MessageLength),
     ) -> Result<(Response<ModelInferResponse>, Provenance), ServeError> {
         let (mut request, form) = read_request(message)?;
+        if form == Form::Raw {
+            Tensor::detach(&mut request.inputs, length.0);
+        }
         take_metadata(&mut request, &MetadataMap::from_headers(headers.clone()));
         if !model.driver().has_room() {
             return Err(Rejected::Overloaded.into());
@@ -133,6 +136,8 @@ impl InferenceService for Service {
         let (metadata, extensions, message) = request.into_parts();
         // Whom the request may share a coding group with, as its key says.
         let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
+        // The guard says how long it is, of every message.
+        let length = extensions.get().copied().unwrap_or(MessageLength(usize::MAX));
         let (name, version) = (message.model_name.clone(), message.model_version.clone());
         let headers = metadata.into_headers();
         let mut names = Names::of(&headers);
@@ -140,7 +145,7 @@ impl InferenceService for Service {
         names.trace_id = account.trace_id();
         let mut result = match self.model(&name, &version) {
             Ok(model) => {
-                let result = account.scope(self.infer_on(&model, domain, &headers, message)).await;
+                let result = account.scope(self.infer_on(&model, domain, &headers, (message, length))).await;
                 account.end(&model, &result);
                 result.map(|(response, _)| response).map_err(|refused| status(&refused))
             }

@@ -16,7 +16,7 @@ mod status;
 mod timeout;
 
 pub use convert::{Form, MessageError, read_request, read_response, write_request, write_response};
-pub use receive::{Message, ReceiveError, receive};
+pub use receive::{Message, MessageLength, ReceiveError, receive};
 pub use status::{code_of, status_of};
 pub use timeout::timeout_of;
 

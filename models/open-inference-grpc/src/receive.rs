@@ -151,7 +151,16 @@ pub struct Message {
     prefix: [u8; PREFIX],
 }
 
+/// How long the message of a call is, uncompressed: among its extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageLength(pub usize);
+
 impl Message {
+    /// How long it is.
+    pub const fn length(&self) -> MessageLength {
+        MessageLength(self.length)
+    }
+
     /// With its prefix.
     fn of(message: Bytes) -> Self {
         let mut prefix = BytesMut::with_capacity(PREFIX);

@@ -13,11 +13,14 @@ use crate::{
 };
 
 /// Reads a request. `header_length` is the value of [`crate::HEADER_CONTENT_LENGTH`] where the message has one; without
-/// it the whole body is JSON. Binary tensors are slices of `body`.
+/// it the whole body is JSON. Binary tensors are slices of `body`, unless they are a small part of it ([`Tensor::detach`]).
 pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ProtocolError> {
     let (json, mut binary) = split(&body, header_length)?;
     let header: RequestHeader<'_> = serde_json::from_slice(&json).map_err(ProtocolError::Json)?;
-    let inputs = binary.tensors(header.inputs)?;
+    let mut inputs = binary.tensors(header.inputs)?;
+    if header_length.is_some() {
+        Tensor::detach(&mut inputs, body.len());
+    }
     let outputs = header.outputs.unwrap_or_default().into_iter();
     let outputs = outputs.map(RequestedOutput::try_from).collect::<Result<_, _>>()?;
     Ok(InferRequest { id: header.id, parameters: header.parameters, inputs, outputs })

@@ -79,19 +79,31 @@ fn fp16_is_numbers_in_json() {
 }
 
 #[test]
-fn binary_tensors_are_slices_of_the_body() {
+fn binary_tensors_are_slices_of_the_body_unless_it_is_much_longer_than_they_are() {
     let request = InferRequest {
         inputs: vec![
-            Tensor::from_f32("a", [1, 2], &[1.5, -2.0]).unwrap(),
+            Tensor::from_f32("a", [1, 1000], &[1.5; 1000]).unwrap(),
             Tensor::new("b", Datatype::Bytes, vec![1], Bytes::from_static(b"\x01\0\0\0z")).unwrap(),
         ],
         ..InferRequest::default()
     };
     let encoded = encode_request(&request, Encoding::Binary).unwrap();
-    let body = encoded.body.clone();
-    let decoded = decode_request(encoded.body, encoded.header_length).unwrap();
-    assert_eq!(decoded, request);
-    assert!(body.as_ptr_range().contains(&decoded.inputs[0].data.as_ptr()));
+    let header_length = encoded.header_length.unwrap();
+    for (padding, lie_in_it) in [(0, true), (1500, true), (2500, false), (100_000, false)] {
+        // Blanks are JSON, too.
+        let (header, tensors) = encoded.body.split_at(header_length);
+        let body = Bytes::from([header, &vec![b' '; padding], tensors].concat());
+        let decoded = decode_request(body.clone(), Some(header_length + padding)).unwrap();
+        assert_eq!(decoded, request);
+        for tensor in &decoded.inputs {
+            let lies_in_it = body.as_ptr_range().contains(&tensor.data.as_ptr());
+            assert_eq!(
+                lies_in_it, lie_in_it,
+                "{padding} blanks: who keeps {} keeps all of them",
+                tensor.name
+            );
+        }
+    }
 }
 
 #[test]

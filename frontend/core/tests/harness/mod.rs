@@ -11,7 +11,7 @@ mod members;
 pub use config::*;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parapet_decoder::{Decoder, LinearDecoder};
@@ -76,6 +76,8 @@ pub struct Client {
     pub plain: bool,
     /// What held when it arrived.
     pub hold_back: Duration,
+    /// Whether the engine has its input still.
+    input: Weak<Input>,
 }
 
 #[derive(Debug, Clone)]
@@ -226,6 +228,7 @@ impl Harness {
         let key = GroupKey(key);
         let value = (number % 17) as f32 - 8.0 + key.0 as f32 * 100.0;
         let input = Arc::new(Input { number: Some(number), key, value, group: None });
+        let held = Arc::downgrade(&input);
         let deadline = self.now + deadline;
         let free = self.engine.core().pool(PoolId::DEPLOYED).unwrap().has_free_slot();
         let mut actions = Vec::new();
@@ -257,6 +260,7 @@ impl Harness {
             withheld,
             plain,
             hold_back,
+            input: held,
         });
         self.apply(actions);
         Ok(number)
@@ -530,6 +534,10 @@ impl Harness {
         let (max_keys, max_kept) =
             self.coded.as_ref().map_or((0, 0), |coded| (coded.max_keys, coded.max_kept_bytes));
         assert!(stats.kept_bytes as usize <= max_kept, "{} inputs are kept", stats.kept_bytes);
+        if self.coded.is_some() {
+            let held = self.clients.iter().filter(|client| client.input.strong_count() > 0).count();
+            assert_eq!(held as u64, stats.kept_bytes, "inputs are held that nobody counts");
+        }
         self.check_withheld();
         self.check_all_left();
         assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);

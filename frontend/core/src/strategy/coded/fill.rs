@@ -142,6 +142,17 @@ impl<I, O> Coded<I, O> {
         }
     }
 
+    /// Has open groups let go of answered queries that are no longer kept to complete groups with.
+    pub(super) fn let_go(&mut self, answered: &[QueryId]) {
+        for &query in answered {
+            if let Some((id, slot, group)) = self.group_of(query)
+                && !group.sealed
+            {
+                self.leave_open_group(query, id, slot);
+            }
+        }
+    }
+
     pub(super) fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
         if group.timer.is_none() {
             let at = core.now() + after;

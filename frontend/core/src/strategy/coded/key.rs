@@ -17,6 +17,15 @@ pub(in crate::strategy) struct Answered<I, O> {
     pub(in crate::strategy) bytes: usize,
 }
 
+/// What is kept no longer.
+#[derive(Debug, Default)]
+pub(in crate::strategy) struct Gone {
+    /// Abandoned open groups, which went with their kind.
+    pub(in crate::strategy) groups: Vec<GroupId>,
+    /// Answered queries. An open group that has one of them must let go of it, too, as nobody counts what it holds.
+    pub(in crate::strategy) queries: Vec<QueryId>,
+}
+
 #[derive(Debug)]
 pub(in crate::strategy) struct KeyState<I, O> {
     pub(in crate::strategy) open: Option<GroupId>,
@@ -74,32 +83,33 @@ impl<I, O> Keys<I, O> {
         Some(state)
     }
 
-    /// Keeps an answered query. Other kinds' make room for it, those first that were not seen for longest, and so do abandoned open
-    /// groups, since they hold the same inputs; what they were is put into `gone`.
+    /// Keeps an answered query. What was not seen for longest makes room for it: other kinds with their abandoned open groups, or
+    /// else single queries, the oldest first. What is no longer kept, or not at all, is put into `gone`.
     pub(in crate::strategy) fn remember(
         &mut self,
         key: GroupKey,
         answered: Answered<I, O>,
         abandoned: impl Fn(GroupId) -> bool,
-        gone: &mut Vec<GroupId>,
+        gone: &mut Gone,
     ) {
         if answered.bytes > self.max_bytes || !self.table.contains_key(&key) {
+            gone.queries.push(answered.query);
             return;
         }
         while self.bytes + answered.bytes > self.max_bytes {
-            let Some(oldest) = self.oldest(|state| !state.recent.is_empty()) else { return };
+            let Some(oldest) = self.oldest(|state| !state.recent.is_empty()) else { break };
             let open = self.table.get(&oldest).and_then(|state| state.open);
             if oldest != key && open.is_none_or(&abandoned) {
-                gone.extend(self.remove(oldest));
+                gone.groups.extend(self.remove(oldest));
             } else {
-                self.forget_recent(oldest);
+                gone.queries.extend(self.forget_oldest(oldest));
             }
         }
         if let Some(state) = self.table.get_mut(&key) {
             self.bytes += answered.bytes;
             state.recent.push_front(answered);
             if state.recent.len() > self.fillers {
-                self.bytes -= state.recent.pop_back().map_or(0, |oldest| oldest.bytes);
+                gone.queries.extend(self.forget_oldest(key));
             }
         }
     }
@@ -116,13 +126,14 @@ impl<I, O> Keys<I, O> {
 
     /// Its open group, if it had one.
     fn remove(&mut self, key: GroupKey) -> Option<GroupId> {
-        self.forget_recent(key);
-        self.table.remove(&key)?.open
+        let state = self.table.remove(&key)?;
+        self.bytes -= state.recent.iter().map(|answered| answered.bytes).sum::<usize>();
+        state.open
     }
 
-    fn forget_recent(&mut self, key: GroupKey) {
-        if let Some(state) = self.table.get_mut(&key) {
-            self.bytes -= state.recent.drain(..).map(|answered| answered.bytes).sum::<usize>();
-        }
+    fn forget_oldest(&mut self, key: GroupKey) -> Option<QueryId> {
+        let answered = self.table.get_mut(&key)?.recent.pop_back()?;
+        self.bytes -= answered.bytes;
+        Some(answered.query)
     }
 }

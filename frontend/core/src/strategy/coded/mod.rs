@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 pub use self::config::CodedConfig;
 use self::fill::abandoned;
 use self::group::{Group, Member, Status};
-use self::key::{Answered, Keys};
+use self::key::{Answered, Gone, Keys};
 use self::timing::ParityTiming;
 use super::parity::Parity;
 use crate::pool::Avoid;
@@ -128,9 +128,10 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             let truth = Arc::clone(output);
             core.push(Action::Compare(Comparison::LateTruth { class: query.class(), reconstruction, truth }));
         }
-        let mut gone = Vec::new();
+        let mut gone = Gone::default();
         self.keys.remember(key, answered, abandoned(&self.groups), &mut gone);
-        self.drop_open_groups(core, gone);
+        self.drop_open_groups(core, gone.groups);
+        self.let_go(&gone.queries);
         self.advance(core, id);
     }
 
