@@ -5,21 +5,33 @@
 mod support;
 
 use std::path::Path;
+use std::time::Duration;
 
 use parapet_models::Instance;
 use parapet_test_certificates::{authority, identity, identity_until, revocation_list};
 use parapet_tls::{Application, ClientFiles, ClientTls, Identity, server_name};
 use support::{repository, start};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What the instance answers at `path` within TLS; nothing if it lets this client not in.
-async fn get(instance: &Instance, ca: &Path, identity: Option<&Identity>, path: &str) -> String {
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A connection of this client.
+async fn connect(
+    instance: &Instance,
+    ca: &Path,
+    identity: Option<&Identity>,
+) -> impl AsyncRead + AsyncWrite + Unpin {
     let files = ClientFiles { ca: ca.to_owned(), crl: None, identity: identity.cloned() };
     let client = ClientTls::load(files).unwrap();
     let stream = TcpStream::connect(instance.address()).await.unwrap();
     let name = server_name("localhost").unwrap();
-    let mut stream = client.connector(Application::Http1).connect(name, stream).await.unwrap();
+    client.connector(Application::Http1).connect(name, stream).await.unwrap()
+}
+
+/// What the instance answers at `path` within TLS; nothing if it lets this client not in.
+async fn get(instance: &Instance, ca: &Path, identity: Option<&Identity>, path: &str) -> String {
+    let mut stream = connect(instance, ca, identity).await;
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     let mut answer = Vec::new();
     // In TLS 1.3 a server refuses a client only now. One that does not need not say that it ends TLS, too.
@@ -63,8 +75,16 @@ async fn clients_that_are_revoked_are_refused() {
         let due = "parapet_revocation_list_expiry_timestamp_seconds{role=\"instance\"} 2208988800\n";
         assert!(metrics.contains(due), "{metrics}");
     }
+    // It holds a connection meanwhile, over which it was answered.
+    let mut held = connect(&instance, &ca, Some(revoked)).await;
+    held.write_all(b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    held.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
     revocation_list(folder, "ca", &issuer, &[revoked], 2040);
     assert!(instance.tls().unwrap().reload().unwrap());
+    let ended = tokio::time::timeout(LIMIT, held.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "the connection goes on");
     assert!(!get(&instance, &ca, Some(kept), "/metrics").await.is_empty());
     assert_eq!(get(&instance, &ca, Some(revoked), "/metrics").await, "");
 }

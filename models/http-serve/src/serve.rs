@@ -79,7 +79,8 @@ impl<P> Server<P> {
         self
     }
 
-    /// Speaks TLS, and nothing else, if there is any. A handshake must be over within [`Limits::header_read_timeout`].
+    /// Speaks TLS, and nothing else, if there is any. A handshake must be over within [`Limits::header_read_timeout`]. When the
+    /// authorities of clients change, or what those have revoked, connections end after their requests in flight.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Arc<ServerTls>>) -> Self {
         self.tls = tls;
@@ -138,10 +139,27 @@ impl<P: Protocol> Server<P> {
             tracing::debug!(?peer, "a peer has its share of the connections");
             return;
         };
-        let tls = self.tls.as_ref().map(|tls| tls.acceptor(P::APPLICATION));
+        let Some(tls) = &self.tls else {
+            let serving = serve_peer((io, peer), None, self.protocol.clone(), self.limits, draining.clone());
+            open.spawn(async move {
+                serving.await;
+                drop(place);
+            });
+            return;
+        };
+        let (outdated, draining) = (tls.outdated(), draining.child_token());
+        let tls = Some(tls.acceptor(P::APPLICATION));
         let serving = serve_peer((io, peer), tls, self.protocol.clone(), self.limits, draining.clone());
         open.spawn(async move {
-            serving.await;
+            let mut serving = pin!(serving);
+            tokio::select! {
+                () = &mut serving => {}
+                // The client may be one that is not let in any more; one that is connects anew.
+                () = outdated.cancelled() => {
+                    draining.cancel();
+                    serving.await;
+                }
+            }
             drop(place);
         });
     }

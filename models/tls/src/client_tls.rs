@@ -83,10 +83,18 @@ struct Files {
 /// What was in the files.
 struct Read {
     digest: [u8; 32],
+    /// Of the revocation lists alone.
+    list: Option<[u8; 32]>,
     /// How often something else had been read before.
     generation: u64,
     expiry: Expiry,
     configs: Configs<ClientConfig>,
+}
+
+impl Read {
+    fn check_expiry(&self, list: Option<&Path>) -> Result<(), TlsError> {
+        trust::check_expiry(list, self.expiry.revocation_lists, trust::now())
+    }
 }
 
 /// Two that show themselves alike read the same files.
@@ -112,7 +120,9 @@ impl ClientTls {
     /// [`TlsError`].
     pub fn load(paths: ClientFiles) -> Result<Self, TlsError> {
         let contents = Contents::read(&paths)?;
-        let read = ArcSwap::from_pointee(contents.take(&paths, 0)?);
+        let read = contents.take(&paths, 0)?;
+        read.check_expiry(paths.crl.as_deref())?;
+        let read = ArcSwap::from_pointee(read);
         Ok(Self { files: Arc::new(Files { paths, read, reloading: Mutex::default() }), name: None })
     }
 
@@ -149,12 +159,16 @@ impl ClientTls {
         let _one_at_a_time = self.files.reloading.lock();
         let contents = Contents::read(&self.files.paths)?;
         let before = self.files.read.load();
+        let crl = self.files.paths.crl.as_deref();
         if contents.digest() == before.digest {
-            let crl = self.files.paths.crl.as_deref();
-            trust::check_expiry(crl, before.expiry.revocation_lists, trust::now())?;
+            before.check_expiry(crl)?;
             return Ok(false);
         }
         let after = contents.take(&self.files.paths, before.generation + 1)?;
+        // That the list in use is overdue, which is told when nothing else has changed, keeps no other file from being renewed.
+        if after.list != before.list {
+            after.check_expiry(crl)?;
+        }
         self.files.read.store(Arc::new(after));
         Ok(true)
     }
@@ -208,6 +222,7 @@ impl Contents {
             config.resumption = Resumption::default();
             config.alpn_protocols = protocols;
         });
-        Ok(Read { digest: self.digest(), generation, expiry, configs })
+        let list = self.crl.as_ref().map(|list| digest([list]));
+        Ok(Read { digest: self.digest(), list, generation, expiry, configs })
     }
 }

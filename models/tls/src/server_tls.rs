@@ -1,12 +1,13 @@
 //! A server's side: who it is, and whose clients it lets in.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::trust::Trust;
 use crate::{
@@ -37,8 +38,19 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct Read {
     digest: [u8; 32],
+    /// Of the revocation lists alone, and of the clients' authorities.
+    list: Option<[u8; 32]>,
+    client_ca: Option<[u8; 32]>,
+    /// Cancelled when either is another one.
+    outdated: CancellationToken,
     expiry: Expiry,
     configs: Configs<ServerConfig>,
+}
+
+impl Read {
+    fn check_expiry(&self, list: Option<&Path>) -> Result<(), TlsError> {
+        trust::check_expiry(list, self.expiry.revocation_lists, trust::now())
+    }
 }
 
 impl ServerTls {
@@ -48,6 +60,7 @@ impl ServerTls {
     /// [`TlsError`].
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let read = Contents::read(&files)?.take(&files)?;
+        read.check_expiry(files.client_crl.as_deref())?;
         Ok(Self { files, read: ArcSwap::from_pointee(read), reloading: Mutex::default() })
     }
 
@@ -59,6 +72,12 @@ impl ServerTls {
     /// For the next connection.
     pub fn acceptor(&self, application: Application) -> TlsAcceptor {
         TlsAcceptor::from(self.read.load().configs.get(application))
+    }
+
+    /// Cancelled when other clients are let in than now. To be asked for before the acceptor: whoever was let in by what it stands for
+    /// may be one that is not let in any more.
+    pub fn outdated(&self) -> CancellationToken {
+        self.read.load().outdated.clone()
     }
 
     /// When what it has now expires.
@@ -74,12 +93,24 @@ impl ServerTls {
         let _one_at_a_time = self.reloading.lock();
         let contents = Contents::read(&self.files)?;
         let before = self.read.load();
+        let crl = self.files.client_crl.as_deref();
         if contents.digest() == before.digest {
-            let crl = self.files.client_crl.as_deref();
-            trust::check_expiry(crl, before.expiry.revocation_lists, trust::now())?;
+            before.check_expiry(crl)?;
             return Ok(false);
         }
-        self.read.store(Arc::new(contents.take(&self.files)?));
+        let mut after = contents.take(&self.files)?;
+        // That the list in use is overdue, which is told when nothing else has changed, keeps no other file from being renewed.
+        if after.list != before.list {
+            after.check_expiry(crl)?;
+        }
+        let same = (after.list, after.client_ca) == (before.list, before.client_ca);
+        if same {
+            after.outdated = before.outdated.clone();
+        }
+        self.read.store(Arc::new(after));
+        if !same {
+            before.outdated.cancel();
+        }
         Ok(true)
     }
 }
@@ -127,6 +158,43 @@ impl Contents {
         };
         let config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
         let configs = Configs::of(config, |config, protocols| config.alpn_protocols = protocols);
-        Ok(Read { digest: self.digest(), expiry, configs })
+        let [list, client_ca] =
+            [&self.client_crl, &self.client_ca].map(|file| file.as_ref().map(|contents| digest([contents])));
+        let outdated = CancellationToken::new();
+        Ok(Read { digest: self.digest(), list, client_ca, outdated, expiry, configs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use parapet_test_certificates::{authority, identity, revocation_list};
+
+    use super::*;
+
+    #[test]
+    fn certificates_are_renewed_beside_a_list_that_is_overdue() {
+        let folder = tempfile::tempdir().unwrap();
+        let (issuer, ca) = authority(folder.path(), "ca");
+        let own = identity(folder.path(), "server", &issuer);
+        let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2002);
+        let files = ServerFiles {
+            identity: Identity { certificate: own.certificate, key: own.key },
+            client_ca: Some(ca),
+            client_crl: Some(crl),
+        };
+        // As if it had been in time when it was read.
+        let read = Contents::read(&files).unwrap().take(&files).unwrap();
+        let tls = ServerTls { read: ArcSwap::from_pointee(read), reloading: Mutex::default(), files };
+        let before = tls.read.load().digest;
+        assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })));
+        identity(folder.path(), "server", &issuer);
+        assert!(tls.reload().unwrap() && tls.read.load().digest != before, "renewed");
+        assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })), "told again");
+        revocation_list(folder.path(), "ca", &issuer, &[], 2003);
+        assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })), "another one that is overdue");
+        revocation_list(folder.path(), "ca", &issuer, &[], 2040);
+        assert!(tls.reload().unwrap() && !tls.reload().unwrap());
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A revocation list has an end, by which its authority means to have made the next one. When that comes late, one may let nobody in
 //! any more, or go on with the list that there is. Here one goes on: an authority that is late must not take serving down, and what
-//! was revoked stays so. Reading such a list is an error all the same, so it is never begun with, and is told until it is replaced.
+//! was revoked stays so; other files are renewed beside it. Reading such a list is an error all the same ([`check_expiry`]), so it is
+//! never begun with, and is told until it is replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
+use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
 use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::time::ASN1Time;
 use x509_parser::{parse_x509_certificate, parse_x509_crl};
@@ -50,7 +52,6 @@ impl Trust {
         };
         let lists = lists(path, contents)?;
         let expires = check(path, &lists, &authorities)?;
-        check_expiry(Some(path), Some(expires), now())?;
         Ok(Self { roots, lists, expires: Some(expires), file: path.to_owned() })
     }
 
@@ -116,12 +117,22 @@ fn check(
         if own.is_empty() {
             return Err(unusable(path, format!("no revocation list of {}", authority.subject())));
         }
+        if own.iter().filter(|list| !is_partial(list)).count() > 1 {
+            let name = authority.subject();
+            return Err(unusable(path, format!("two revocation lists of {name}: keep only the newer one")));
+        }
         own.into_iter().try_for_each(|list| check_signer(path, list, &authority))?;
     }
     let ends: Option<Vec<i64>> =
         parsed.iter().map(|(_, list)| list.next_update().map(|end| end.timestamp())).collect();
     ends.and_then(|ends| ends.into_iter().min())
         .ok_or_else(|| unusable(path, "a revocation list that does not say when the next one is due"))
+}
+
+/// Whether a list is about some certificates alone (RFC 5280, section 5.2.5). Of several that are about all of them, only the first
+/// would count.
+fn is_partial(list: &CertificateRevocationList<'_>) -> bool {
+    list.extensions().iter().any(|extension| extension.oid == OID_X509_EXT_ISSUER_DISTRIBUTION_POINT)
 }
 
 fn check_signer(

@@ -203,6 +203,10 @@ async fn revocation_lists_are_those_of_the_authorities() {
     let lists = [&crl, &other].map(|list| fs::read_to_string(list).unwrap()).concat();
     fs::write(&other, lists).unwrap();
     assert!(server_with(&own, &both, &other).is_ok(), "one after the other in a file");
+    let later = revocation_list(folder.path(), "later", &ours, &[], 2041);
+    let lists = [&crl, &later].map(|list| fs::read_to_string(list).unwrap()).concat();
+    fs::write(&later, lists).unwrap();
+    refused(&our_ca, &later, "two revocation lists of CN=ours");
     let forged = revocation_list(folder.path(), "forged", &namesake, &[], 2040);
     refused(&our_ca, &forged, "is not signed by it");
     refused(&our_ca, &revocation_list(folder.path(), "late", &ours, &[], 2002), "has been due since");
