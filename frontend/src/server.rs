@@ -99,7 +99,7 @@ impl Frontend {
         }
         let stopped = CancellationToken::new();
         let admin = admin.map(|listener| {
-            let limits = Limits { max_connections: ADMIN_CONNECTIONS, ..Limits::default() };
+            let limits = Limits::of_connections(ADMIN_CONNECTIONS);
             let server =
                 Server::new(admin::router(Arc::clone(&app)), limits).with_tls(tls.admin).telling_peers();
             let stopped = stopped.clone();

@@ -111,7 +111,7 @@ impl Instance {
             tokio::spawn(server.run(listener, asked, grace))
         });
         if let Some((listener, _)) = health {
-            let limits = Limits { max_connections: HEALTH_CONNECTIONS, ..Limits::default() };
+            let limits = Limits::of_connections(HEALTH_CONNECTIONS);
             let asked = shutdown.clone().cancelled_owned();
             tokio::spawn(Server::new(health_router(app.clone()), limits).run(listener, asked, grace));
         }

@@ -1,7 +1,6 @@
 //! `POST /v2/models/{model}/infer`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -129,16 +128,13 @@ async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferReques
     Ok(decoded.map_err(|_| ServeError::Input("the body could not be read".to_owned()))??)
 }
 
-/// An answer that is still not compressed then goes as it is: too many others wait for their turn.
-const COMPRESS_WITHIN: Duration = Duration::from_millis(200);
-
 /// The answer, compressed if the client likes that best and it is worth it.
 async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     let content_type = encoded.content_type();
     let Encoded { mut body, header_length } = encoded;
     let mut coded = None;
     if let Some(coding) = accepted
-        && let Ok(Some(compressed)) = tokio::time::timeout(COMPRESS_WITHIN, compress(coding, &body)).await
+        && let Some(compressed) = compress(coding, &body).await
     {
         body = compressed;
         coded = Some(HeaderValue::from_static(coding.name()));

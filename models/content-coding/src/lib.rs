@@ -8,11 +8,12 @@ mod accept;
 mod codec;
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, StatusCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Value for `Accept-Encoding` in an answer of 415: what [`Coding::of_request`] understands.
 pub const UNDERSTOOD: &str = "gzip, deflate";
@@ -29,10 +30,20 @@ static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(processors))
 });
 
-/// Does `work` on another thread when its turn comes; given up before, it is not begun. `None` if it panics.
-async fn in_turn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// For so long a body that is only better encoded waits for its turn; encoding it then takes as long as it takes.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Waits for a turn. Given up before, nothing is begun.
+async fn turn() -> Option<OwnedSemaphorePermit> {
     // Never closed.
-    let turn = Arc::clone(&TURNS).acquire_owned().await.ok()?;
+    Arc::clone(&TURNS).acquire_owned().await.ok()
+}
+
+/// Does `work` on another thread. `None` if it panics.
+async fn in_turn<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     // The turn is over when the work is, not when nobody waits for it any more.
     let working = tokio::task::spawn_blocking(move || (work(), turn));
     working.await.ok().map(|(done, _)| done)
@@ -127,26 +138,31 @@ impl Coding {
     }
 }
 
-/// Undoes `coding`; `limit` is how many bytes may come out.
+/// Undoes `coding`; `limit` is how many bytes may come out. When too many others do so, too, it waits for its turn: whoever calls this
+/// says for how long.
 ///
 /// # Errors
 /// [`CodingError::TooLarge`] and [`CodingError::Malformed`].
 pub async fn decode(coding: Coding, body: Bytes, limit: usize) -> Result<Bytes, CodingError> {
     // However few bytes there are, it is not known how many come out.
-    let decoded = in_turn(move || codec::decode(coding, &body, limit)).await;
+    let decoded = match turn().await {
+        Some(turn) => in_turn(turn, move || codec::decode(coding, &body, limit)).await,
+        None => None,
+    };
     decoded.unwrap_or_else(|| {
         Err(CodingError::Malformed { coding: coding.name(), reason: "unpacking it failed".into() })
     })
 }
 
-/// The body in `coding`; `None` if it is better sent as it is.
+/// The body in `coding`; `None` if it is better sent as it is, or too many others wait for their turn.
 pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
     let encoded = match body.len() {
         ..SMALLEST => return None,
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            in_turn(move || codec::encode(coding, &body)).await?
+            let turn = tokio::time::timeout(PATIENCE, turn()).await.ok()??;
+            in_turn(turn, move || codec::encode(coding, &body)).await?
         }
     };
     (encoded.len() < body.len()).then_some(encoded)

@@ -25,6 +25,13 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The defaults for so many connections.
+    #[must_use]
+    pub fn of_connections(max_connections: usize) -> Self {
+        let max_connections_per_peer = Self::share_of_one_peer(max_connections);
+        Self { max_connections, max_connections_per_peer, ..Self::default() }
+    }
+
     /// The most of `max_connections` that one peer gets if nobody says otherwise: a quarter is left for others.
     pub const fn share_of_one_peer(max_connections: usize) -> usize {
         let share = max_connections - max_connections / 4;

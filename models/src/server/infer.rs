@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use parapet_content_coding::Coding;
-use parapet_http_serve::read_body;
+use parapet_http_serve::{BodyError, read_body};
 use parapet_open_inference::{
     Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, decode_request, encode_response,
 };
@@ -58,7 +58,10 @@ async fn answer(
     let max_bytes = app.config.max_body_bytes;
     let mut body = read_body(body, max_bytes, app.config.body_timeout).await?;
     if let Some(coding) = coding {
-        body = parapet_content_coding::decode(coding, body, max_bytes).await?;
+        // Bodies are unpacked in turn, so that this takes time as receiving does.
+        let limit = app.config.body_timeout;
+        let decoding = parapet_content_coding::decode(coding, body, max_bytes);
+        body = tokio::time::timeout(limit, decoding).await.map_err(|_| BodyError::Timeout { limit })??;
     }
     let mut request = decode(body, header_length).await?;
     let most = app.config.request_timeout;
