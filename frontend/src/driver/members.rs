@@ -26,11 +26,17 @@ pub(super) struct Member {
 }
 
 impl<T: Transport> Driver<T> {
-    /// Checks an instance from now on.
+    /// Checks an instance from now on; not one that comes as the driver is retired.
     pub(super) fn watch(self: &Arc<Self>, instance: InstanceId, name: String) {
         let member =
-            Member { name, asked: Arc::default(), stop: self.stop.child_token(), unready: Arc::default() };
-        self.members.lock().insert(instance, member.clone());
+            Member { name, asked: Arc::default(), stop: self.retired.child_token(), unready: Arc::default() };
+        {
+            let mut members = self.members.lock();
+            if self.retired.is_cancelled() {
+                return;
+            }
+            members.insert(instance, member.clone());
+        }
         tokio::spawn(health::watch(Arc::clone(self), instance, member, self.health.clone()));
     }
 
