@@ -1,9 +1,10 @@
-//! Metrics: every name, label and bucket is declared here, and nowhere else.
+//! Metrics: every name is declared in [`names`], every label and bucket here, and nowhere else.
 //!
 //! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
 //! live accuracy of reconstructions, with no labels of data needed.
 
 mod exemplars;
+pub mod names;
 mod openmetrics;
 mod presence;
 mod server;
@@ -23,76 +24,11 @@ use metrics_exporter_prometheus::{
 use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats, Switches};
 
 use self::exemplars::Exemplars;
+use self::names::*;
 use self::presence::Presence;
 use self::total::Total;
 use crate::error::ErrorKind;
 use crate::model::Provenance;
-
-/// Requests by model and outcome: `exact`, `hedged`, `backup`, `reconstructed`, or a kind of error.
-pub const REQUESTS: &str = "parapet_requests_total";
-/// Seconds from a request's arrival to its answer, by model and provenance.
-pub const REQUEST_SECONDS: &str = "parapet_request_duration_seconds";
-/// Seconds of one upstream request, by model and pool.
-pub const UPSTREAM_SECONDS: &str = "parapet_upstream_request_duration_seconds";
-/// Upstream requests that failed, by model, pool and kind.
-pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
-/// Reconstructions and backup models' predictions compared with the truth, by model, code (or `backup`), source and
-/// whether they agree on the top class.
-pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
-/// Whether an instance is up, by model, pool and address. (A label `instance` would clash with the one that Prometheus gives.)
-pub const INSTANCE_UP: &str = "parapet_instance_up";
-/// Whether the backend that a pool's instances are looked for in answers, by model and pool; only where they are not listed.
-pub const DISCOVERY_UP: &str = "parapet_discovery_up";
-/// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and what became of them.
-pub const REDUNDANT: &str = "parapet_redundant_requests_total";
-/// Coding groups encoded, by model and whether they were completed with fillers.
-pub const GROUPS: &str = "parapet_coding_groups_total";
-/// Attempts after a failed one, by model.
-pub const RETRIES: &str = "parapet_retries_total";
-/// Late queries that could not be reconstructed when they came to be late, by model.
-pub const UNRECOVERABLE: &str = "parapet_late_unrecoverable_total";
-/// Queries in the table, by model.
-pub const IN_FLIGHT: &str = "parapet_queries_in_flight";
-/// Coding groups whose members were all answered before their parity queries were due, by model.
-pub const GROUPS_SPARED: &str = "parapet_coding_groups_spared_total";
-/// Coding groups in memory, by model.
-pub const GROUPS_OPEN: &str = "parapet_coding_groups_in_flight";
-/// The current hold-back, by model.
-pub const HOLD_BACK: &str = "parapet_hold_back_seconds";
-/// Connections that are open.
-pub const CONNECTIONS_OPEN: &str = "parapet_connections_open";
-/// Connections accepted.
-pub const CONNECTIONS: &str = "parapet_connections_total";
-/// Connections closed at once, since their peer had its share.
-pub const CONNECTIONS_REFUSED: &str = "parapet_connections_refused_total";
-/// Requests without a known key.
-pub const UNAUTHENTICATED: &str = "parapet_requests_unauthenticated_total";
-/// Requests of tenants, by tenant and whether they were `admitted` or `over_quota`.
-pub const TENANT_REQUESTS: &str = "parapet_tenant_requests_total";
-/// Reloads of the configuration, by whether it was taken.
-pub const RELOADS: &str = "parapet_config_reloads_total";
-/// Bytes that the bodies of requests hold.
-pub const BODY_BYTES: &str = "parapet_request_bodies_bytes";
-/// Queries that wait for a slot of the deployed model, by model.
-pub const QUEUED: &str = "parapet_queries_queued";
-/// Queries that may wait for a slot of the deployed model, by model; found out while serving.
-pub const QUEUE_LIMIT: &str = "parapet_queue_limit";
-/// Instances of the deployed model that get no requests since their answers were bad, by model.
-pub const EJECTED: &str = "parapet_instances_ejected";
-/// Times that an instance was ejected for its bad answers, by model.
-pub const EJECTIONS: &str = "parapet_instance_ejections_total";
-/// 1 while new queries get the redundancy that is configured, 0 while an operator has switched it off, by model.
-pub const REDUNDANCY_ON: &str = "parapet_redundancy_on";
-/// 1 while an operator has put another hold-back in place of the configured one, by model.
-pub const HOLD_BACK_OVERRIDDEN: &str = "parapet_hold_back_overridden";
-/// Violations of an invariant, by model and invariant.
-pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
-
-/// When a certificate expires, in seconds since 1970, by role: of a listener (`data`, `grpc`, `admin`), or what is shown to the
-/// instances of a model and pool (`instances`) or to the etcd that knows where they are (`etcd`).
-pub const CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds";
-/// When the next revocation list is due, in seconds since 1970, by the role of the certificate beside which it stands.
-pub const REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds";
 
 /// Buckets for all durations, 0.25 ms to 10 s.
 const SECONDS: [f64; 18] = [
@@ -120,7 +56,7 @@ impl Metrics {
             .set_buckets_for_metric(Matcher::Full(UPSTREAM_SECONDS.to_owned()), &SECONDS)?
             .build_recorder();
         let handle = recorder.handle();
-        with_local_recorder(&recorder, describe);
+        with_local_recorder(&recorder, names::describe);
         Ok(Self { recorder, handle, presence: Arc::default(), exemplars: Arc::default() })
     }
 
@@ -170,55 +106,6 @@ impl Metrics {
     }
 }
 
-fn describe_presence() {
-    use metrics::{Unit, describe_gauge};
-    describe_gauge!(INSTANCE_UP, "1 when the instance is up");
-    describe_gauge!(DISCOVERY_UP, "1 when the backend that says where the instances are answers");
-    describe_gauge!(CERTIFICATE_EXPIRY, Unit::Seconds, "When a certificate expires, in seconds since 1970");
-    describe_gauge!(
-        REVOCATION_LIST_EXPIRY,
-        Unit::Seconds,
-        "When the next revocation list is due, in seconds since 1970"
-    );
-}
-
-fn describe() {
-    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(
-        REQUESTS,
-        "Requests by outcome: exact, hedged, backup, reconstructed, or a kind of error"
-    );
-    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "From a request's arrival to its answer");
-    describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
-    describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
-    describe_counter!(AGREEMENT, "Approximate answers compared with the deployed model's prediction");
-    describe_counter!(REDUNDANT, "Redundant requests by strategy and what became of them");
-    describe_counter!(GROUPS, "Coding groups encoded");
-    describe_counter!(RETRIES, "Attempts after a failed one");
-    describe_counter!(
-        UNRECOVERABLE,
-        "Late queries that could not be reconstructed when they came to be late"
-    );
-    describe_gauge!(IN_FLIGHT, "Queries in the table, awaited late truths included");
-    describe_counter!(GROUPS_SPARED, "Coding groups all answered before their parity queries were due");
-    describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
-    describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
-    describe_gauge!(CONNECTIONS_OPEN, "Connections that are open");
-    describe_counter!(CONNECTIONS, "Connections accepted");
-    describe_counter!(CONNECTIONS_REFUSED, "Connections closed at once, since their peer had its share");
-    describe_counter!(UNAUTHENTICATED, "Requests without a known key");
-    describe_counter!(TENANT_REQUESTS, "Requests of tenants, admitted and over their quota");
-    describe_counter!(RELOADS, "Reloads of the configuration, taken and refused");
-    describe_gauge!(BODY_BYTES, Unit::Bytes, "Bytes that the bodies of requests hold");
-    describe_gauge!(QUEUED, "Queries that wait for a slot of the deployed model");
-    describe_gauge!(QUEUE_LIMIT, "Queries that may wait for a slot of the deployed model");
-    describe_gauge!(EJECTED, "Instances of the deployed model that are ejected for their bad answers");
-    describe_counter!(EJECTIONS, "Times that an instance was ejected for its bad answers");
-    describe_gauge!(REDUNDANCY_ON, "0 while an operator has switched redundancy off");
-    describe_gauge!(HOLD_BACK_OVERRIDDEN, "1 while an operator has changed the hold-back");
-    describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
-}
-
 /// Where a comparison of a reconstruction with the truth comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -259,10 +146,12 @@ pub struct ModelMeters {
     classes: Vec<ClassMeters>,
     groups: [Total; 2],
     groups_spared: Total,
+    uncoded: Total,
     retries: Total,
     unrecoverable: Total,
     in_flight: Gauge,
     groups_open: Gauge,
+    kept_bytes: Gauge,
     hold_back: Gauge,
     queued: Gauge,
     queue_limit: Gauge,
@@ -334,7 +223,9 @@ impl ModelMeters {
             unrecoverable: Total::new(counter!(UNRECOVERABLE, "model" => model.clone())),
             in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
             groups_spared: Total::new(counter!(GROUPS_SPARED, "model" => model.clone())),
+            uncoded: Total::new(counter!(UNCODED, "model" => model.clone())),
             groups_open: gauge!(GROUPS_OPEN, "model" => model.clone()),
+            kept_bytes: gauge!(KEPT_BYTES, "model" => model.clone()),
             hold_back: gauge!(HOLD_BACK, "model" => model.clone()),
             queued: gauge!(QUEUED, "model" => model.clone()),
             queue_limit: gauge!(QUEUE_LIMIT, "model" => model.clone()),
@@ -440,6 +331,7 @@ impl ModelMeters {
         with_fillers.publish(stats.groups_completed_with_fillers);
         plain.publish(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
         self.groups_spared.publish(stats.groups_spared);
+        self.uncoded.publish(stats.uncoded);
         self.retries.publish(stats.retries);
         self.unrecoverable.publish(stats.late_unrecoverable);
         self.ejections.publish(stats.ejections);
@@ -455,6 +347,7 @@ impl ModelMeters {
         self.ejected.set(stats.ejected as f64);
         self.in_flight.set(stats.queries_tracked as f64);
         self.groups_open.set(stats.groups_tracked as f64);
+        self.kept_bytes.set(stats.kept_bytes as f64);
         self.hold_back.set(stats.hold_back_us as f64 / 1e6);
     }
 }

@@ -56,7 +56,7 @@ impl Presence {
     pub(super) fn render(&self) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         with_local_recorder(&recorder, || {
-            super::describe_presence();
+            super::names::describe_presence();
             for ([model, pool, address], up) in &*self.instances.lock() {
                 let labels = [("model", model.clone()), ("pool", pool.clone()), ("address", address.clone())];
                 gauge!(INSTANCE_UP, &labels).set(f64::from(*up));

@@ -28,7 +28,7 @@ const METRICS: Reference = Reference {
 };
 
 const REFERENCES: [Reference; 5] = [
-    Reference { source: "frontend/src/metrics.rs", ..METRICS },
+    Reference { source: "frontend/src/metrics/names.rs", ..METRICS },
     Reference { source: "models/src/metrics.rs", ..METRICS },
     Reference { source: "parity-trainer/parameter-server/cluster/src/metrics.rs", ..METRICS },
     Reference {
