@@ -29,6 +29,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use resources::ProcessorTime;
 
 /// Parapet: set-up, demo, test and CI steps.
 #[derive(Debug, Parser)]
@@ -90,8 +91,31 @@ enum Step {
     Test(test::Args),
 }
 
+impl Step {
+    /// Whether figures come of it.
+    const fn is_measured(&self) -> bool {
+        matches!(
+            self,
+            Self::Demo(_)
+                | Self::BenchServing(_)
+                | Self::BenchLoadgen(_)
+                | Self::BenchFidelity(_)
+                | Self::BenchOverload(_)
+                | Self::BenchParameterServer(_)
+                | Self::BenchClusterTraining(_)
+                | Self::BenchStaleness(_)
+                | Self::BenchProxy(_)
+                | Self::BenchTail(_)
+                | Self::BenchTraining(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().step {
+    let step = Cli::parse().step;
+    let before = ProcessorTime::so_far();
+    let is_measured = step.is_measured();
+    let outcome = match step {
         Step::BenchServing(args) => bench::serving::run(&args),
         Step::BenchLoadgen(args) => bench::loadgen::run(&args),
         Step::BenchFidelity(args) => bench::fidelity::run(&args),
@@ -117,6 +141,10 @@ fn main() -> ExitCode {
         Step::Setup(args) => native::run(&args),
         Step::Test(args) => test::run(&args),
     };
+    if is_measured {
+        // Figures of a machine that was elsewhere half of the time say little.
+        println!("Meanwhile {}.", ProcessorTime::so_far().since(&before));
+    }
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

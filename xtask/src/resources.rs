@@ -72,3 +72,53 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
 pub(crate) fn mb(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
+
+/// Time of all processors of this machine since it was started, in hundredths of a second.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ProcessorTime {
+    all: u64,
+    idle: u64,
+    /// Something was to be done, and the hypervisor let another machine run.
+    stolen: u64,
+}
+
+impl ProcessorTime {
+    /// Nothing where it is not told.
+    pub(crate) fn so_far() -> Self {
+        fs::read_to_string("/proc/stat").map(|stat| Self::read(&stat)).unwrap_or_default()
+    }
+
+    /// proc(5): user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
+    fn read(stat: &str) -> Self {
+        let first = stat.lines().next().unwrap_or_default();
+        let times: Vec<u64> =
+            first.split_whitespace().skip(1).take(8).map_while(|time| time.parse().ok()).collect();
+        let at = |place: usize| times.get(place).copied().unwrap_or_default();
+        Self { all: times.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
+    }
+
+    /// In words: how busy the machine was, and how much of its time went to others.
+    pub(crate) fn since(&self, before: &Self) -> String {
+        let all = self.all.saturating_sub(before.all).max(1) as f64;
+        let percent = |now: u64, before: u64| 100.0 * now.saturating_sub(before) as f64 / all;
+        let idle = percent(self.idle, before.idle);
+        let stolen = percent(self.stolen, before.stolen);
+        format!(
+            "the processors were idle {idle:.0} % of the time, and taken away by the hypervisor {stolen:.1} %"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProcessorTime;
+
+    #[test]
+    fn time_is_told_in_percent() {
+        let before = ProcessorTime::read("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 1 1 1\n");
+        let after = ProcessorTime::read("cpu  60 0 20 100 10 0 0 10 50 0\n");
+        let expected = "the processors were idle 30 % of the time, and taken away by the hypervisor 10.0 %";
+        assert_eq!(after.since(&before), expected);
+        assert_eq!(ProcessorTime::read("").since(&before), ProcessorTime::default().since(&before));
+    }
+}
