@@ -38,17 +38,18 @@ pub async fn wide_json(site: &Site) {
         input(&format!("[{}]", many("1").trim_end_matches(',')), "FP32", r#""data":[]"#),
         input("[1,4]", "FP32", &format!(r#""data":[{}]"#, many("1").trim_end_matches(','))),
     ];
+    // What the allocator keeps is a matter of sizes, and of chance, not of how often they are asked for: at some time it has enough.
     let mut most = Vec::new();
-    for round in 0..20 {
+    for _ in 0..100 {
         for body in &bodies {
             assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
         }
-        if round >= 9 {
-            most.push(site.memory_kb("VmHWM:"));
+        most.push(site.memory_kb("VmHWM:"));
+        if most.iter().rev().take_while(|memory| Some(*memory) == most.last()).count() > 8 {
+            return;
         }
     }
-    // What the allocator keeps is a matter of sizes, not of how often they are asked for.
-    assert!(most[most.len() - 1].saturating_sub(most[0]) < 8 * 1024, "it grows on and on: {most:?} KB");
+    panic!("it grows on and on: {most:?} KB");
 }
 
 pub async fn claimed_sizes(site: &Site) {
