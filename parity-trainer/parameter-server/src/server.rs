@@ -18,7 +18,7 @@ mod resend;
 mod routes;
 mod transfer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,8 +153,8 @@ pub struct Server {
     /// Shards that are being copied to this server.
     incoming: BTreeMap<(ArrayId, Key), Incoming>,
     transfers: u64,
-    /// Pushes after this clock wait.
-    hold: Option<Clock>,
+    /// Pushes to these arrays after these clocks wait.
+    holds: BTreeMap<ArrayId, Clock>,
     pool: Pool<f32>,
 }
 
@@ -180,25 +180,33 @@ impl Server {
             replicas: BTreeMap::new(),
             incoming: BTreeMap::new(),
             transfers: 0,
-            hold: None,
+            holds: BTreeMap::new(),
             pool: Pool::new(config.pooled),
         }
     }
 
-    /// Makes an array known, before the first routing table that names it. Nothing happens if it is known already.
+    /// Makes an array known, before the first routing table that names it. Nothing happens while shards of it are held.
     pub fn define(&mut self, array: ArrayId, config: ArrayConfig) {
-        self.arrays.entry(array).or_insert(config);
+        if self.replicas.range((array, Key::MIN)..=(array, Key::MAX)).next().is_none() {
+            self.arrays.insert(array, config);
+        }
     }
 
-    /// Takes no push after this clock until it is told otherwise (`None`), so that the state of all servers comes to
-    /// contain every worker's updates up to it and none after: a checkpoint's cut. Workers send what is refused again
-    /// ([`Refusal::Stopped`]).
+    /// Takes no push to these arrays after this clock until it is told otherwise (`None`), so that the state of all servers
+    /// comes to contain every worker's updates up to it and none after: a checkpoint's cut. Workers send what is refused
+    /// again ([`Refusal::Stopped`]).
     ///
-    /// Gives the latest clock that any head here has taken before: if it is after the one to hold at, hold at a later
-    /// one. A head that takes over from another has not been told; its clocks then show that there is no cut.
-    pub fn hold(&mut self, after: Option<Clock>) -> Clock {
-        self.hold = after;
-        self.replicas.values().map(|replica| replica.intake.latest()).max().unwrap_or_default()
+    /// Gives the latest clock that any head of these arrays here has taken before: if it is after the one to hold at, hold
+    /// at a later one. A head that takes over from another has not been told; its clocks then show that there is no cut.
+    pub fn hold(&mut self, arrays: &BTreeSet<ArrayId>, after: Option<Clock>) -> Clock {
+        for &array in arrays {
+            match after {
+                Some(clock) => self.holds.insert(array, clock),
+                None => self.holds.remove(&array),
+            };
+        }
+        let held = self.replicas.values().filter(|replica| arrays.contains(&replica.array()));
+        held.map(|replica| replica.intake.latest()).max().unwrap_or_default()
     }
 
     /// Its number.
@@ -304,13 +312,13 @@ impl Server {
         actions: &mut Vec<Action>,
         act: impl Fn(&mut Replica, &mut Context<'_>, &(u64, Vec<(WorkerId, Clock)>)),
     ) {
-        for (&(array, _), replica) in &mut self.replicas {
-            if let Some(array) = self.arrays.get(&array) {
+        for (&(array_id, _), replica) in &mut self.replicas {
+            if let Some(array) = self.arrays.get(&array_id) {
                 let mut context = Context {
                     now,
                     node: self.node,
                     config: &self.config,
-                    hold: self.hold,
+                    hold: self.holds.get(&array_id).copied(),
                     policy: &*array.policy,
                     pool: &mut self.pool,
                     actions: &mut *actions,

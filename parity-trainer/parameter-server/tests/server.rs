@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
     Action, Add, ArrayConfig, ArrayId, Clock, Consistency, Epoch, Event, KeyRange, Keys, Layout, Message,
     NodeId, Operation, Peer, Pull, Push, PushAck, Refusal, Refused, Replicate, ReplicateAck, Request,
-    RequestId, Route, Routing, Seq, Server, ServerConfig, ShardRef, Values, WorkerId,
+    RequestId, Route, Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd,
+    SnapshotPhase, TransferId, Values, WorkerId,
 };
 
 const ARRAY: ArrayId = ArrayId(0);
@@ -192,7 +194,8 @@ fn a_tail_that_does_not_know_the_reader_does_not_answer_it() {
 fn a_held_server_takes_pushes_up_to_a_clock() {
     let mut head = Node::new(1, Consistency::Eventual, 1, &[1]);
     assert_eq!(head.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
-    assert_eq!(head.0.hold(Some(Clock(2))), Clock(1));
+    let arrays = BTreeSet::from([ARRAY]);
+    assert_eq!(head.0.hold(&arrays, Some(Clock(2))), Clock(1));
     assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
     let refused = head.hear(worker(0), push(1, 0, 3));
     let reasons: Vec<_> = refused
@@ -208,8 +211,77 @@ fn a_held_server_takes_pushes_up_to_a_clock() {
     assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
     assert_eq!(head.hear(worker(1), push(1, 1, 1)), [ack(1, 1, 1)]);
     assert_eq!(head.values(), [3.0, 6.0]);
-    assert_eq!(head.0.hold(None), Clock(2));
+    assert_eq!(head.0.hold(&arrays, None), Clock(2));
     assert_eq!(head.hear(worker(0), push(1, 0, 3)), [ack(1, 0, 3)]);
+}
+
+#[test]
+fn other_arrays_go_on_while_one_is_held() {
+    let mut head = Node::new(1, Consistency::Eventual, 1, &[1]);
+    assert_eq!(head.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
+    let other = BTreeSet::from([ArrayId(5)]);
+    assert_eq!(head.0.hold(&other, Some(Clock(0))), Clock(0), "the clocks of others do not count");
+    assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
+    // To let one go leaves the others held.
+    head.0.hold(&BTreeSet::from([ARRAY]), Some(Clock(2)));
+    head.0.hold(&other, None);
+    let refused = head.hear(worker(0), push(1, 0, 3));
+    let stopped = |message: &Message| matches!(message, Message::Refused(r) if r.reason == Refusal::Stopped);
+    assert!(refused.iter().all(|(_, message)| stopped(message)) && !refused.is_empty(), "{refused:?}");
+}
+
+/// A piece of a checkpoint, which the server reads itself.
+fn restored(transfer: u64, epoch: u64, end: bool) -> Snapshot {
+    let end = end.then(|| SnapshotEnd { seq: Seq(0), members: 0, clocks: Vec::new() });
+    Snapshot {
+        at: at(epoch),
+        transfer: TransferId(transfer),
+        part: 0,
+        phase: SnapshotPhase::Delta,
+        rows: Rows {
+            range: RANGE,
+            keys: Keys::All,
+            values: Values::from(vec![3.0, 4.0]),
+            state: Values::none(),
+            steps: Vec::new(),
+        },
+        end,
+    }
+}
+
+#[test]
+fn what_was_restored_goes_when_the_restore_has_ended_without_it() {
+    let array = ArrayConfig { layout: Layout::dense(1, Add), policy: Arc::new(Consistency::Eventual) };
+    let mut node = Node(Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array)]), Duration::ZERO);
+    let own = Peer::Server(NodeId(1));
+    node.hear(own, Message::Snapshot(restored(7, 7, true)));
+    node.0.drop_restored(Some(TransferId(7)));
+    assert_eq!(node.copies(), [(at(7), true)], "it is still under way");
+    node.0.drop_restored(None);
+    assert_eq!(node.copies(), []);
+    // Had it been committed, it would have been let in before.
+    node.hear(own, Message::Snapshot(restored(8, 8, true)));
+    node.route(9, &[1]);
+    node.0.drop_restored(None);
+    assert_eq!(node.values(), [3.0, 4.0]);
+    // Another server's copy stays.
+    let mut newcomer = Node::new(2, Consistency::Eventual, 1, &[1]);
+    newcomer.hear(server(1), Message::Snapshot(restored(1, 1, false)));
+    newcomer.0.drop_restored(None);
+    assert_eq!(newcomer.copies(), [(at(1), false)]);
+}
+
+#[test]
+fn an_array_is_known_anew_while_no_shard_of_it_is_held() {
+    let array =
+        |width| ArrayConfig { layout: Layout::dense(width, Add), policy: Arc::new(Consistency::Eventual) };
+    // As a restore said that failed.
+    let mut node = Node(Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array(5))]), Duration::ZERO);
+    node.0.define(ARRAY, array(1));
+    node.route(1, &[1]);
+    node.0.define(ARRAY, array(5));
+    assert_eq!(node.0.shards().next().unwrap().store.layout().width, 1);
+    assert_eq!(node.values(), [0.0, 0.0]);
 }
 
 fn is_busy(answers: &[(Peer, Message)]) -> bool {

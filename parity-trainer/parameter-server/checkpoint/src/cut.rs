@@ -40,7 +40,7 @@ pub enum CutError {
         /// A worker that one of them does not know.
         worker: WorkerId,
     },
-    /// Keys that no shard holds, or two do.
+    /// Keys that no shard holds, or two do, or that are no array's.
     #[error("{array}: keys {range} are missing, or there twice: every key must be in exactly one shard")]
     Gap {
         /// The array.
@@ -95,14 +95,29 @@ impl Cut {
     }
 }
 
-/// Makes sure that the ranges of each array follow one another.
-pub(crate) fn check_gaps(mut shards: Vec<(ArrayId, KeyRange)>) -> Result<(), CutError> {
+/// Makes sure that the shards are these arrays: every key in exactly one.
+pub(crate) fn check_gaps(
+    whole: &[(ArrayId, KeyRange)],
+    mut shards: Vec<(ArrayId, KeyRange)>,
+) -> Result<(), CutError> {
     shards.sort_unstable();
-    for (&(array, before), &(next, after)) in shards.iter().zip(shards.iter().skip(1)) {
-        if array == next && before.end != after.start {
-            let (start, end) = (before.end.min(after.start), before.end.max(after.start));
+    for &(array, keys) in whole {
+        let mut next = keys.start;
+        for &(_, range) in shards.iter().filter(|(of, _)| *of == array) {
+            if range.start != next {
+                let (start, end) = (next.min(range.start), next.max(range.start));
+                return Err(CutError::Gap { array, range: KeyRange::new(start, end) });
+            }
+            next = range.end;
+        }
+        if next != keys.end {
+            let (start, end) = (next.min(keys.end), next.max(keys.end));
             return Err(CutError::Gap { array, range: KeyRange::new(start, end) });
         }
     }
-    Ok(())
+    let known = |array: &ArrayId| whole.iter().any(|(of, _)| of == array);
+    match shards.into_iter().find(|(array, _)| !known(array)) {
+        Some((array, range)) => Err(CutError::Gap { array, range }),
+        None => Ok(()),
+    }
 }

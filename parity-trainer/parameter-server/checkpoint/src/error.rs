@@ -19,7 +19,7 @@ pub enum CheckpointError {
     Store {
         /// What.
         path: String,
-        /// Written, read, listed or removed.
+        /// Written, read, looked at, listed or removed.
         done: &'static str,
         /// What the store says.
         cause: String,
@@ -30,6 +30,16 @@ pub enum CheckpointError {
         /// The file.
         path: String,
         /// What is wrong with it.
+        cause: String,
+    },
+    /// A file that was written is not there.
+    #[error(
+        "{path} is not where a server has written it ({cause}): give all servers, and the command, one place that they share"
+    )]
+    NotShared {
+        /// The file.
+        path: String,
+        /// What was found.
         cause: String,
     },
     /// A place that cannot be used.

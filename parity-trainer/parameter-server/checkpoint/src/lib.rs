@@ -13,6 +13,7 @@
 mod checkpoints;
 mod cut;
 mod error;
+mod file;
 mod files;
 mod manifest;
 mod place;
@@ -23,7 +24,8 @@ mod state;
 pub use checkpoints::{Checkpoints, Found, Skipped};
 pub use cut::{Cut, CutError};
 pub use error::CheckpointError;
-pub use manifest::{Manifest, ShardEntry};
+pub use file::ShardFile;
+pub use manifest::{ArrayEntry, Manifest, ShardEntry};
 pub use place::place;
 pub use restore::{Restore, RestoreError};
 pub use state::ShardState;

@@ -1,6 +1,6 @@
 //! What a checkpoint consists of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, WorkerClock, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,36 @@ use sha2::{Digest, Sha256};
 
 use crate::Cut;
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// An array: what servers have to know of it before they can hold it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayEntry {
+    array: u32,
+    start: u64,
+    end: u64,
+    /// Into how many shards it is to be cut.
+    pub shards: u64,
+    /// Its rows, rule and consistency model, as whoever defined it described them.
+    pub description: String,
+}
+
+impl ArrayEntry {
+    /// An array with these keys.
+    pub const fn new(array: ArrayId, keys: KeyRange, shards: u64, description: String) -> Self {
+        Self { array: array.0, start: keys.start, end: keys.end, shards, description }
+    }
+
+    /// The array.
+    pub const fn array(&self) -> ArrayId {
+        ArrayId(self.array)
+    }
+
+    /// All of its keys.
+    pub const fn keys(&self) -> KeyRange {
+        KeyRange::new(self.start, self.end)
+    }
+}
 
 /// One shard's file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +98,8 @@ pub struct Manifest {
     pub number: u64,
     /// Each worker's clock.
     cut: BTreeMap<u64, u64>,
+    /// The arrays, each whole in the shards.
+    pub arrays: Vec<ArrayEntry>,
     /// By array and first key.
     pub shards: Vec<ShardEntry>,
 }
@@ -81,10 +112,15 @@ struct Sealed {
 }
 
 impl Manifest {
-    pub(crate) fn new(number: u64, cut: &Cut, mut shards: Vec<ShardEntry>) -> Self {
+    pub(crate) fn new(number: u64, cut: &Cut, arrays: Vec<ArrayEntry>, mut shards: Vec<ShardEntry>) -> Self {
         shards.sort_by_key(|shard| (shard.array, shard.start));
         let cut = cut.0.iter().map(|(worker, clock)| (worker.0, clock.0)).collect();
-        Self { format: FORMAT, number, cut, shards }
+        Self { format: FORMAT, number, cut, arrays, shards }
+    }
+
+    /// Which arrays it is of.
+    pub fn set(&self) -> BTreeSet<ArrayId> {
+        self.arrays.iter().map(ArrayEntry::array).collect()
     }
 
     /// The moment that the shards are of.

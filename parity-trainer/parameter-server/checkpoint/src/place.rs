@@ -26,8 +26,9 @@ pub fn place(given: &str, keep: usize) -> Result<Checkpoints, CheckpointError> {
     let folder = File::new(given);
     std::fs::create_dir_all(folder).map_err(|error| wrong(error.to_string()))?;
     let store = LocalFileSystem::new_with_prefix(folder).map_err(|error| wrong(error.to_string()))?;
-    // A power cut must not leave a manifest without its shards.
-    Ok(Checkpoints::new(Arc::new(store.with_fsync(true)), Path::default(), keep))
+    // A power cut must not leave a manifest without its shards, and what is removed no empty folders.
+    let store = store.with_fsync(true).with_automatic_cleanup(true);
+    Ok(Checkpoints::new(Arc::new(store), Path::default(), keep))
 }
 
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]

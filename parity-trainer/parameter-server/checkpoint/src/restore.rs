@@ -1,10 +1,10 @@
 //! From a checkpoint to servers that need not be as many.
 //!
 //! Each server is given the shards it is to hold in the pieces in which a shard is copied to a server that joins a chain
-//! ([`parapet_parameter_server::Message::Snapshot`]), under the first epoch, as if from a server that is there no more.
-//! Then the registry names the chains under the second epoch ([`Restore::table`]), which lets the servers in. So servers
-//! need to know nothing of checkpoints, and each can read its own shards itself. Make the arrays known to the registry
-//! only after this table: an array without shards is born empty.
+//! ([`parapet_parameter_server::Message::Snapshot`]), as if from a server that is there no more, under an epoch that no table
+//! has had. Then the registry names the chains under the next one ([`Restore::table`]), which lets the servers in. Each can
+//! read its own shards itself. Make the arrays known to the registry together with this table, or after it: an array without
+//! shards is born empty.
 
 use parapet_parameter_server::{
     ArrayId, Epoch, KeyRange, Keys, Route, Routing, RoutingError, Seq, ShardRef, Snapshot, SnapshotEnd,
@@ -23,6 +23,12 @@ pub enum RestoreError {
         array: ArrayId,
         /// The keys, from the first that is missing on.
         range: KeyRange,
+    },
+    /// The cluster knows the array.
+    #[error("the cluster knows {array} already: restore it to another cluster")]
+    Known {
+        /// The array.
+        array: ArrayId,
     },
     /// The table is malformed.
     #[error(transparent)]
@@ -48,34 +54,40 @@ impl Restore {
         shards.filter(move |entry| entry.array() == array && entry.range().intersect(range).is_some())
     }
 
-    /// The table that lets the servers in, with the shards and chains of `wanted`.
+    /// The table after `table` that lets the servers in, with the shards and chains of `wanted`, if they were sent them under
+    /// `sent`. Other arrays stay.
     ///
     /// # Errors
-    /// If it cannot be a table.
-    pub fn table(wanted: &Routing) -> Result<Routing, RestoreError> {
-        let second = |route: &Route| Route { epoch: Epoch(2), ..route.clone() };
-        let routes = wanted.routes().iter().map(second).collect();
-        Ok(Routing::new(wanted.version().saturating_add(1), routes)?)
+    /// [`RestoreError::Known`] if `table` has one of the arrays; or if it cannot be a table.
+    pub fn table(&self, table: &Routing, sent: Epoch, wanted: &Routing) -> Result<Routing, RestoreError> {
+        let epoch = Epoch(sent.0.saturating_add(1));
+        let mut known = table.routes().iter().map(|route| route.array);
+        if let Some(array) = known.find(|array| self.manifest.set().contains(array)) {
+            return Err(RestoreError::Known { array });
+        }
+        let others = table.routes().iter().cloned();
+        let restored = wanted.routes().iter().map(|route| Route { epoch, ..route.clone() });
+        Ok(Routing::new(table.version().saturating_add(1), others.chain(restored).collect())?)
     }
 
-    /// What a server that is to hold these keys is sent, in order; `shards` are those that are needed, in any order.
+    /// What a server that is to hold these keys is sent, in order; `shards` are those that are needed, or their parts, in any
+    /// order. The epoch must be one that no table and no earlier attempt has had; a later attempt needs a higher `transfer`.
     ///
     /// # Errors
     /// [`RestoreError::Missing`] if there are keys in none of them.
     pub fn pieces(
         &self,
-        array: ArrayId,
-        range: KeyRange,
+        at: ShardRef,
+        transfer: TransferId,
         shards: &[ShardState],
     ) -> Result<Vec<Snapshot>, RestoreError> {
-        let state = assemble(array, range, shards)?;
+        let state = assemble(at.array, at.range, shards)?;
         let mut clocks = Some(state.clocks.clone());
-        let at = ShardRef { array, range, epoch: Epoch(1) };
         let ranges = self.piece_ranges(&state);
         let last = ranges.len().saturating_sub(1);
         let piece = |(part, piece): (usize, KeyRange)| Snapshot {
             at,
-            transfer: TransferId(self.manifest.number),
+            transfer,
             part: u32::try_from(part).unwrap_or(u32::MAX),
             phase: SnapshotPhase::Delta,
             rows: state.part(piece).rows,

@@ -1,6 +1,6 @@
 //! What a server holds of a shard.
 
-use parapet_parameter_server::{ArrayId, KeyRange, Rows, ShardView, WorkerClock};
+use parapet_parameter_server::{ArrayId, Key, KeyRange, Rows, ShardView, WorkerClock};
 
 use crate::rows;
 
@@ -22,13 +22,20 @@ pub struct ShardState {
 impl ShardState {
     /// A copy of what the server holds now. Take it of the tail: what it has is acknowledged.
     pub fn of(view: &ShardView<'_>) -> Self {
+        Self::piece(view, view.at.range.start, usize::MAX)
+    }
+
+    /// A copy of the rows from this key on, at most so many, for a server that has other things to do, too: [`Self::joined`]
+    /// makes a shard of its pieces, if none was updated meanwhile. The clocks are with the first piece.
+    pub fn piece(view: &ShardView<'_>, from: Key, limit: usize) -> Self {
         let layout = view.store.layout();
+        let is_first = from == view.at.range.start;
         Self {
             array: view.at.array,
             width: layout.width,
             sparse: layout.sparse,
-            rows: view.store.extract(view.at.range, usize::MAX),
-            clocks: view.clocks.to_entries(),
+            rows: view.store.extract(KeyRange::new(from, view.at.range.end), limit),
+            clocks: if is_first { view.clocks.to_entries() } else { Vec::new() },
         }
     }
 

@@ -40,7 +40,7 @@ async fn on_a_small_disk() {
     // With room again, it goes on.
     checkpoints.abandon(last + 1).await.unwrap();
     fs::remove_file(folder.join("ballast")).unwrap();
-    assert_eq!(cluster.checkpoint(&checkpoints).await.unwrap().number, last + 1);
+    assert!(cluster.checkpoint(&checkpoints).await.unwrap().number > last);
     println!("held out");
 }
 

@@ -4,13 +4,16 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use object_store::memory::InMemory;
-use parapet_parameter_server::{Clock, KeyRange, Refusal, Routing};
-use parapet_parameter_server_checkpoint::{CheckpointError, Checkpoints, CutError, Restore, RestoreError};
+use parapet_parameter_server::{Clock, Epoch, KeyRange, Refusal, Routing, ShardRef, TransferId};
+use parapet_parameter_server_checkpoint::{
+    CheckpointError, Checkpoints, CutError, Restore, RestoreError, ShardState,
+};
 use proptest::prelude::*;
-use support::{Cluster, DENSE, SPARSE, WORKERS, cut, table, whole};
+use support::{Cluster, DENSE, SENT, SPARSE, WORKERS, arrays, cut, table, whole};
 
 fn in_memory(keep: usize) -> Checkpoints {
     Checkpoints::new(Arc::new(InMemory::new()), "run/7".into(), keep)
@@ -70,10 +73,11 @@ async fn a_held_cluster_comes_to_a_cut() {
     let mut cluster = Cluster::new(3, table(3, 8, 2, 4));
     train(&mut cluster, 1..=2, 0);
     cluster.push(WORKERS[0], 3, 0);
-    let latest = cluster.servers.values_mut().map(|server| server.hold(None)).max().unwrap();
+    let both = BTreeSet::from([DENSE, SPARSE]);
+    let latest = cluster.servers.values_mut().map(|server| server.hold(&both, None)).max().unwrap();
     assert_eq!(latest, Clock(3));
     for server in cluster.servers.values_mut() {
-        assert!(server.hold(Some(Clock(4))) <= Clock(4));
+        assert!(server.hold(&both, Some(Clock(4))) <= Clock(4));
     }
     // One worker is fast.
     cluster.push(WORKERS[0], 4, 0);
@@ -86,10 +90,29 @@ async fn a_held_cluster_comes_to_a_cut() {
     // What happens after the copies were taken does not matter to them.
     let states = cluster.states();
     for server in cluster.servers.values_mut() {
-        server.hold(None);
+        server.hold(&both, None);
     }
     cluster.push(WORKERS[0], 5, 0);
     assert_eq!(cut(&states).unwrap(), all);
+}
+
+#[tokio::test]
+async fn a_shard_is_copied_piece_by_piece() {
+    let mut cluster = Cluster::new(1, table(1, 4, 1, 2));
+    train(&mut cluster, 1..=3, 0);
+    let whole = cluster.states();
+    let server = cluster.servers.values().next().unwrap();
+    for (view, whole) in server.shards().zip(whole) {
+        for limit in [1, 3, 1_000] {
+            let mut pieces: Vec<ShardState> = Vec::new();
+            let mut next = view.at.range.start;
+            while next < view.at.range.end {
+                pieces.push(ShardState::piece(&view, next, limit));
+                next = pieces.last().unwrap().range().end;
+            }
+            assert_eq!(ShardState::joined(&pieces).unwrap(), whole);
+        }
+    }
 }
 
 #[tokio::test]
@@ -103,14 +126,20 @@ async fn states_of_different_moments_make_no_checkpoint() {
     for (i, (old, new)) in before.iter().zip(cluster.states()).enumerate() {
         entries.push(checkpoints.write_shard(1, if i == 3 { old } else { &new }).await.unwrap());
     }
-    let error = checkpoints.commit(1, entries.clone()).await.unwrap_err();
+    let error = checkpoints.commit(1, arrays(), entries.clone()).await.unwrap_err();
     assert!(matches!(error, CheckpointError::Cut(CutError::Uneven { .. })), "{error}");
     entries.remove(2);
-    let error = checkpoints.commit(1, entries).await.unwrap_err();
+    let error = checkpoints.commit(1, arrays(), entries).await.unwrap_err();
     assert!(matches!(error, CheckpointError::Cut(CutError::Gap { .. })), "{error}");
     assert!(checkpoints.newest().await.unwrap().newest.is_none());
     checkpoints.abandon(1).await.unwrap();
-    assert_eq!(checkpoints.next_number().await.unwrap(), 1, "nothing of it is left");
+    assert_eq!(checkpoints.begin().await.unwrap(), 1, "nothing of it is left");
+    checkpoints.abandon(1).await.unwrap();
+    assert_eq!(
+        checkpoints.begin().await.unwrap(),
+        2,
+        "but what was begun keeps its number: a file may still come"
+    );
 }
 
 #[tokio::test]
@@ -122,8 +151,12 @@ async fn keys_that_are_not_in_a_checkpoint_are_named() {
     let states = cluster.states();
     let larger = KeyRange::new(0, whole().end + 5);
     let missing = RestoreError::Missing { array: DENSE, range: KeyRange::new(whole().end, larger.end) };
-    assert_eq!(restore.pieces(DENSE, larger, &states), Err(missing));
+    let at = |array, range| ShardRef { array, range, epoch: Epoch(1) };
+    assert_eq!(restore.pieces(at(DENSE, larger), TransferId(1), &states), Err(missing));
     let nothing = RestoreError::Missing { array: SPARSE, range: whole() };
-    assert_eq!(restore.pieces(SPARSE, whole(), &[]), Err(nothing));
-    assert_eq!(Restore::table(&Routing::default()).unwrap().version(), 1);
+    assert_eq!(restore.pieces(at(SPARSE, whole()), TransferId(1), &[]), Err(nothing));
+    let none = Routing::default();
+    assert_eq!(restore.table(&none, SENT, &none).unwrap().version(), 1);
+    let known = RestoreError::Known { array: DENSE };
+    assert_eq!(restore.table(&cluster.routing, SENT, &none), Err(known), "nothing that is there is replaced");
 }

@@ -4,15 +4,17 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 use parapet_parameter_server_checkpoint::{CheckpointError, Checkpoints, place};
 use proptest::prelude::*;
-use support::{Cluster, WORKERS, table};
+use support::{Cluster, DENSE, SPARSE, WORKERS, arrays, table};
 use tempfile::TempDir;
 
 /// As [`place`] makes it, but without waiting for the disk each time.
@@ -25,6 +27,8 @@ fn on_disk(folder: &Path, keep: usize) -> Checkpoints {
 fn files(folder: &Path, number: u64) -> Vec<PathBuf> {
     let folder = folder.join(format!("{number:020}"));
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    // Whether it is there says nothing of a checkpoint that is finished.
+    files.retain(|file| !file.ends_with("begun"));
     files.sort();
     files
 }
@@ -55,7 +59,7 @@ async fn two(folder: &Path) -> (Cluster, Checkpoints) {
 async fn one_that_was_never_finished_is_skipped() {
     let folder = TempDir::new().unwrap();
     let (cluster, checkpoints) = two(folder.path()).await;
-    let third = checkpoints.next_number().await.unwrap();
+    let third = checkpoints.begin().await.unwrap();
     for state in cluster.states() {
         checkpoints.write_shard(third, &state).await.unwrap();
         let found = checkpoints.newest().await.unwrap();
@@ -63,7 +67,7 @@ async fn one_that_was_never_finished_is_skipped() {
         assert_eq!(found.skipped[0].number, third);
         assert!(found.skipped[0].error.to_string().contains("manifest.json"), "{}", found.skipped[0].error);
     }
-    assert_eq!(checkpoints.next_number().await.unwrap(), third + 1, "its number is taken");
+    assert_eq!(checkpoints.begin().await.unwrap(), third + 1, "its number is taken");
 }
 
 #[tokio::test]
@@ -123,7 +127,7 @@ proptest! {
 async fn the_last_ones_are_kept() {
     let folder = TempDir::new().unwrap();
     let mut cluster = Cluster::new(2, table(2, 4, 1, 2));
-    let checkpoints = on_disk(folder.path(), 2);
+    let checkpoints = on_disk(folder.path(), 2).given_up_after(Duration::ZERO);
     // Begun, and never finished.
     checkpoints.write_shard(1, &cluster.states()[0]).await.unwrap();
     for clock in 1..=4 {
@@ -133,8 +137,72 @@ async fn the_last_ones_are_kept() {
     assert_eq!(numbers(folder.path()), [4, 5]);
     // What is newer than the newest whole one may be in the making.
     checkpoints.write_shard(9, &cluster.states()[0]).await.unwrap();
-    checkpoints.commit(6, Vec::new()).await.unwrap();
-    assert_eq!(numbers(folder.path()), [5, 6, 9]);
+    checkpoints.commit(6, Vec::new(), Vec::new()).await.unwrap();
+    assert_eq!(numbers(folder.path()), [4, 5, 6, 9]);
+}
+
+#[tokio::test]
+async fn what_others_write_meanwhile_is_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let cluster = Cluster::new(2, table(2, 4, 1, 2));
+    let checkpoints = on_disk(folder.path(), 1);
+    let slow = checkpoints.begin().await.unwrap();
+    let mut entries = Vec::new();
+    for state in cluster.states() {
+        entries.push(checkpoints.write_shard(slow, &state).await.unwrap());
+    }
+    let quick = cluster.checkpoint(&checkpoints).await.unwrap();
+    assert_eq!(numbers(folder.path()), [slow, quick.number]);
+    checkpoints.commit(slow, arrays(), entries).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_set_of_arrays_has_its_own_last_ones() {
+    let folder = TempDir::new().unwrap();
+    let cluster = Cluster::new(2, table(2, 4, 1, 2));
+    let checkpoints = on_disk(folder.path(), 1);
+    for _ in 0..2 {
+        for array in [DENSE, SPARSE] {
+            cluster.checkpoint_of(&checkpoints, &[array]).await.unwrap();
+        }
+    }
+    assert_eq!(numbers(folder.path()), [3, 4]);
+    let sets = [DENSE, SPARSE].map(|array| BTreeSet::from([array]));
+    assert_eq!(checkpoints.sets().await.unwrap(), BTreeSet::from(sets.clone()));
+    for (set, number) in sets.iter().zip([3, 4]) {
+        let found = checkpoints.newest_of(set).await.unwrap();
+        assert_eq!(found.newest.unwrap().number, number);
+        assert!(found.skipped.is_empty(), "others are not damaged: {:?}", found.skipped);
+    }
+    assert!(checkpoints.newest_of(&BTreeSet::from([DENSE, SPARSE])).await.unwrap().newest.is_none());
+}
+
+#[tokio::test]
+async fn files_that_are_not_in_the_place_make_no_checkpoint() {
+    let (own, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let cluster = Cluster::new(2, table(2, 4, 1, 2));
+    let (here, there) = (on_disk(own.path(), 2), on_disk(other.path(), 2));
+    let number = here.begin().await.unwrap();
+    let mut entries = Vec::new();
+    for (i, state) in cluster.states().iter().enumerate() {
+        // As if one server had a folder of the same name on its own disk.
+        let place = if i == 1 { &there } else { &here };
+        entries.push(place.write_shard(number, state).await.unwrap());
+    }
+    let error = here.commit(number, arrays(), entries).await.unwrap_err();
+    assert!(matches!(error, CheckpointError::NotShared { .. }), "{error}");
+    assert!(error.to_string().contains("share"), "{error}");
+    assert!(here.newest().await.unwrap().newest.is_none());
+}
+
+#[tokio::test]
+async fn what_is_given_up_leaves_no_folders() {
+    let folder = TempDir::new().unwrap();
+    let cluster = Cluster::new(2, table(2, 4, 1, 2));
+    let checkpoints = place(folder.path().to_str().unwrap(), 1).unwrap();
+    checkpoints.write_shard(1, &cluster.states()[0]).await.unwrap();
+    checkpoints.abandon(1).await.unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]

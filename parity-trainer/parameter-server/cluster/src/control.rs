@@ -1,7 +1,9 @@
-//! The control plane: what a server that runs is asked, over gRPC. Parameters pass here only for checkpoints.
+//! The control plane: what a server that runs is asked, over gRPC. Parameters pass here only for a training's checkpoints.
 
 mod client;
 mod server;
+
+use parapet_parameter_server::{ArrayId, Clock, Epoch, KeyRange, ShardRef, WorkerId};
 
 pub use client::{Control, StoredRows};
 pub(crate) use server::ControlServer;
@@ -14,6 +16,21 @@ pub(crate) mod proto {
 
 /// Bytes of a message, at most.
 const MAX_MESSAGE: usize = 256 << 20;
+
+impl From<ShardRef> for proto::ShardRange {
+    fn from(at: ShardRef) -> Self {
+        Self { array: at.array.0, start: at.range.start, end: at.range.end, epoch: at.epoch.0 }
+    }
+}
+
+/// The shard that a question is about.
+fn shard_ref(shard: Option<proto::ShardRange>) -> Result<ShardRef, tonic::Status> {
+    let Some(proto::ShardRange { array, start, end, epoch }) = shard.filter(|shard| shard.start < shard.end)
+    else {
+        return Err(tonic::Status::invalid_argument("the question names no shard"));
+    };
+    Ok(ShardRef { array: ArrayId(array), range: KeyRange::new(start, end), epoch: Epoch(epoch) })
+}
 
 /// What a server says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,7 +51,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardStatus {
     /// The shard, at the epoch the server knows.
-    pub at: parapet_parameter_server::ShardRef,
+    pub at: ShardRef,
     /// The last log entry it contains.
     pub applied: u64,
     /// The last log entry that is known to be in the whole chain.
@@ -42,5 +59,5 @@ pub struct ShardStatus {
     /// Bytes that its rows take.
     pub memory: u64,
     /// What it contains of each worker: the clock that its every row has.
-    pub clocks: Vec<(parapet_parameter_server::WorkerId, parapet_parameter_server::Clock)>,
+    pub clocks: Vec<(WorkerId, Clock)>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{HandOver, NodeId};
+use parapet_parameter_server_checkpoint::Checkpoints;
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{ServerHandle, ServerNode, ServerNodeConfig, Timing};
 use parapet_parameter_server_registry::{
@@ -30,6 +31,8 @@ pub struct ServerSettings {
     pub control: Option<String>,
     /// Where it answers scrapes of its metrics (`/metrics`, Prometheus), `HOST:PORT`; `None`: nowhere.
     pub metrics: Option<String>,
+    /// Where it keeps its shards in checkpoints, and takes them from; the same for all servers. `None`: nowhere.
+    pub checkpoints: Option<Checkpoints>,
     /// Its part of the load, relative to the others'.
     pub weight: u32,
     /// Intervals and timeouts, from the heartbeat.
@@ -49,6 +52,7 @@ impl ServerSettings {
             advertise: None,
             control: None,
             metrics: None,
+            checkpoints: None,
             weight: 1,
             timing: Timing::default(),
             leads: Some(LeaderConfig::default()),
@@ -113,7 +117,7 @@ impl<T: Transport> ServerRole<T> {
             .as_ref()
             .map_or_else(String::new, |control| reached_at(control.address(), settings.advertise.as_deref()));
         let info = ServerInfo { address, control: asked_at, weight: settings.weight };
-        let answering = control.map(|control| control.start(node.handle()));
+        let answering = control.map(|control| control.start(node.handle(), settings.checkpoints));
         let measuring = measuring.map(|measuring| measuring.start(node.handle(), registry.clone()));
         membership.update(&info)?;
         let leading = settings.leads.map(|config| {

@@ -251,7 +251,7 @@ impl Registry {
         Ok(if lasts { RegistryError::Conflict } else { RegistryError::Deposed })
     }
 
-    async fn workers(&self) -> Result<Workers, RegistryError> {
+    pub(crate) async fn workers(&self) -> Result<Workers, RegistryError> {
         let Some(entry) = self.store.get(documents::WORKERS).await? else { return Ok(Workers::default()) };
         Ok(Workers { revision: entry.modified, ..documents::read_workers(&entry.key, &entry.value)? })
     }

@@ -222,6 +222,13 @@ impl Server {
         self.incoming.retain(|_, copy| copy.given_up_at(config).is_none_or(|at| now < at));
     }
 
+    /// Drops what was taken over from this server itself (a checkpoint's shards), but for those of one transfer. The
+    /// registry lets nobody into a chain for the sake of the others any longer.
+    pub fn drop_restored(&mut self, except: Option<TransferId>) {
+        let own = Peer::Server(self.node);
+        self.incoming.retain(|_, copy| copy.from != own || Some(copy.transfer) == except);
+    }
+
     /// Takes over a piece of a shard.
     pub(super) fn take_over(
         &mut self,

@@ -7,19 +7,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, Adam, ArrayConfig, ArrayId, Clock, Consistency, Event, Ftrl, KeyRange, Keys, Layout, Message,
-    NodeId, Peer, Placement, Push, PushAck, RangedClocks, Refused, Routing, Server, ServerConfig, ShardRef,
-    Values, WorkerId,
+    Action, Adam, ArrayConfig, ArrayId, Clock, Consistency, Epoch, Event, Ftrl, KeyRange, Keys, Layout,
+    Message, NodeId, Peer, Placement, Push, PushAck, RangedClocks, Refused, Routing, Server, ServerConfig,
+    ShardRef, TransferId, Values, WorkerId,
 };
-use parapet_parameter_server_checkpoint::{CheckpointError, Checkpoints, Cut, Manifest, Restore, ShardState};
+use parapet_parameter_server_checkpoint::{
+    ArrayEntry, CheckpointError, Checkpoints, Cut, Manifest, Restore, ShardState,
+};
 
 pub const DENSE: ArrayId = ArrayId(0);
 pub const SPARSE: ArrayId = ArrayId(5);
 pub const KEYS: u64 = 40;
+/// The epoch of shards on their way from a checkpoint to servers.
+pub const SENT: Epoch = Epoch(30);
 pub const WORKERS: [WorkerId; 2] = [WorkerId(1), WorkerId(2)];
 
 pub fn whole() -> KeyRange {
     KeyRange::new(0, KEYS)
+}
+
+/// As a manifest has them.
+pub fn arrays() -> Vec<ArrayEntry> {
+    [DENSE, SPARSE].map(|array| ArrayEntry::new(array, whole(), 4, String::new())).to_vec()
 }
 
 /// So many servers on a ring, arrays in so many shards.
@@ -154,12 +163,22 @@ impl Cluster {
     }
 
     pub async fn checkpoint(&self, checkpoints: &Checkpoints) -> Result<Manifest, CheckpointError> {
-        let number = checkpoints.next_number().await?;
+        self.checkpoint_of(checkpoints, &[DENSE, SPARSE]).await
+    }
+
+    /// Of these arrays alone.
+    pub async fn checkpoint_of(
+        &self,
+        checkpoints: &Checkpoints,
+        chosen: &[ArrayId],
+    ) -> Result<Manifest, CheckpointError> {
+        let number = checkpoints.begin().await?;
         let mut entries = Vec::new();
-        for state in self.states() {
-            entries.push(checkpoints.write_shard(number, &state).await?);
+        for state in self.states().iter().filter(|state| chosen.contains(&state.array)) {
+            entries.push(checkpoints.write_shard(number, state).await?);
         }
-        checkpoints.commit(number, entries).await
+        let arrays = arrays().into_iter().filter(|entry| chosen.contains(&entry.array())).collect();
+        checkpoints.commit(number, arrays, entries).await
     }
 
     /// A cluster that starts from the newest checkpoint.
@@ -172,14 +191,15 @@ impl Cluster {
             for entry in restore.needed(route.array, route.range) {
                 shards.push(checkpoints.read_shard(manifest.number, entry).await.unwrap());
             }
+            let at = ShardRef { array: route.array, range: route.range, epoch: SENT };
             for &node in &route.chain {
-                for piece in restore.pieces(route.array, route.range, &shards).unwrap() {
+                for piece in restore.pieces(at, TransferId(1), &shards).unwrap() {
                     cluster.tell(node, NodeId(0), Message::Snapshot(piece));
                 }
             }
         }
         assert_eq!(cluster.refused, []);
-        cluster.route(Restore::table(wanted).unwrap());
+        cluster.route(restore.table(&cluster.routing, SENT, wanted).unwrap());
         cluster.join_workers();
         cluster
     }

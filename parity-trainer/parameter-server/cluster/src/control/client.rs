@@ -1,8 +1,10 @@
 //! Questions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parapet_parameter_server::{ArrayId, Clock, Epoch, KeyRange, NodeId, ShardRef, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, Epoch, KeyRange, NodeId, ShardRef, TransferId, WorkerId};
+use parapet_parameter_server_checkpoint::ShardEntry;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
@@ -48,11 +50,17 @@ impl Control {
     }
 
     fn explain(&self, status: &tonic::Status) -> ClusterError {
-        ClusterError::Control { node: self.node, cause: status.message().to_owned() }
+        let (node, cause) = (self.node, status.message().to_owned());
+        match status.code() {
+            tonic::Code::FailedPrecondition | tonic::Code::InvalidArgument => {
+                ClusterError::Refused { node, cause }
+            }
+            _ => ClusterError::Control { node, cause },
+        }
     }
 
-    fn late(&self) -> ClusterError {
-        ClusterError::Control { node: self.node, cause: format!("nothing came within {PATIENCE:?}") }
+    fn late(&self, patience: Duration) -> ClusterError {
+        ClusterError::Control { node: self.node, cause: format!("nothing came within {patience:?}") }
     }
 
     /// How it is.
@@ -62,7 +70,8 @@ impl Control {
     pub async fn status(&self) -> Result<Status, ClusterError> {
         let mut client = self.client.clone();
         let asked = timeout(PATIENCE, client.status(proto::StatusRequest {})).await;
-        let reply = asked.map_err(|_| self.late())?.map_err(|status| self.explain(&status))?.into_inner();
+        let reply =
+            asked.map_err(|_| self.late(PATIENCE))?.map_err(|status| self.explain(&status))?.into_inner();
         let shard = |shard: proto::Shard| ShardStatus {
             at: ShardRef {
                 array: ArrayId(shard.array),
@@ -83,6 +92,55 @@ impl Control {
         })
     }
 
+    /// Has it take no push to these arrays after this clock, for so long; `None`: it takes them again. Gives the last clock it
+    /// has taken of them.
+    ///
+    /// # Errors
+    /// If it does not answer in half of that time.
+    pub async fn hold(
+        &self,
+        arrays: &BTreeSet<ArrayId>,
+        after: Option<Clock>,
+        lasts: Duration,
+    ) -> Result<Clock, ClusterError> {
+        let mut client = self.client.clone();
+        let milliseconds = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        let arrays = arrays.iter().map(|array| array.0).collect();
+        let request = proto::HoldRequest { after: after.map(|clock| clock.0), milliseconds, arrays };
+        let patience = (lasts / 2).min(PATIENCE);
+        let asked = timeout(patience, client.hold(request)).await;
+        let reply = asked.map_err(|_| self.late(patience))?.map_err(|status| self.explain(&status))?;
+        Ok(Clock(reply.into_inner().latest))
+    }
+
+    /// Has it write a shard of which it is the tail. However long that takes: whoever asks sets the limit.
+    ///
+    /// # Errors
+    /// If it does not answer, does not hold the shard at this epoch, or cannot write.
+    pub async fn write_shard(&self, checkpoint: u64, shard: ShardRef) -> Result<ShardEntry, ClusterError> {
+        let request = proto::WriteShardRequest { checkpoint, shard: Some(shard.into()) };
+        let reply = self.client.clone().write_shard(request).await.map_err(|status| self.explain(&status))?;
+        serde_json::from_str(&reply.into_inner().entry)
+            .map_err(|error| ClusterError::Control { node: self.node, cause: error.to_string() })
+    }
+
+    /// Has it read a shard for the restore that is under way, to hold it once the routing table says so. However long that
+    /// takes.
+    ///
+    /// # Errors
+    /// If it does not answer, knows of no such restore, or the checkpoint does not have all of the shard.
+    pub async fn restore_shard(
+        &self,
+        checkpoint: u64,
+        shard: ShardRef,
+        transfer: TransferId,
+    ) -> Result<(), ClusterError> {
+        let request =
+            proto::RestoreShardRequest { checkpoint, shard: Some(shard.into()), restore: transfer.0 };
+        let asked = self.client.clone().restore_shard(request).await;
+        asked.map(|_| ()).map_err(|status| self.explain(&status))
+    }
+
     /// The rows of a dense array in `range`, as far as they are held there, piece by piece.
     ///
     /// # Errors
@@ -97,9 +155,9 @@ impl Control {
         let request = proto::RowsRequest { array: array.0, start: range.start, end: range.end };
         let asked = timeout(PATIENCE, client.rows(request)).await;
         let mut pieces =
-            asked.map_err(|_| self.late())?.map_err(|status| self.explain(&status))?.into_inner();
+            asked.map_err(|_| self.late(PATIENCE))?.map_err(|status| self.explain(&status))?.into_inner();
         loop {
-            let piece = timeout(PATIENCE, pieces.message()).await.map_err(|_| self.late())?;
+            let piece = timeout(PATIENCE, pieces.message()).await.map_err(|_| self.late(PATIENCE))?;
             let Some(piece) = piece.map_err(|status| self.explain(&status))? else { return Ok(()) };
             if !piece.keys.is_empty() {
                 let cause = format!("{array} is sparse");
