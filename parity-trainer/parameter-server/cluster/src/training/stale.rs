@@ -13,7 +13,7 @@ use parapet_parameter_server::{Clock, Keys, Values};
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{Pending, Pulled, TaskSpec};
 use parapet_parameter_server_registry::RegistryError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::session::{LOOKS, PATIENCE, over};
 use super::{Settled, Training};
@@ -26,6 +26,8 @@ pub(super) struct Stale {
     pub(super) steps: BTreeMap<usize, u64>,
     /// What was pushed in this step.
     pub(super) pushed: Vec<Pending<()>>,
+    /// The latest step that all executors were seen to have done.
+    seen: u64,
 }
 
 impl Stale {
@@ -44,39 +46,49 @@ impl<T: Transport> Training<T> {
     }
 
     pub(super) async fn settle_stale(&mut self) -> Result<Settled, ClusterError> {
-        let step = self.steps_done() + 1;
         let over = over(self.view.clone(), self.job.clone());
         tokio::select! {
-            settled = timeout(PATIENCE, self.settle_own()) => {
-                settled.unwrap_or(Err(ClusterError::Late { step, waited: PATIENCE }))
-            }
+            settled = self.settle_own() => settled,
             () = over => Err(ClusterError::Ended),
         }
     }
 
+    /// Patient for as long as the others get on: a fast process has done its last step long before them.
     async fn settle_own(&mut self) -> Result<Settled, ClusterError> {
+        let step = self.steps_done() + 1;
+        let mut heard = (self.stale.seen, Instant::now());
         loop {
-            let own = self.own();
-            self.hosts.keep(&own);
-            self.meet(&own).await?;
-            if !self.stale.to_do(&own, self.step).is_empty() {
-                return Ok(Settled::MoreToDo);
+            let settled = timeout_at(heard.1 + PATIENCE, self.try_to_settle()).await;
+            if let Some(settled) = settled.unwrap_or(Err(ClusterError::Late { step, waited: PATIENCE }))? {
+                return Ok(settled);
             }
-            // So that no process has more under way than one step's.
-            for push in std::mem::take(&mut self.stale.pushed) {
-                push.await.map_err(|error| self.failed("the gradient", &error))?;
-            }
-            let is_last = self.steps_done() + 1 >= self.job.training.rule.steps;
-            let seen = match own.first() {
-                Some(&asker) if !is_last => self.next_parameters(asker, &own).await?,
-                _ => self.parameters_of_all().await?,
-            };
-            if let Some(pulled) = seen {
-                let step = if own.is_empty() { self.contained_in(&pulled) } else { self.step + 1 };
-                self.go_on(pulled, step);
-                return Ok(Settled::Done);
+            if self.stale.seen > heard.0 {
+                heard = (self.stale.seen, Instant::now());
             }
         }
+    }
+
+    /// Nothing if there is more to wait for.
+    async fn try_to_settle(&mut self) -> Result<Option<Settled>, ClusterError> {
+        let own = self.own();
+        self.hosts.keep(&own);
+        self.meet(&own).await?;
+        if !self.stale.to_do(&own, self.step).is_empty() {
+            return Ok(Some(Settled::MoreToDo));
+        }
+        // So that no process has more under way than one step's.
+        for push in std::mem::take(&mut self.stale.pushed) {
+            push.await.map_err(|error| self.failed("the gradient", &error))?;
+        }
+        let is_last = self.steps_done() + 1 >= self.job.training.rule.steps;
+        let seen = match own.first() {
+            Some(&asker) if !is_last => self.next_parameters(asker, &own).await?,
+            _ => self.parameters_of_all().await?,
+        };
+        let Some(pulled) = seen else { return Ok(None) };
+        let step = if own.is_empty() { self.contained_in(&pulled) } else { self.step + 1 };
+        self.go_on(pulled, step);
+        Ok(Some(Settled::Done))
     }
 
     /// What the model lets the process's own executors read after this step; nothing if they are others by now.
@@ -106,6 +118,7 @@ impl<T: Transport> Training<T> {
     async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
         let pulled = pull.await.map_err(|error| self.failed("the pull", &error))?;
+        self.stale.seen = self.stale.seen.max(self.contained_in(&pulled));
         if self.contained_in(&pulled) > self.step {
             return Ok(Some(pulled));
         }
