@@ -24,6 +24,16 @@ fn instance(pool: u8, index: u32) -> InstanceId {
     InstanceId { pool: PoolId(pool), index }
 }
 
+/// This query's instance never answers in time, the parity query's does.
+fn is_reconstructed(harness: &mut Harness, straggler: usize) {
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    harness.complete_parity(None);
+    harness.compute();
+    assert_eq!(harness.fate(straggler), &Fate::Reconstructed);
+    harness.complete_client(straggler, None);
+}
+
 /// A query that was answered long ago, so that there is something to complete groups with.
 fn answered(harness: &mut Harness) -> usize {
     let number = harness.arrive(0, true, MINUTE).unwrap();
@@ -456,12 +466,7 @@ fn inputs_of_answered_queries_are_kept_within_a_bound_those_seen_last() {
     assert_eq!(harness.engine.stats().kept_bytes, 4, "the first kind has made room for the second");
     // What is kept still completes a group with one member.
     let frozen = harness.arrive(1, true, MINUTE).unwrap();
-    harness.advance(HOLD_BACK);
-    harness.compute();
-    harness.complete_parity(None);
-    harness.compute();
-    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
-    harness.complete_client(frozen, None);
+    is_reconstructed(&mut harness, frozen);
     harness.finish();
 }
 
@@ -477,15 +482,10 @@ fn answered_queries_that_are_not_kept_leave_their_open_group() {
     // Three more fill the group in which one waits.
     let others = [(); 2].map(|()| harness.arrive(0, true, MINUTE).unwrap());
     harness.compute();
-    harness.advance(HOLD_BACK);
-    harness.compute();
-    harness.complete_parity(None);
     for other in others {
         harness.complete_client(other, None);
     }
-    harness.compute();
-    assert_eq!(harness.fate(waits), &Fate::Reconstructed);
-    harness.complete_client(waits, None);
+    is_reconstructed(&mut harness, waits);
     // Nobody comes after it, and it is held no longer; the harness counts at the end.
     let last = harness.arrive(0, true, MINUTE).unwrap();
     harness.complete_client(last, None);
@@ -504,12 +504,7 @@ fn of_one_kind_the_oldest_inputs_make_room() {
     }
     assert_eq!(harness.engine.stats().kept_bytes, 2, "as many as a group can need");
     let frozen = harness.arrive(0, true, MINUTE).unwrap();
-    harness.advance(HOLD_BACK);
-    harness.compute();
-    harness.complete_parity(None);
-    harness.compute();
-    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
-    harness.complete_client(frozen, None);
+    is_reconstructed(&mut harness, frozen);
     harness.finish();
 }
 

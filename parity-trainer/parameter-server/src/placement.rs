@@ -2,12 +2,14 @@
 //! of the servers that follow, as in Chord (Li et al., OSDI 2014, section 4.3).
 //!
 //! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain of a range is made of the
-//! first servers at and after its place. A server that joins, leaves or changes its weight moves nobody else: what is
-//! left of every chain without it keeps its order. Load is spread evenly only as far as there are many ranges for each
-//! server; cut arrays accordingly ([`KeyRange::cut`]).
+//! first servers at and after its place. A server that joins, leaves or changes its weight moves nobody else on the ring:
+//! what is left of every chain without it keeps its order. That spreads load evenly only as far as there are many ranges
+//! for each server, so [`Ring::routing`] then moves a few: no server is without a range that it heads if an array has as
+//! many, all of one size, as there are servers, all of one weight. Cut arrays accordingly ([`KeyRange::cut`]).
 //!
 //! All is a pure function of its arguments, the same on every machine and in every version: the hash is XXH3.
 
+mod balance;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +53,8 @@ impl Placement {
         };
         let mut points: Vec<(u64, NodeId)> = servers.iter().flat_map(places).collect();
         points.sort_unstable();
-        let servers = points.iter().map(|&(_, node)| node).collect::<BTreeSet<_>>().len();
-        Ring { points, replicas: self.replicas.max(1).min(servers) }
+        let count = points.iter().map(|&(_, node)| node).collect::<BTreeSet<_>>().len();
+        Ring { points, replicas: self.replicas.max(1).min(count), servers: servers.clone() }
     }
 }
 
@@ -63,11 +65,13 @@ pub struct Ring {
     points: Vec<(u64, NodeId)>,
     /// At most as many as there are servers.
     replicas: usize,
+    /// Each with its weight.
+    servers: BTreeMap<NodeId, u32>,
 }
 
 impl Ring {
-    /// The chain for the range of `array` that begins at `first`: different servers, head first. Empty if there is no
-    /// server.
+    /// The chain that hashing alone gives the range of `array` that begins at `first`: different servers, head first.
+    /// Empty if there is no server.
     pub fn chain(&self, array: ArrayId, first: Key) -> Vec<NodeId> {
         let place = hash(RANGE, array.0.into(), first);
         let (before, after) = self.points.split_at(self.points.partition_point(|&(point, _)| point < place));
@@ -84,19 +88,26 @@ impl Ring {
     }
 
     /// The table that gives each range its chain, all under the first epoch: the first table of a new cluster, and what
-    /// a [`Planner`] works towards later. Ranges of one array must not overlap; there must be a server.
+    /// a [`Planner`] works towards later. In each array, no server for which a move could help is off its part of the
+    /// heads' keys by more than a quarter of it. What an array's ranges get does not depend on other arrays. Ranges of one
+    /// array must not overlap; there must be a server.
     pub fn routing(
         &self,
         version: u64,
         ranges: impl IntoIterator<Item = (ArrayId, KeyRange)>,
     ) -> Result<Routing, RoutingError> {
-        let route = |(array, range): (ArrayId, KeyRange)| Route {
-            array,
-            range,
-            epoch: Epoch(1),
-            chain: self.chain(array, range.start),
-        };
-        Routing::new(version, ranges.into_iter().map(route).collect())
+        let mut arrays: BTreeMap<ArrayId, Vec<KeyRange>> = BTreeMap::new();
+        for (array, range) in ranges {
+            arrays.entry(array).or_default().push(range);
+        }
+        let mut routes = Vec::new();
+        for (array, ranges) in arrays {
+            let mut chains: Vec<_> = ranges.iter().map(|range| self.chain(array, range.start)).collect();
+            balance::balance(array, &ranges, &mut chains, &self.servers);
+            let route = |(range, chain)| Route { array, range, epoch: Epoch(1), chain };
+            routes.extend(ranges.into_iter().zip(chains).map(route));
+        }
+        Routing::new(version, routes)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parapet_parameter_server::{ArrayId, Key, KeyRange, NodeId, Placement, Ring};
+use parapet_parameter_server::{ArrayId, Key, KeyRange, NodeId, Placement, Ring, Route, Routing};
 use proptest::prelude::*;
 
 const ARRAYS: u32 = 4;
@@ -27,6 +27,21 @@ fn chains(ring: &Ring) -> Vec<Vec<NodeId>> {
 
 fn without(chain: &[NodeId], node: NodeId) -> Vec<NodeId> {
     chain.iter().copied().filter(|&other| other != node).collect()
+}
+
+/// An array of a thousand keys a range.
+fn table(placement: &Placement, servers: &BTreeMap<NodeId, u32>, array: u32, ranges: u64) -> Routing {
+    let pieces = KeyRange::new(0, 1_000 * ranges).cut(ranges).map(|range| (ArrayId(array), range));
+    placement.ring(servers).routing(1, pieces).unwrap()
+}
+
+/// Keys of the ranges that each server is the head of.
+fn heads(table: &Routing) -> BTreeMap<NodeId, u64> {
+    let mut loads = BTreeMap::new();
+    for route in table.routes() {
+        *loads.entry(route.chain[0]).or_default() += route.range.len();
+    }
+    loads
 }
 
 proptest! {
@@ -93,6 +108,71 @@ proptest! {
         }
     }
 
+    /// As few shards as a small model has: hashing alone gave all four of them to two servers of three.
+    #[test]
+    fn no_server_is_empty_where_there_are_as_many_ranges(servers in servers(1..=8, 1..=1), array: u32, more in 0u64..9, replicas in 1usize..4) {
+        let placement = Placement { replicas, ..Placement::default() };
+        let table = table(&placement, &servers, array, servers.len() as u64 + more);
+        let heads = heads(&table);
+        let fair = table.routes().len() as f64 / servers.len() as f64;
+        for node in servers.keys() {
+            let heads = heads.get(node).copied().unwrap_or(0) as f64 / 1_000.0;
+            prop_assert!((1.0..=(1.25 * fair).max(fair.ceil())).contains(&heads), "{node}: {heads} heads of {fair}");
+        }
+        for route in table.routes() {
+            let different: BTreeSet<NodeId> = route.chain.iter().copied().collect();
+            prop_assert_eq!(different.len(), route.chain.len());
+            prop_assert_eq!(different.len(), replicas.min(servers.len()));
+        }
+    }
+
+    /// However weights and sizes are spread: nothing is left that one move would make better.
+    #[test]
+    fn a_quarter_of_its_share_is_the_bound_that_moves_can_reach(servers in servers(1..=8, 1..=4), sizes in prop::collection::vec(1u64..1_000, 1..40), replicas in 1usize..4) {
+        let ring = Placement { replicas, ..Placement::default() }.ring(&servers);
+        let borders: Vec<u64> = sizes.iter().scan(0, |end, size| { *end += size; Some(*end) }).collect();
+        let ranges = borders.iter().zip(&sizes).map(|(&end, size)| (ArrayId(9), KeyRange::new(end - size, end)));
+        let table = ring.routing(1, ranges).unwrap();
+        let keys = heads(&table);
+        let total: u64 = sizes.iter().sum();
+        let weights: u32 = servers.values().sum();
+        let fair = |node| total as f64 * f64::from(servers[node]) / f64::from(weights);
+        let over = |node| keys.get(node).copied().unwrap_or(0) as f64 - fair(node);
+        for route in table.routes() {
+            let from = &route.chain[0];
+            for to in servers.keys() {
+                let off = over(from) > fair(from) / 4.0 || -over(to) > fair(to) / 4.0;
+                let closer = over(from) - over(to) > route.range.len() as f64 + 1e-6;
+                prop_assert!(!(off && closer), "{:?} could go from {from} to {to}", route.range);
+            }
+        }
+    }
+
+    #[test]
+    fn another_array_moves_nothing(servers in servers(1..=8, 1..=4), ranges in 1u64..20, others in 1u64..20) {
+        let ring = Placement::default().ring(&servers);
+        let pieces = |array, parts| KeyRange::new(0, 1_000).cut(parts).map(move |range| (ArrayId(array), range));
+        let alone = ring.routing(1, pieces(1, ranges)).unwrap();
+        let both = ring.routing(1, pieces(0, others).chain(pieces(1, ranges))).unwrap();
+        prop_assert!(alone.routes().iter().all(|route| both.routes().contains(route)));
+    }
+
+    /// Balancing does not give away what consistent hashing is for. (With two ranges for each server a join moves two or
+    /// three shares, which are few ranges; from 32 on it moves one.)
+    #[test]
+    fn a_join_moves_little_more_than_a_share_of_balanced_ranges(servers in servers(2..=8, 1..=1), joins: u64, each in 8u64..40) {
+        prop_assume!(!servers.contains_key(&NodeId(joins)));
+        let mut more = servers.clone();
+        more.insert(NodeId(joins), 1);
+        let placement = Placement::default();
+        let ranges = each * more.len() as u64;
+        let (before, after) = (table(&placement, &servers, 3, ranges), table(&placement, &more, 3, ranges));
+        let added = |(old, new): (&Route, &Route)| new.chain.iter().filter(|node| !old.chain.contains(node)).count();
+        let moved: usize = before.routes().iter().zip(after.routes()).map(added).sum();
+        let share = ranges as f64 * 2.0 / more.len() as f64;
+        prop_assert!(moved as f64 <= 2.5 * share, "{moved} copies, where a share is {share}");
+    }
+
     #[test]
     fn pieces_of_a_range_are_of_one_size(start in 0u64..u64::MAX / 2, len in 0u64..u64::MAX / 2, parts in 0u64..40) {
         let range = KeyRange::new(start, start + len);
@@ -113,6 +193,11 @@ fn placement_never_changes() {
     let chains: Vec<Vec<u64>> =
         (0..4).map(|i| ring.chain(ArrayId(7), i * 100).iter().map(|node| node.0).collect()).collect();
     assert_eq!(chains, [[2, 5, 3], [2, 3, 5], [4, 1, 5], [3, 4, 1]]);
+
+    let table = table(&Placement::default(), &servers, 7, 6);
+    let chains: Vec<Vec<u64>> =
+        table.routes().iter().map(|route| route.chain.iter().map(|node| node.0).collect()).collect();
+    assert_eq!(chains, [[5, 1], [4, 5], [3, 2], [2, 3], [1, 4], [2, 1]]);
 }
 
 #[test]
