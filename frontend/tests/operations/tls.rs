@@ -14,7 +14,9 @@ use parapet_open_inference::{InferRequest, Tensor};
 use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
 use parapet_test_certificates::{authority, identity, identity_until, revocation_list};
 use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use crate::served::{INFER, LIMIT, SAMPLE, reload, serve, with_admin};
@@ -34,6 +36,19 @@ async fn infer_by_tls(
     let body = Bytes::from(body(&SAMPLE, ""));
     let request = || Request::post(INFER).header("host", "localhost").body(Full::new(body.clone())).unwrap();
     connections.send(request).await.map(|response| response.status).map_err(|error| error.to_string())
+}
+
+/// A connection that has served one request and stays open.
+async fn connected(address: SocketAddr, ca: &Path, identity: &Identity) -> impl AsyncRead + Unpin {
+    let files = ClientFiles { ca: ca.to_owned(), crl: None, identity: Some(identity.clone()) };
+    let connector = ClientTls::load(files).unwrap().connector(Application::Http1);
+    let name = parapet_tls::server_name("localhost").unwrap();
+    let mut stream = connector.connect(name, TcpStream::connect(address).await.unwrap()).await.unwrap();
+    stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    stream
 }
 
 /// The same over gRPC.
@@ -118,7 +133,7 @@ async fn tls_on_both_sides_and_certificates_that_change() {
     );
 }
 
-/// A client whose certificate was taken back is refused from the next look at the list on, and by a frontend that starts with it. A
+/// A client whose certificate was taken back is refused from the next look at the list on, over the connections that it has, too. A
 /// list that is not sound leaves the one of before.
 #[tokio::test]
 async fn clients_that_are_revoked_are_refused() {
@@ -142,8 +157,12 @@ async fn clients_that_are_revoked_are_refused() {
     };
     assert!(lets_in(kept).await && lets_in(revoked).await);
 
+    let mut open = connected(served.address, &ca, revoked).await;
     revocation_list(&folder, "ca", &issuer, &[revoked], 2041);
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);
+    let mut rest = Vec::new();
+    let ended = timeout(LIMIT, open.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the connection from before goes on");
     assert!(lets_in(kept).await && !lets_in(revoked).await);
     let metrics = String::from_utf8(get(served.admin, "/metrics").await.body.to_vec()).unwrap();
     let due = "parapet_revocation_list_expiry_timestamp_seconds{role=\"data\"} 2240611200\n";

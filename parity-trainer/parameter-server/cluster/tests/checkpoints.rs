@@ -16,6 +16,7 @@ use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec, WorkerRole
 use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Tcp;
 use support::{ARRAY, Cluster, KEYS, WIDTH, assert_sum, ones, push, soon, spec};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -179,6 +180,44 @@ async fn a_restore_that_fails_leaves_nothing() {
     let worker = new.worker(ConsistencySpec::Bsp).await;
     push(&worker, 1..=2).await;
     assert_sum(&worker, 2, 2.0).await;
+}
+
+/// All is read, and then somebody else makes the array known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_read_for_a_restore_that_fails_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let old = cluster(1, folder.path()).await;
+        old.define(ConsistencySpec::Eventual).await;
+        take_all(&old, folder.path()).await.unwrap();
+    }
+    let new = cluster(2, folder.path()).await;
+    let settings = RestoreSettings {
+        number: None,
+        arrays: BTreeSet::new(),
+        replicas: NonZeroUsize::MIN,
+        within: WITHIN,
+    };
+    let place = checkpoints(folder.path());
+    let mut read = 0;
+    let restoring = restore(&new.registry, &place, &settings, |progress| {
+        if progress.done == progress.of {
+            let known = async {
+                read = new.copies().await;
+                new.define(ConsistencySpec::Bsp).await;
+            };
+            tokio::task::block_in_place(|| Handle::current().block_on(known));
+        }
+    });
+    let refused = soon(restoring).await.unwrap_err().to_string();
+    assert!(refused.starts_with("the cluster knows array 1 already"), "{refused}");
+    assert!(read > 0);
+    soon(async {
+        while new.copies().await > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
