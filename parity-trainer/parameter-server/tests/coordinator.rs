@@ -212,6 +212,17 @@ fn the_registry_may_miss_servers_and_workers_for_a_while() {
     assert_eq!(chain(&coordinator.decide(ms(1_500), &cluster)).0, 5);
 }
 
+/// A decision may be overtaken, or end a hand-over of the shard first.
+#[test]
+fn whom_the_registry_has_missed_for_too_long_does_not_come_back_by_itself() {
+    let mut coordinator = Coordinator::new(config());
+    let cluster = cluster(&[1, 3], &[1, 2]);
+    assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (5, vec![1, 2]));
+    for later in [1_000, 1_001, 1_500] {
+        assert_eq!(chain(&coordinator.decide(ms(later), &cluster)), (6, vec![1]), "at {later} ms");
+    }
+}
+
 #[test]
 fn a_proposal_ends_the_standstill_in_any_case() {
     let mut coordinator = Coordinator::new(config());

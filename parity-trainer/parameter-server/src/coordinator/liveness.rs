@@ -61,11 +61,11 @@ impl Liveness {
         for &node in &named {
             self.servers.entry(node).or_insert(Known { weight: 1, missing: Some(now) });
         }
-        let absence = self.absence;
         self.servers.retain(|node, known| {
             if !cluster.servers.contains_key(node) {
+                known.missing.get_or_insert(now);
                 // Nothing is lost with one that holds nothing, and much is if a shard is copied to one that is dead.
-                return named.contains(node) && now < *known.missing.get_or_insert(now) + absence;
+                return named.contains(node);
             }
             true
         });
@@ -74,7 +74,11 @@ impl Liveness {
             self.alone.entry(node).or_insert(now);
         }
         self.judge(now, cluster);
-        self.servers.keys().copied().filter(|node| !self.suspects.contains(node)).collect()
+        // One that has been missing for too long stays so for as long as the table names it.
+        let is_gone = |known: &Known| known.missing.is_some_and(|since| now >= since + self.absence);
+        let live =
+            self.servers.iter().filter(|&(node, known)| !self.suspects.contains(node) && !is_gone(known));
+        live.map(|(&node, _)| node).collect()
     }
 
     /// What each of these servers weighs that may be given shards.
