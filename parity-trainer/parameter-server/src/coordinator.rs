@@ -276,6 +276,7 @@ impl Coordinator {
         }
         let under_way = draft.hand_overs.iter().any(|hand_over| hand_over.at == at);
         match step {
+            Step::Remove { nodes, .. } if leaves_the_missing(cluster, at, nodes) => {}
             Step::Append { add, .. } => {
                 if !under_way
                     && cluster.servers.contains_key(add)
@@ -289,6 +290,14 @@ impl Coordinator {
             Step::Split { .. } | Step::Remove { .. } => draft.apply(step),
         }
     }
+}
+
+/// Whether of this shard's chain only servers would be left that the registry misses, while it knows one of those that are to go:
+/// what is said of that one may be wrong, and the others may be dead.
+fn leaves_the_missing(cluster: &Cluster, at: ShardRef, nodes: &[NodeId]) -> bool {
+    let is_known = |node: &NodeId| cluster.servers.contains_key(node);
+    let rest = |route: &Route| route.chain.iter().any(|node| !nodes.contains(node) && is_known(node));
+    nodes.iter().any(is_known) && route(&cluster.routing, at).is_some_and(|route| !rest(route))
 }
 
 /// The table that comes to be; each shard of the present one is changed once at most.

@@ -187,9 +187,11 @@ fn the_last_server_of_a_shard_stays_and_the_shard_is_named() {
     let mut cluster = cluster(&[1, 2, 3], &[1, 2]);
     suspect(&mut cluster, &[(3, 2)]);
     cluster.servers.remove(&NodeId(1));
-    assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (6, vec![1]), "1 may come back");
+    assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (5, vec![1, 2]), "1 may be dead, and 2 alive");
     let change = coordinator.decide(ms(1_000), &cluster);
     assert_eq!((chain(&change).0, &change.unrecoverable[..]), (5, &[at(5)][..]));
+    cluster.servers.insert(NodeId(1), 1);
+    assert_eq!(chain(&coordinator.decide(ms(1_500), &cluster)), (6, vec![1]), "1 has come back");
 }
 
 #[test]
@@ -210,6 +212,24 @@ fn the_registry_may_miss_servers_and_workers_for_a_while() {
     coordinator.decide(ms(900), &cluster);
     cluster.servers.remove(&NodeId(1));
     assert_eq!(chain(&coordinator.decide(ms(1_500), &cluster)).0, 5);
+}
+
+/// 2 has died, and 4, which is cut off, says that 3 has.
+#[test]
+fn a_shard_is_not_left_to_whom_the_registry_misses() {
+    let mut coordinator = Coordinator::new(config());
+    let mut cluster = cluster(&[3, 4, 5], &[3, 2]);
+    suspect(&mut cluster, &[(4, 3)]);
+    for now in [0, 999] {
+        assert_eq!(chain(&coordinator.decide(ms(now), &cluster)), (5, vec![3, 2]), "at {now} ms");
+    }
+    assert_eq!(
+        coordinator.decide(ms(1_000), &cluster).unrecoverable,
+        [at(5)],
+        "nobody can be believed alive"
+    );
+    cluster.suspicions.clear();
+    assert_eq!(chain(&coordinator.decide(ms(1_200), &cluster)), (6, vec![3]));
 }
 
 /// A decision may be overtaken, or end a hand-over of the shard first.
