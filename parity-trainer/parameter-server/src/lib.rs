@@ -16,7 +16,8 @@
 //! - **PS-1** an acknowledged push is in the state of every replica that any later chain is made of.
 //! - **PS-2** a push is applied exactly once, however often it is sent and whichever server it reaches.
 //! - **PS-3** a head that was replaced commits nothing: its successor refuses the old epoch.
-//! - **PS-4** a pull at clock c under slack s contains every update of a clock below c - s of every live worker.
+//! - **PS-4** a pull at clock c under slack s contains every update of a clock below c - s of every live worker that a
+//!   range's head knew of when it answered.
 //! - **PS-5** replicas that have applied the same operations hold the same bits.
 //! - **PS-6** at most one server accepts pushes for a key in each epoch.
 //! - **PS-7** a value that is not finite never enters the store.

@@ -1,6 +1,6 @@
 //! PS-1 to PS-8, at every event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parapet_parameter_server::{
     ArrayId, Clock, Consistency, Epoch, Key, Keys, Message, NodeId, Operation, Peer, PushAck, Routing, Rows,
@@ -20,6 +20,9 @@ pub struct Checker {
     /// Who has acknowledged pushes to a key in an epoch.
     heads: BTreeMap<(ArrayId, Key, Epoch), NodeId>,
     joined: BTreeMap<WorkerId, Clock>,
+    /// The workers that heads knew of when they answered this iteration's pull of a reader. One that joins while the answer is
+    /// on its way may have pushed by when it comes.
+    known: BTreeMap<(WorkerId, Key), BTreeSet<WorkerId>>,
     /// The rows after each log entry of a shard, as the first replica had them.
     versions: BTreeMap<(ArrayId, Key, Epoch, Seq), Rows>,
 }
@@ -32,7 +35,8 @@ fn bits(value: f32) -> Result<u32, String> {
 impl Checker {
     pub fn new(model: Consistency) -> Self {
         let (submitted, acknowledged, heads) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { model, submitted, acknowledged, heads, joined: BTreeMap::new(), versions: BTreeMap::new() }
+        let (joined, known, versions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { model, submitted, acknowledged, heads, joined, known, versions }
     }
 
     pub fn submitted(&mut self, key: Key, worker: WorkerId, clock: Clock) {
@@ -50,6 +54,11 @@ impl Checker {
             other = other.or(Some(head).filter(|&head| head != node));
         }
         other
+    }
+
+    /// The reader pulls for its next iteration.
+    pub fn pulls(&mut self, reader: WorkerId) {
+        self.known.retain(|&(other, _), _| other != reader);
     }
 
     /// What a server sends.
@@ -83,6 +92,11 @@ impl Checker {
                         self.contains(key, worker, row, reply.clock, "what the reply says")?;
                     }
                     self.contains(key, reader, row, reply.own, "what the reply says of the reader itself")?;
+                    let all = || workers.iter().copied().collect();
+                    self.known
+                        .entry((reader, key))
+                        .or_insert_with(all)
+                        .retain(|known| workers.contains(known));
                 }
             }
             Message::Replicate(entry) => {
@@ -106,7 +120,8 @@ impl Checker {
         values: &[f32],
     ) -> Result<(), String> {
         for (key, row) in (0..KEYS).zip(values.chunks(COLUMNS)) {
-            for &worker in workers {
+            let known = self.known.get(&(reader, key));
+            for &worker in workers.iter().filter(|worker| known.is_none_or(|known| known.contains(worker))) {
                 self.contains(key, worker, row, self.model.needed(clock), "what a reader must see")?;
             }
             if matches!(self.model, Consistency::Ssp(_) | Consistency::EagerSsp(_)) {

@@ -100,6 +100,7 @@ impl Simulation {
         if worker.clock <= LAST {
             let clock = worker.clock;
             worker.pulls.clear();
+            self.check.pulls(id);
             let waits = self.rng.random_bool(0.3);
             for array in [COUNTED, TRAINED] {
                 let task = Task {
