@@ -27,7 +27,6 @@ pub(crate) struct AxisPlan {
     /// `taps` weights for each output pixel; they add up to 1.
     weights: Vec<f32>,
     taps: usize,
-    /// Set when every output pixel is the plain mean of exactly this many inputs.
     integer_factor: Option<usize>,
 }
 
@@ -51,6 +50,11 @@ impl AxisPlan {
         }
         let integer_factor = source_len.is_multiple_of(cell_len).then(|| source_len / cell_len);
         Self { starts, weights, taps, integer_factor }
+    }
+
+    /// Set when every output pixel is the plain mean of exactly this many inputs.
+    pub(crate) const fn integer_factor(&self) -> Option<usize> {
+        self.integer_factor
     }
 
     /// The output pixels in order, in pieces whose inputs fit into a strip.
