@@ -200,6 +200,7 @@ impl<T: Transport> Cluster<T> {
             let _ = stopped.await;
         }));
         self.servers.insert(id, Running { task, stop, handle });
+        self.until("the server is seen", |view| view.servers.contains_key(&id)).await;
         id
     }
 
