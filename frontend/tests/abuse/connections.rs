@@ -136,6 +136,7 @@ pub async fn endless_keep_alive(site: &Site) {
     let mut answers = 0;
     while ask(&mut stream, &[1.0; INPUTS]).await.is_some() {
         answers += 1;
+        // The abuser's pace: nothing is awaited.
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(answers < 1000, "the connection is as old as it likes");
     }

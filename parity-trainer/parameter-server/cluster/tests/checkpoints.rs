@@ -42,6 +42,15 @@ async fn take_some(
     soon(take(&cluster.registry, &checkpoints(folder), &settings, |_| ())).await
 }
 
+/// A folder with a checkpoint of an array that nobody has pushed to.
+async fn with_a_checkpoint() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let old = cluster(1, folder.path()).await;
+    old.define(ConsistencySpec::Eventual).await;
+    take_all(&old, folder.path()).await.unwrap();
+    folder
+}
+
 async fn restore_newest(cluster: &Cluster<Tcp>, folder: &Path) -> Result<Manifest, ClusterError> {
     restore_some(cluster, folder, &[]).await
 }
@@ -157,12 +166,7 @@ async fn what_a_cluster_has_is_not_replaced_and_a_new_one_takes_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_that_fails_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    {
-        let old = cluster(1, folder.path()).await;
-        old.define(ConsistencySpec::Eventual).await;
-        take_all(&old, folder.path()).await.unwrap();
-    }
+    let folder = with_a_checkpoint().await;
     let mut new = cluster(2, folder.path()).await;
     new.keep_no_checkpoints();
     new.join().await;
@@ -185,12 +189,7 @@ async fn a_restore_that_fails_leaves_nothing() {
 /// All is read, and then somebody else makes the array known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_read_for_a_restore_that_fails_is_dropped() {
-    let folder = tempfile::tempdir().unwrap();
-    {
-        let old = cluster(1, folder.path()).await;
-        old.define(ConsistencySpec::Eventual).await;
-        take_all(&old, folder.path()).await.unwrap();
-    }
+    let folder = with_a_checkpoint().await;
     let new = cluster(2, folder.path()).await;
     let settings = RestoreSettings {
         number: None,
