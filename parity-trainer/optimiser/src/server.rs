@@ -23,6 +23,10 @@ impl parapet_parameter_server::UpdateRule for ServerRule {
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
         update(&self.0, (u64::from(step), 1), gradient, values, state);
     }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        self.0.optimiser.keeps_moderate_finite(self.0.learning_rate)
+    }
 }
 
 /// Makes a row's update of this number, of which so many make a step.
@@ -97,6 +101,10 @@ impl parapet_parameter_server::UpdateRule for TrainingRule {
         } else if let Some(slot) = state.get_mut(usize::try_from(step - 2).unwrap_or(usize::MAX)) {
             slot.copy_from_slice(gradient);
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        self.rule.optimiser.keeps_moderate_finite(self.rule.learning_rate)
     }
 
     fn border(&self) -> Option<Key> {

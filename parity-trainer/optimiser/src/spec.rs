@@ -1,5 +1,6 @@
 //! Optimisers over flat slices, with libtorch's arithmetic.
 
+use parapet_parameter_server::MODERATE;
 use serde::{Deserialize, Serialize};
 
 /// Which optimiser, with its constants; the learning rate comes with each step.
@@ -35,6 +36,28 @@ impl OptimiserSpec {
         match self {
             Self::Adam { .. } | Self::AdamW { .. } => 2,
             Self::Sgd { .. } => 1,
+        }
+    }
+
+    /// Returns true if a step of moderate numbers at rates up to `rate` is finite, whatever they are.
+    pub(crate) fn keeps_moderate_finite(self, rate: f64) -> bool {
+        let (bound, rate) = (f64::from(MODERATE), rate.abs());
+        let fit = |bounds: &[f64]| bounds.iter().all(|bound| bound.abs() < f64::from(f32::MAX) / 16.0);
+        let adam = |decay: f64, shrink: f64| {
+            let gradient = bound + decay.abs() * bound;
+            // The corrections are largest at the first step.
+            let step = rate / (1.0 - BETAS.0) * (bound + gradient);
+            let second = bound + gradient * gradient;
+            let root = second.sqrt() / (1.0 - BETAS.1).sqrt();
+            fit(&[second, root, step, (1.0 + shrink) * bound + step / EPSILON])
+        };
+        match self {
+            Self::Adam { weight_decay } => adam(weight_decay, 0.0),
+            Self::AdamW { weight_decay } => adam(0.0, rate * weight_decay.abs()),
+            Self::Sgd { momentum, weight_decay } => {
+                let moving = (1.0 + weight_decay.abs() + momentum.abs()) * bound;
+                fit(&[moving, bound + rate * moving])
+            }
         }
     }
 
@@ -98,7 +121,8 @@ impl Adam {
             let gradient = gradient * self.scale + self.decay * *weight;
             *first = keep_first * *first + take_first * gradient;
             *second = keep_second * *second + take_second * gradient * gradient;
-            *weight = self.shrink * *weight - self.pace * *first / (second.sqrt() / self.root + epsilon);
+            *weight =
+                self.shrink * *weight - self.pace * *first / (second.max(0.0).sqrt() / self.root + epsilon);
         }
     }
 }

@@ -96,6 +96,23 @@ impl RangedClocks {
         entries.splice(first..last, replaced);
     }
 
+    /// Makes the worker's clocks on `range` those that it has in `other`.
+    pub fn copy_from(&mut self, other: &Self, worker: WorkerId, range: KeyRange) {
+        if !self.contains(worker) || !other.contains(worker) {
+            return;
+        }
+        let before = KeyRange::new(self.range.start, range.start.max(self.range.start));
+        let after = KeyRange::new(range.end.min(self.range.end), self.range.end);
+        let parts = self.parts(worker, before).chain(other.parts(worker, range));
+        let mut entries: Vec<(Key, Clock)> = Vec::new();
+        for (part, clock) in parts.chain(self.parts(worker, after)) {
+            if entries.last().is_none_or(|&(_, last)| last != clock) {
+                entries.push((part.start, clock));
+            }
+        }
+        self.workers.insert(worker, entries);
+    }
+
     /// The worker's clocks on the parts of `range`, in order; nothing if it is not there.
     pub fn parts(&self, worker: WorkerId, range: KeyRange) -> impl Iterator<Item = (KeyRange, Clock)> + '_ {
         let entries = self.workers.get(&worker).map(Vec::as_slice).unwrap_or_default();
@@ -110,11 +127,6 @@ impl RangedClocks {
     /// The worker's lowest clock on `range`; `None` if it is not there.
     pub fn lowest_of(&self, worker: WorkerId, range: KeyRange) -> Option<Clock> {
         self.parts(worker, range).map(|(_, clock)| clock).min()
-    }
-
-    /// The latest clock of any worker on any key; 0 if there is no worker.
-    pub fn latest(&self) -> Clock {
-        self.workers.values().flatten().map(|&(_, clock)| clock).max().unwrap_or_default()
     }
 
     /// The clock that every worker has finished on all of `range`; `None` if there is no worker.

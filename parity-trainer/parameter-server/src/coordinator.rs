@@ -64,7 +64,7 @@ pub struct Change {
     pub hand_overs: Vec<HandOver>,
     /// Workers that nobody should wait for any longer.
     pub gone_workers: Vec<WorkerId>,
-    /// Shards whose servers are all gone: only a checkpoint brings them back.
+    /// Shards whose servers are all gone.
     pub unrecoverable: Vec<ShardRef>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared, Values,
-    WorkerId,
+    WorkerId, are_moderate,
 };
 
 /// A part of a push that is not in the log yet.
@@ -13,6 +13,16 @@ struct Pending {
     range: KeyRange,
     keys: Keys,
     values: Values,
+}
+
+impl Pending {
+    /// The part of it that is about `range`.
+    fn part(&self, range: KeyRange, width: usize) -> Self {
+        let (keys, places) = self.keys.cut(self.range, range);
+        let numbers = places.start.saturating_mul(width)..places.end.saturating_mul(width);
+        let values = self.values.slice(numbers);
+        Self { worker: self.worker, clock: self.clock, range, keys, values }
+    }
 }
 
 /// Pushes that have been received and wait to be sequenced.
@@ -54,11 +64,6 @@ impl Intake {
         self.received.contains(worker)
     }
 
-    /// The latest clock that any worker has sent.
-    pub fn latest(&self) -> Clock {
-        self.received.latest()
-    }
-
     /// How many parts of the worker's pushes are pending, and the bytes of their keys and values.
     pub fn pending_of(&self, worker: WorkerId) -> (usize, usize) {
         let own = self.pending.iter().filter(|push| push.worker == worker);
@@ -89,17 +94,34 @@ impl Intake {
             .filter(|&(_, last)| last < clock)
             .map(|(part, _)| part)
             .collect();
-        for &part in &new {
-            let (keys, places) = keys.cut(range, part);
-            let values =
-                values.slice(places.start.saturating_mul(self.width)..places.end.saturating_mul(self.width));
-            self.pending.push(Pending { worker, clock, range: part, keys, values });
-        }
+        let push = Pending { worker, clock, range, keys: keys.clone(), values: values.clone() };
+        self.pending.extend(new.iter().map(|&part| push.part(part, self.width)));
         self.received.advance(worker, range, clock);
         if !new.is_empty() {
             self.touch(range);
         }
         Ok(!new.is_empty())
+    }
+
+    /// Forgets what was received of these workers on `range` beyond `applied`: an update of it is
+    /// refused. They push it again.
+    pub fn take_back(&mut self, workers: &[(WorkerId, Clock)], range: KeyRange, applied: &RangedClocks) {
+        let is_in = |push: &mut Pending| {
+            workers.iter().any(|&(worker, _)| worker == push.worker) && push.range.intersect(range).is_some()
+        };
+        let taken: Vec<Pending> = self.pending.extract_if(.., is_in).collect();
+        for push in taken {
+            let rest = [
+                KeyRange::new(push.range.start, range.start.max(push.range.start)),
+                KeyRange::new(range.end.min(push.range.end), push.range.end),
+            ];
+            self.pending.extend(
+                rest.into_iter().filter(|rest| !rest.is_empty()).map(|rest| push.part(rest, self.width)),
+            );
+        }
+        for &(worker, _) in workers {
+            self.received.copy_from(applied, worker, range);
+        }
     }
 
     /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector of `pool`.
@@ -149,11 +171,8 @@ impl Intake {
             let pieces =
                 [KeyRange::new(push.range.start, both.start), both, KeyRange::new(both.end, push.range.end)];
             for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-                let (keys, places) = push.keys.cut(push.range, piece);
-                let values =
-                    push.values.slice(places.start * self.width..places.end.saturating_mul(self.width));
-                let push = Pending { range: piece, keys, values, ..push };
-                if piece == both { chosen.push(push) } else { rest.push(push) }
+                let part = push.part(piece, self.width);
+                if piece == both { chosen.push(part) } else { rest.push(part) }
             }
         }
         self.pending.append(&mut rest);
@@ -191,8 +210,9 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) 
     {
         let (first, rest) = (first.values.to_f32(), rest.iter().map(|push| push.values.to_f32()));
         let rest: Vec<Shared<f32>> = rest.collect();
-        let total = pool.filled(first.len(), |total| add_dense(&first, &rest, total));
-        return (Keys::All, Values::F32(total));
+        let mut moderate = true;
+        let total = pool.filled(first.len(), |total| moderate = add_dense(&first, &rest, total));
+        return (Keys::All, Values::F32(if moderate { total.known_to_be_moderate() } else { total }));
     }
     let numbers: Vec<Shared<f32>> = pushes.iter().map(|push| push.values.to_f32()).collect();
     let mut rows: Vec<(Key, &[f32])> = Vec::new();
@@ -208,22 +228,28 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
     rows.sort_by_key(|&(key, _)| key);
     let mut keys: Vec<Key> = Vec::new();
     let mut sums: Vec<f32> = Vec::new();
+    let mut moderate = true;
     for (key, row) in rows {
         if keys.last() == Some(&key) {
             let from = sums.len().saturating_sub(row.len());
             let sum = sums.get_mut(from..).unwrap_or_default();
             sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            moderate &= are_moderate(sum);
         } else {
             keys.push(key);
             sums.extend_from_slice(row);
+            moderate &= are_moderate(row);
         }
     }
-    (Keys::List(keys.into()), Values::from(sums))
+    let sums = Shared::from(sums);
+    (Keys::List(keys.into()), Values::F32(if moderate { sums.known_to_be_moderate() } else { sums }))
 }
 
-/// Appends the sum to `total`: block by block, so that each is written to memory once.
-fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) {
+/// Appends the sum to `total`: block by block, so that each is written to memory once. Returns
+/// true if all of it is moderate.
+fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) -> bool {
     const BLOCK: usize = 4096;
+    let mut moderate = true;
     for (at, block) in first.chunks(BLOCK).enumerate() {
         let from = at * BLOCK;
         total.extend_from_slice(block);
@@ -232,7 +258,9 @@ fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) {
             let values = values.get(from..).unwrap_or_default();
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
+        moderate = moderate && are_moderate(sums);
     }
+    moderate
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@
 //!   range's head knew of when it answered.
 //! - **PS-5** replicas that have applied the same operations hold the same bits.
 //! - **PS-6** at most one server accepts pushes for a key in each epoch.
-//! - **PS-7** a value that is not finite never enters the store.
+//! - **PS-7** a value that is not finite never enters the store: an update that would make one is refused as a whole,
+//!   for all workers whose pushes it adds up; their clocks stay as they were.
 //! - **PS-8** every log, queue and window has a bound; a full one refuses with a reason that says to come again.
 
 mod client;
@@ -65,5 +66,5 @@ pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
 pub use rule::{AdaGrad, Adam, Add, Decay, Ftrl, Momentum, Sgd, UpdateRule};
 pub use server::{Action, ArrayConfig, Event, Server, ServerConfig, ShardView};
-pub use store::{Initial, Layout, Store};
-pub use values::{Keys, Shared, Values, ValuesError, are_finite};
+pub use store::{Initial, Layout, NotFinite, Store};
+pub use values::{Keys, MODERATE, Shared, Values, ValuesError, are_moderate};

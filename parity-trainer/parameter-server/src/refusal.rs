@@ -1,6 +1,6 @@
 //! Why a server refuses a request.
 
-use crate::{Clock, Epoch, ValuesError};
+use crate::{Clock, Epoch, Key, NotFinite, ValuesError};
 
 /// Why a server refuses a request. A resend of what is already applied is no reason: it is acknowledged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,19 +35,38 @@ pub enum Refusal {
     /// Too few or too many values, or values that are not finite.
     #[error("{0}")]
     BadValues(#[from] ValuesError),
-    /// The range stands still while its last changes are copied to a server that joins, or takes nothing after a
-    /// checkpoint's clock.
-    #[error("the range is being handed over, or written to a checkpoint: send again shortly")]
+    /// The update, of all workers whose pushes it adds up, would make a number that is not finite.
+    /// Nothing was changed, and the workers' clocks are as before: each may push the clock again.
+    #[error(
+        "the update of key {key} overflows, and was not made: lower the learning rate, or clip gradients"
+    )]
+    Overflow {
+        /// The first such key.
+        key: Key,
+    },
+    /// Rows of a copy that this server cannot hold.
+    #[error(
+        "the copied rows do not fit this server's array, or are not finite: describe it alike on all servers"
+    )]
+    BadRows,
+    /// The range stands still while its last changes are copied to a server that joins.
+    #[error("the range is being handed over: send again shortly")]
     Stopped,
     /// A log or queue is full.
     #[error("the server has too much unacknowledged work for this range: send again shortly")]
     Busy,
 }
 
+impl From<NotFinite> for Refusal {
+    fn from(NotFinite { key }: NotFinite) -> Self {
+        Self::Overflow { key }
+    }
+}
+
 impl Refusal {
     /// Whether the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
-        !matches!(self, Self::BadKeys | Self::BadValues(_))
+        !matches!(self, Self::BadKeys | Self::BadValues(_) | Self::Overflow { .. } | Self::BadRows)
     }
 
     /// Whether the sender needs a newer routing table first.

@@ -10,7 +10,7 @@ pub use adam::{Adam, Decay};
 pub use ftrl::Ftrl;
 pub use sgd::{Add, Momentum, Sgd};
 
-use crate::Key;
+use crate::{Key, MODERATE};
 
 /// How a gradient changes parameters.
 ///
@@ -29,6 +29,12 @@ pub trait UpdateRule: std::fmt::Debug + Send + Sync {
     /// are one or more rows with the same `step`, 1 for their first update (0 if steps are not counted).
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]);
 
+    /// Returns true if an update of values, state and gradient up to [`MODERATE`] in magnitude is
+    /// finite, whatever they are. The store tries all other updates on a copy first (PS-7).
+    fn keeps_moderate_finite(&self) -> bool {
+        false
+    }
+
     /// The key from which on rows are something else and updated by [`apply_beyond`](Self::apply_beyond), if there is one.
     fn border(&self) -> Option<Key> {
         None
@@ -38,4 +44,12 @@ pub trait UpdateRule: std::fmt::Debug + Send + Sync {
     fn apply_beyond(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
         self.apply(step, gradient, values, state);
     }
+}
+
+/// [`MODERATE`], to compute bounds with.
+const BOUND: f64 = MODERATE as f64;
+
+/// Returns true if numbers up to these bounds are finite, with room for rounding.
+fn fit(bounds: &[f64]) -> bool {
+    bounds.iter().all(|bound| bound.abs() < f64::from(f32::MAX) / 16.0)
 }

@@ -18,7 +18,7 @@ mod resend;
 mod routes;
 mod transfer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,10 +134,20 @@ pub enum Action {
         /// The server that has all of it.
         add: NodeId,
     },
-    /// Tell the registry that it named this server for a shard whose state never came here.
+    /// Tell the registry that it named this server for a shard whose state never came here, or is
+    /// another than its head's.
     Lost {
         /// The shard.
         at: ShardRef,
+    },
+    /// Tell the operator that a server cannot join a shard's chain.
+    CopyRefused {
+        /// The shard, which goes on without it.
+        at: ShardRef,
+        /// The server that was to join.
+        to: NodeId,
+        /// The cause.
+        reason: Refusal,
     },
 }
 
@@ -153,8 +163,6 @@ pub struct Server {
     /// Shards that are being copied to this server.
     incoming: BTreeMap<(ArrayId, Key), Incoming>,
     transfers: u64,
-    /// Pushes to these arrays after these clocks wait.
-    holds: BTreeMap<ArrayId, Clock>,
     pool: Pool<f32>,
 }
 
@@ -180,7 +188,6 @@ impl Server {
             replicas: BTreeMap::new(),
             incoming: BTreeMap::new(),
             transfers: 0,
-            holds: BTreeMap::new(),
             pool: Pool::new(config.pooled),
         }
     }
@@ -190,23 +197,6 @@ impl Server {
         if self.replicas.range((array, Key::MIN)..=(array, Key::MAX)).next().is_none() {
             self.arrays.insert(array, config);
         }
-    }
-
-    /// Takes no push to these arrays after this clock until it is told otherwise (`None`), so that the state of all servers
-    /// comes to contain every worker's updates up to it and none after: a checkpoint's cut. Workers send what is refused
-    /// again ([`Refusal::Stopped`]).
-    ///
-    /// Gives the latest clock that any head of these arrays here has taken before: if it is after the one to hold at, hold
-    /// at a later one. A head that takes over from another has not been told; its clocks then show that there is no cut.
-    pub fn hold(&mut self, arrays: &BTreeSet<ArrayId>, after: Option<Clock>) -> Clock {
-        for &array in arrays {
-            match after {
-                Some(clock) => self.holds.insert(array, clock),
-                None => self.holds.remove(&array),
-            };
-        }
-        let held = self.replicas.values().filter(|replica| arrays.contains(&replica.array()));
-        held.map(|replica| replica.intake.latest()).max().unwrap_or_default()
     }
 
     /// Its number.
@@ -283,6 +273,12 @@ impl Server {
                             replica.copy_again(from, (transfer, part), again, &members, &mut context);
                         }
                     }
+                    (Request::Snapshot { transfer, part }, reason) if !reason.is_retryable() => {
+                        let members = self.members.clone();
+                        if let Some((replica, mut context)) = self.exact(now, at, actions) {
+                            replica.end_copy(from, (transfer, part), reason, &members, &mut context);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -318,7 +314,6 @@ impl Server {
                     now,
                     node: self.node,
                     config: &self.config,
-                    hold: self.holds.get(&array_id).copied(),
                     policy: &*array.policy,
                     pool: &mut self.pool,
                     actions: &mut *actions,

@@ -5,12 +5,14 @@
 //! could not be cut without a pass over all. Memory stays within 1.2 times what the keys, parameters and state need.
 
 mod chunk;
+mod trial;
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Key, KeyRange, Keys, Rows, UpdateRule};
+use crate::{Key, KeyRange, Keys, Rows, Shared, UpdateRule};
 use chunk::{CHUNK_ROWS, Chunk};
+pub use trial::NotFinite;
 
 /// Bytes of parameters in a run of a dense range, unless one row has more.
 const RUN_BYTES: usize = 16 << 20;
@@ -77,12 +79,14 @@ pub struct Store {
     layout: Layout,
     /// Ascending; none is empty. Those of a dense store have all of its rows.
     chunks: Vec<Chunk>,
+    /// No number of any row is above [`crate::MODERATE`] in magnitude. Stays false once it is.
+    moderate: bool,
 }
 
 impl Store {
     /// The range with its initial rows.
     pub fn new(layout: Layout, range: KeyRange) -> Self {
-        let mut store = Self { range, layout, chunks: Vec::new() };
+        let mut store = Self { range, layout, chunks: Vec::new(), moderate: true };
         if !store.layout.sparse {
             let rows = store.rows_in_run() as u64;
             let mut start = range.start;
@@ -91,6 +95,7 @@ impl Store {
                 store.chunks.push(Chunk::initial(&store.layout, KeyRange::new(start, end)));
                 start = end;
             }
+            store.moderate = store.chunks.iter().all(Chunk::is_moderate);
         }
         store
     }
@@ -126,29 +131,37 @@ impl Store {
 
     /// Applies the update rule to the rows `keys` of `range`, which lies within the store's. `gradients` has
     /// `keys x width` numbers; what is missing or out of range is left out.
-    pub fn update(&mut self, range: KeyRange, keys: &Keys, gradients: &[f32]) {
-        let Some(range) = self.range.intersect(range) else { return };
+    ///
+    /// # Errors
+    /// If a gradient, or a number that the rule makes, is not finite. The store is then as before.
+    pub fn update(&mut self, range: KeyRange, keys: &Keys, gradients: &Shared<f32>) -> Result<(), NotFinite> {
+        let Some(range) = self.range.intersect(range) else { return Ok(()) };
+        if !self.is_safe(gradients) {
+            self.try_update(range, keys, gradients)?;
+        }
         if !self.layout.sparse && *keys == Keys::All {
             let first = self.chunk_of(range.start);
-            let mut rest = gradients;
+            let mut rest: &[f32] = gradients;
             for chunk in self.chunks.iter_mut().skip(first) {
                 let rows = chunk.place(range.start)..chunk.place(range.end);
                 let (now, later) = rest.split_at(rest.len().min(rows.len() * self.layout.width));
                 if now.is_empty() {
-                    return;
+                    break;
                 }
-                chunk.update(rows.start, rows.start + now.len() / self.layout.width, now, &self.layout);
+                let end = rows.start + now.len() / self.layout.width;
+                self.moderate &= chunk.update(rows.start, end, now, &self.layout);
                 rest = later;
             }
-            return;
+            return Ok(());
         }
         for (key, gradient) in keys.iter(range).zip(gradients.chunks_exact(self.layout.width)) {
             let chunk = self.chunk_for(key);
             if let Some(chunk) = self.chunks.get_mut(chunk) {
                 let row = chunk.place_or_insert(key, &self.layout);
-                chunk.update(row, row + 1, gradient, &self.layout);
+                self.moderate &= chunk.update(row, row + 1, gradient, &self.layout);
             }
         }
+        Ok(())
     }
 
     /// Appends the rows `keys` of `range` to `out`; a row that is not there as it would be initially.
@@ -225,6 +238,7 @@ impl Store {
             self.chunks.retain(|chunk| chunk.rows() > 0);
         }
         let (width, values, state) = (self.layout.width, rows.values.to_f32(), rows.state.to_f32());
+        self.moderate &= values.is_moderate() && state.is_moderate();
         let count = values.len() / width;
         for (i, key) in rows.keys.iter(rows.range).enumerate().take(count) {
             let chunk = self.chunk_for(key);
@@ -234,7 +248,7 @@ impl Store {
         }
     }
 
-    /// Whether `rows` has as many numbers as this layout asks for, in its range.
+    /// Returns true if `rows` has as many numbers as this layout asks for, in its range, all finite.
     pub fn fits(&self, rows: &Rows) -> bool {
         let rule = &self.layout.rule;
         let count = rows.keys.len(rows.range);
@@ -242,7 +256,7 @@ impl Store {
             && rows.keys.are_valid(rows.range)
             && (self.layout.sparse || rows.keys == Keys::All)
             && rows.values.check(count, self.layout.width).is_ok()
-            && rows.state.len() == count.saturating_mul(self.layout.width * rule.slots())
+            && rows.state.check(count, self.layout.width * rule.slots()).is_ok()
             && rows.steps.len() == if rule.counts_steps() { count } else { 0 }
     }
 
@@ -260,7 +274,7 @@ impl Store {
         let range = KeyRange::new(key, self.range.end);
         self.range.end = key;
         self.chunks.shrink_to_fit();
-        Self { range, layout: self.layout.clone(), chunks: upper }
+        Self { range, layout: self.layout.clone(), chunks: upper, moderate: self.moderate }
     }
 
     /// Takes over the rows of `upper`, which starts where this one ends and has the same layout. Gives it back if it
@@ -270,6 +284,7 @@ impl Store {
             return Err(Box::new(upper));
         }
         self.range.end = upper.range.end;
+        self.moderate &= upper.moderate;
         let mut chunks = upper.chunks.into_iter().peekable();
         let most = self.rows_in_run();
         // Runs that were cut become whole again.

@@ -19,8 +19,8 @@ use crate::{Key, KeyRange};
 pub struct Shared<T> {
     buffer: Arc<Vec<T>>,
     window: Range<usize>,
-    /// Somebody has looked at all of the window: its numbers are finite.
-    finite: bool,
+    /// All numbers of the window are known to be moderate.
+    moderate: bool,
 }
 
 impl<T> Shared<T> {
@@ -29,7 +29,7 @@ impl<T> Shared<T> {
     #[must_use]
     pub fn window(buffer: Arc<Vec<T>>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
-        Self { window: range.start.min(end)..end, buffer, finite: false }
+        Self { window: range.start.min(end)..end, buffer, moderate: false }
     }
 
     /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the window.
@@ -38,17 +38,22 @@ impl<T> Shared<T> {
         let end = range.end.min(self.window.len());
         let start = range.start.min(end);
         let window = self.window.start + start..self.window.start + end;
-        Self { buffer: Arc::clone(&self.buffer), window, finite: self.finite }
+        Self { buffer: Arc::clone(&self.buffer), window, moderate: self.moderate }
     }
 }
 
 impl Shared<f32> {
-    /// Says that the caller has looked at all numbers with [`are_finite`]. A transport does so while they are in the
-    /// processor's cache, so that [`Values::check`] need not go through them again.
+    /// Records that the caller has checked all numbers with [`are_moderate`]. A transport does so
+    /// while they are in the processor's cache, and the store need not go through them again.
     #[must_use]
-    pub fn known_to_be_finite(self) -> Self {
-        debug_assert!(are_finite(&self), "a transport that has not looked");
-        Self { finite: true, ..self }
+    pub fn known_to_be_moderate(self) -> Self {
+        debug_assert!(are_moderate(&self), "a number is not moderate");
+        Self { moderate: true, ..self }
+    }
+
+    /// Returns true if no number is above [`MODERATE`] in magnitude.
+    pub fn is_moderate(&self) -> bool {
+        self.moderate || are_moderate(self)
     }
 }
 
@@ -69,7 +74,7 @@ impl<T: bytemuck::NoUninit> Shared<T> {
 impl<T> From<Vec<T>> for Shared<T> {
     fn from(elements: Vec<T>) -> Self {
         let window = 0..elements.len();
-        Self { buffer: Arc::new(elements), window, finite: false }
+        Self { buffer: Arc::new(elements), window, moderate: false }
     }
 }
 
@@ -216,45 +221,85 @@ impl Values {
 
     /// The numbers as 32-bit floats: shared if they are, widened if not.
     pub fn to_f32(&self) -> Shared<f32> {
-        match self {
-            Self::F32(values) => values.clone(),
+        let (wide, moderate): (Vec<f32>, bool) = match self {
+            Self::F32(values) => return values.clone(),
             Self::Bf16(values) => {
-                values.iter().map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect::<Vec<_>>().into()
+                (values.iter().map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect(), values.moderate)
             }
-            Self::F16(values) => values.reinterpret_cast::<f16>().to_f32_vec().into(),
-        }
+            Self::F16(values) => (values.reinterpret_cast::<f16>().to_f32_vec(), values.moderate),
+        };
+        Shared { moderate, ..wide.into() }
     }
 
     /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7).
     pub fn check(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
-        let expected = rows.saturating_mul(width);
-        if self.len() != expected {
-            return Err(ValuesError::Length { expected, found: self.len() });
+        self.check_length(rows, width)?;
+        if self.is_moderate() { Ok(()) } else { self.check_finite() }
+    }
+
+    /// As [`check`](Self::check), and remembers that the numbers are moderate if they are.
+    pub fn checked(self, rows: usize, width: usize) -> Result<Self, ValuesError> {
+        self.check_length(rows, width)?;
+        let moderate = self.is_moderate();
+        if !moderate {
+            self.check_finite()?;
         }
+        Ok(match self {
+            Self::F32(values) => Self::F32(Shared { moderate, ..values }),
+            Self::Bf16(values) => Self::Bf16(Shared { moderate, ..values }),
+            Self::F16(values) => Self::F16(Shared { moderate, ..values }),
+        })
+    }
+
+    fn check_length(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
+        let expected = rows.saturating_mul(width);
+        match self.len() {
+            found if found == expected => Ok(()),
+            found => Err(ValuesError::Length { expected, found }),
+        }
+    }
+
+    fn is_moderate(&self) -> bool {
+        match self {
+            Self::F32(values) => values.is_moderate(),
+            Self::Bf16(values) => values.moderate || all(values, |&bits| bits & 0x7fff <= MODERATE_BF16),
+            // The largest finite one is 65504.
+            Self::F16(values) => values.moderate || all(values, |&bits| bits & 0x7c00 != 0x7c00),
+        }
+    }
+
+    fn check_finite(&self) -> Result<(), ValuesError> {
         let bad = match self {
-            Self::F32(values) if values.finite => None,
-            Self::F32(values) => first(values, |v| !v.is_finite()),
-            Self::Bf16(values) => first(values, |&bits| bits & 0x7f80 == 0x7f80),
-            Self::F16(values) => first(values, |&bits| bits & 0x7c00 == 0x7c00),
+            Self::F32(values) => values.iter().position(|value| !value.is_finite()),
+            Self::Bf16(values) => values.iter().position(|&bits| bits & 0x7f80 == 0x7f80),
+            Self::F16(values) => values.iter().position(|&bits| bits & 0x7c00 == 0x7c00),
         };
         bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }))
     }
 }
 
-/// Whether none is a NaN or an infinity.
-pub fn are_finite(numbers: &[f32]) -> bool {
-    first(numbers, |number| !number.is_finite()).is_none()
+/// Magnitude up to which numbers are moderate, 2^50: far above those of a training that goes well,
+/// and far enough below the largest `f32` that a usual rule's update of moderate numbers is finite.
+pub const MODERATE: f32 = 1_125_899_906_842_624.0;
+
+/// [`MODERATE`] in bfloat16.
+const MODERATE_BF16: u16 = (MODERATE.to_bits() >> 16) as u16;
+
+/// Returns true if no number is above [`MODERATE`] in magnitude, nor NaN.
+pub fn are_moderate(numbers: &[f32]) -> bool {
+    all(numbers, |number| number.abs() <= MODERATE)
 }
 
-/// The first element that is bad. There is none as a rule: whole blocks are looked at without a branch, which the
-/// compiler turns into vector instructions.
-fn first<T>(elements: &[T], is_bad: impl Fn(&T) -> bool) -> Option<usize> {
+/// Returns true if none is NaN or infinite.
+pub(crate) fn are_finite(numbers: &[f32]) -> bool {
+    all(numbers, |number| number.is_finite())
+}
+
+/// Returns true if all elements are good. They are as a rule: whole blocks are checked without a
+/// branch, which the compiler turns into vector instructions.
+fn all<T>(elements: &[T], is_good: impl Fn(&T) -> bool) -> bool {
     const BLOCK: usize = 1024;
-    let bad = elements
-        .chunks(BLOCK)
-        .position(|block| block.iter().fold(false, |bad, element| bad | is_bad(element)))?;
-    let from = bad * BLOCK;
-    elements.get(from..)?.iter().position(is_bad).map(|at| from + at)
+    elements.chunks(BLOCK).all(|block| block.iter().fold(true, |good, element| good & is_good(element)))
 }
 
 impl From<Vec<f32>> for Values {

@@ -189,7 +189,7 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
                 prop_assert!(clocks.windows(2).all(|c| c[0].1 == c[1].1));
             }
             clocks.iter().for_each(|&(worker, clock)| applied.advance(worker, range, clock));
-            store.update(range, &keys, &values.to_f32());
+            prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
         }
     }
     // Everybody finishes the clock of the most advanced: everything received is applied, exactly once.
@@ -208,7 +208,7 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
     while let Some(Operation::Update { range, keys, values, .. }) =
         intake.next_update(policy, &mut Pool::new(1 << 20))
     {
-        store.update(range, &keys, &values.to_f32());
+        prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
     }
     let mut found = Vec::new();
     store.read(RANGE, &Keys::All, &mut found);

@@ -162,7 +162,7 @@ fn what_is_kept_back_makes_a_weight_in_the_end_and_what_is_dropped_does_not() {
             let pulled = Values::from(weights.clone());
             let (keys, values) = filter.filter(range, &Keys::All, &push(turn), Some(&pulled)).unwrap();
             sent += keys.len(range);
-            store.update(range, &keys, &values.to_f32());
+            store.update(range, &keys, &values.to_f32()).unwrap();
             weights.clear();
             store.read(range, &Keys::All, &mut weights);
         }
@@ -291,7 +291,7 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
                 .zip(values.to_f32().iter())
                 .for_each(|(key, value)| total[key as usize] += value);
         }
-        store.update(range, &Keys::All, &total);
+        store.update(range, &Keys::All, &total.into()).unwrap();
         weights.clear();
         store.read(range, &Keys::All, &mut weights);
     }

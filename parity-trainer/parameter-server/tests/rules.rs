@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+
 use parapet_parameter_server::{
-    AdaGrad, Adam, Add, Decay, Ftrl, KeyRange, Keys, Layout, Momentum, Sgd, Store, UpdateRule,
+    AdaGrad, Adam, Add, Decay, Ftrl, KeyRange, Keys, Layout, MODERATE, Momentum, Sgd, Store, UpdateRule,
+    Values,
 };
 use proptest::prelude::*;
 
@@ -15,7 +18,7 @@ fn run(rule: impl UpdateRule + 'static, start: f32, gradients: &[f32]) -> Vec<f6
     gradients
         .iter()
         .map(|&g| {
-            store.update(range, &Keys::All, &[g]);
+            store.update(range, &Keys::All, &vec![g].into()).unwrap();
             let mut out = Vec::new();
             store.read(range, &Keys::All, &mut out);
             f64::from(out[0])
@@ -103,6 +106,78 @@ proptest! {
         }).collect();
         assert_close(&run(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.3 }, 0.0, &gradients), &expected);
     }
+}
+
+/// Any finite number, of any magnitude.
+fn number() -> impl Strategy<Value = f32> {
+    any::<f32>().prop_map(|x| if x.is_finite() { x } else { 0.0 })
+}
+
+/// Rules with constants that are usual, and some that are not.
+fn rules() -> impl Strategy<Value = Arc<dyn UpdateRule>> {
+    let constant = || prop_oneof![4 => 1e-8f32..1.0, 1 => number()];
+    (0..6, constant(), constant(), constant(), constant()).prop_map(|(kind, a, b, c, d)| match kind {
+        0 => Arc::new(Add) as Arc<dyn UpdateRule>,
+        1 => Arc::new(Sgd { rate: a, decay: b }),
+        2 => Arc::new(Momentum { rate: a, momentum: b, nesterov: c > 0.5, decay: d }),
+        3 => Arc::new(Adam { rate: a, beta1: b, beta2: c, epsilon: d, decay: Decay::Penalty(a) }),
+        4 => Arc::new(AdaGrad { rate: a, epsilon: b }),
+        _ => Arc::new(Ftrl { alpha: a, beta: b, l1: c, l2: d }),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// PS-7, and that an update is made as a whole or not at all.
+    #[test]
+    fn update_leaves_finite_numbers_or_is_refused_and_changes_nothing(
+        rule in rules(),
+        sparse: bool,
+        pushes in prop::collection::vec((number(), -1.0f32..1.0), 1..8),
+    ) {
+        let range = KeyRange::new(0, 2);
+        let mut store = Store::new(Layout { rule, sparse, ..Layout::dense(1, Add) }, range);
+        for (large, small) in pushes {
+            let before = store.extract(range, usize::MAX);
+            let result = store.update(range, &Keys::All, &vec![small, large].into());
+            let after = store.extract(range, usize::MAX);
+            let finite = |values: &Values| values.to_f32().iter().all(|value| value.is_finite());
+            prop_assert!(finite(&after.values) && finite(&after.state), "{after:?}");
+            prop_assert!(result.is_ok() || after == before, "{before:?} {after:?}");
+        }
+    }
+
+    /// The bounds by which the store does without a trial.
+    #[test]
+    fn rule_that_keeps_moderate_numbers_finite_does(
+        rule in rules(),
+        step in 1u32..40,
+        signs in prop::array::uniform4(prop_oneof![Just(-1.0f32), Just(1.0), Just(0.0), -1.0f32..1.0]),
+    ) {
+        let [mut value, mut first, mut second, gradient] = signs.map(|sign| [sign * MODERATE]);
+        let mut state = [&mut first[..], &mut second[..]];
+        rule.apply(step, &gradient, &mut value, state.get_mut(..rule.slots()).unwrap());
+        let finite = [value, first, second].iter().flatten().all(|number| number.is_finite());
+        prop_assert!(finite || !rule.keeps_moderate_finite());
+    }
+}
+
+#[test]
+fn usual_rules_need_no_trial() {
+    let ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.3 };
+    let momentum = Momentum { rate: 0.1, momentum: 0.9, nesterov: true, decay: 0.01 };
+    let rules: [&dyn UpdateRule; 6] = [
+        &Add,
+        &Sgd { rate: 0.1, decay: 0.01 },
+        &momentum,
+        &Adam::default(),
+        &AdaGrad { rate: 0.1, epsilon: 1e-8 },
+        &ftrl,
+    ];
+    assert!(rules.iter().all(|rule| rule.keeps_moderate_finite()));
+    assert!(!Adam { rate: 1e38, ..Adam::default() }.keeps_moderate_finite());
+    assert!(!AdaGrad { rate: 0.1, epsilon: 0.0 }.keeps_moderate_finite());
 }
 
 #[test]

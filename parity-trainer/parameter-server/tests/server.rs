@@ -2,107 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::collections::BTreeSet;
+mod support;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, Add, ArrayConfig, ArrayId, Clock, Consistency, Epoch, Event, KeyRange, Keys, Layout, Message,
-    NodeId, Operation, Peer, Pull, Push, PushAck, Refusal, Refused, Replicate, ReplicateAck, Request,
-    RequestId, Route, Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd,
-    SnapshotPhase, TransferId, Values, WorkerId,
+    Action, Add, ArrayConfig, Clock, Consistency, Epoch, Event, Keys, Layout, Message, NodeId, Operation,
+    Peer, Pull, Refusal, Refused, Replicate, ReplicateAck, Request, RequestId, Routing, Seq, Server,
+    ServerConfig, Values, WorkerId,
 };
-
-const ARRAY: ArrayId = ArrayId(0);
-const RANGE: KeyRange = KeyRange { start: 0, end: 2 };
-const REGISTRY: Peer = Peer::Server(NodeId(99));
-
-fn at(epoch: u64) -> ShardRef {
-    ShardRef { array: ARRAY, range: RANGE, epoch: Epoch(epoch) }
-}
-
-fn push(epoch: u64, worker: u64, clock: u64) -> Message {
-    Message::Push(Push {
-        at: at(epoch),
-        worker: WorkerId(worker),
-        clock: Clock(clock),
-        keys: Keys::All,
-        values: Values::from(vec![1.0, 2.0]),
-    })
-}
-
-/// A server, and its time.
-struct Node(Server, Duration);
-
-impl Node {
-    /// A server that knows two workers and this chain.
-    fn new(node: u64, model: Consistency, epoch: u64, chain: &[u64]) -> Self {
-        Self::bounded(node, model, epoch, chain, ServerConfig::default())
-    }
-
-    fn bounded(node: u64, model: Consistency, epoch: u64, chain: &[u64], config: ServerConfig) -> Self {
-        let array = ArrayConfig { layout: Layout::dense(1, Add), policy: Arc::new(model) };
-        let mut server = Self(Server::new(NodeId(node), config, [(ARRAY, array)]), Duration::ZERO);
-        let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
-        server.tell(Event::Members { version: 1, workers });
-        server.route(epoch, chain);
-        server
-    }
-
-    fn tell(&mut self, event: Event) -> Vec<Action> {
-        let mut actions = Vec::new();
-        self.0.handle(self.1, event, &mut actions);
-        actions
-    }
-
-    fn hear(&mut self, from: Peer, message: Message) -> Vec<(Peer, Message)> {
-        sent(self.tell(Event::Received { from, message }))
-    }
-
-    /// Lets time pass, and its timer go off if it is due.
-    fn wait(&mut self, time: Duration) {
-        self.1 += time;
-        if self.0.next_timer().is_some_and(|due| due <= self.1) {
-            self.tell(Event::Tick);
-        }
-    }
-
-    fn copies(&self) -> Vec<(ShardRef, bool)> {
-        self.0.copies().collect()
-    }
-
-    fn route(&mut self, epoch: u64, chain: &[u64]) -> Vec<(Peer, Message)> {
-        let chain = chain.iter().copied().map(NodeId).collect();
-        let route = Route { array: ARRAY, range: RANGE, epoch: Epoch(epoch), chain };
-        self.hear(REGISTRY, Message::Routing(Routing::new(epoch, vec![route]).unwrap()))
-    }
-
-    fn values(&self) -> Vec<f32> {
-        let mut values = Vec::new();
-        self.0.shards().next().unwrap().store.read(RANGE, &Keys::All, &mut values);
-        values
-    }
-}
-
-fn sent(actions: Vec<Action>) -> Vec<(Peer, Message)> {
-    let sent = |action| match action {
-        Action::Send { to, message } => Some((to, message)),
-        _ => None,
-    };
-    actions.into_iter().filter_map(sent).collect()
-}
-
-fn worker(id: u64) -> Peer {
-    Peer::Worker(WorkerId(id))
-}
-
-fn server(id: u64) -> Peer {
-    Peer::Server(NodeId(id))
-}
-
-fn ack(epoch: u64, id: u64, clock: u64) -> (Peer, Message) {
-    (worker(id), Message::PushAck(PushAck { at: at(epoch), worker: WorkerId(id), clock: Clock(clock) }))
-}
+use support::{ARRAY, Node, RANGE, REGISTRY, ack, at, push, sent, server, worker};
 
 #[test]
 fn an_acknowledgement_waits_for_the_chain() {
@@ -191,91 +101,9 @@ fn a_tail_that_does_not_know_the_reader_does_not_answer_it() {
 }
 
 #[test]
-fn a_held_server_takes_pushes_up_to_a_clock() {
-    let mut head = Node::new(1, Consistency::Eventual, 1, &[1]);
-    assert_eq!(head.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
-    let arrays = BTreeSet::from([ARRAY]);
-    assert_eq!(head.0.hold(&arrays, Some(Clock(2))), Clock(1));
-    assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
-    let refused = head.hear(worker(0), push(1, 0, 3));
-    let reasons: Vec<_> = refused
-        .iter()
-        .map(|(_, message)| match message {
-            Message::Refused(refused) => refused.reason,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(reasons, [Refusal::Stopped]);
-    assert!(Refusal::Stopped.is_retryable());
-    // A resend is acknowledged, the other worker may catch up.
-    assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
-    assert_eq!(head.hear(worker(1), push(1, 1, 1)), [ack(1, 1, 1)]);
-    assert_eq!(head.values(), [3.0, 6.0]);
-    assert_eq!(head.0.hold(&arrays, None), Clock(2));
-    assert_eq!(head.hear(worker(0), push(1, 0, 3)), [ack(1, 0, 3)]);
-}
-
-#[test]
-fn other_arrays_go_on_while_one_is_held() {
-    let mut head = Node::new(1, Consistency::Eventual, 1, &[1]);
-    assert_eq!(head.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
-    let other = BTreeSet::from([ArrayId(5)]);
-    assert_eq!(head.0.hold(&other, Some(Clock(0))), Clock(0), "the clocks of others do not count");
-    assert_eq!(head.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
-    // To let one go leaves the others held.
-    head.0.hold(&BTreeSet::from([ARRAY]), Some(Clock(2)));
-    head.0.hold(&other, None);
-    let refused = head.hear(worker(0), push(1, 0, 3));
-    let stopped = |message: &Message| matches!(message, Message::Refused(r) if r.reason == Refusal::Stopped);
-    assert!(refused.iter().all(|(_, message)| stopped(message)) && !refused.is_empty(), "{refused:?}");
-}
-
-/// A piece of a checkpoint, which the server reads itself.
-fn restored(transfer: u64, epoch: u64, end: bool) -> Snapshot {
-    let end = end.then(|| SnapshotEnd { seq: Seq(0), members: 0, clocks: Vec::new() });
-    Snapshot {
-        at: at(epoch),
-        transfer: TransferId(transfer),
-        part: 0,
-        phase: SnapshotPhase::Delta,
-        rows: Rows {
-            range: RANGE,
-            keys: Keys::All,
-            values: Values::from(vec![3.0, 4.0]),
-            state: Values::none(),
-            steps: Vec::new(),
-        },
-        end,
-    }
-}
-
-#[test]
-fn what_was_restored_goes_when_the_restore_has_ended_without_it() {
-    let array = ArrayConfig { layout: Layout::dense(1, Add), policy: Arc::new(Consistency::Eventual) };
-    let mut node = Node(Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array)]), Duration::ZERO);
-    let own = Peer::Server(NodeId(1));
-    node.hear(own, Message::Snapshot(restored(7, 7, true)));
-    node.0.drop_restored(Some(TransferId(7)));
-    assert_eq!(node.copies(), [(at(7), true)], "it is still under way");
-    node.0.drop_restored(None);
-    assert_eq!(node.copies(), []);
-    // Had it been committed, it would have been let in before.
-    node.hear(own, Message::Snapshot(restored(8, 8, true)));
-    node.route(9, &[1]);
-    node.0.drop_restored(None);
-    assert_eq!(node.values(), [3.0, 4.0]);
-    // Another server's copy stays.
-    let mut newcomer = Node::new(2, Consistency::Eventual, 1, &[1]);
-    newcomer.hear(server(1), Message::Snapshot(restored(1, 1, false)));
-    newcomer.0.drop_restored(None);
-    assert_eq!(newcomer.copies(), [(at(1), false)]);
-}
-
-#[test]
 fn an_array_is_known_anew_while_no_shard_of_it_is_held() {
     let array =
         |width| ArrayConfig { layout: Layout::dense(width, Add), policy: Arc::new(Consistency::Eventual) };
-    // As a restore said that failed.
     let mut node = Node(Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array(5))]), Duration::ZERO);
     node.0.define(ARRAY, array(1));
     node.route(1, &[1]);

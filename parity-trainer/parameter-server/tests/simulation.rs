@@ -21,6 +21,7 @@ fn a_thousand_clusters_keep_every_invariant() {
                 sum.splits += tally.splits;
                 sum.worker_changes += tally.worker_changes;
                 sum.refused_not_finite += tally.refused_not_finite;
+                sum.overflows += tally.overflows;
                 sum.eager_rows += tally.eager_rows;
                 sum.virtual_ms += tally.virtual_ms;
                 sum.decisions += tally.decisions;
@@ -43,6 +44,7 @@ fn a_thousand_clusters_keep_every_invariant() {
             sum.splits,
             sum.worker_changes,
             sum.refused_not_finite,
+            sum.overflows,
             sum.eager_rows,
             sum.decisions,
             sum.overtaken,
@@ -69,6 +71,7 @@ fn planted_bugs_are_caught() {
         (Bug::AppliesTwice, "PS-"),
         (Bug::ForgetsDelta, "PS-"),
         (Bug::ReadsTooEarly, "PS-4"),
+        (Bug::SkipsFiniteCheck, "PS-7"),
     ];
     for (bug, invariant) in bugs {
         let caught = (0..300)

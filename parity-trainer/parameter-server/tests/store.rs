@@ -106,12 +106,12 @@ fn check(layout: Layout, ops: Vec<Op>) {
             Op::Update(keys) => {
                 let gradients: Vec<f32> = keys.iter().flat_map(|&key| gradient(key)).collect();
                 keys.iter().for_each(|&key| reference.update(&layout, key, &gradient(key)));
-                store.update(all, &Keys::List(keys.into()), &gradients);
+                store.update(all, &Keys::List(keys.into()), &gradients.into()).unwrap();
             }
             Op::UpdateRun(from, to) => {
                 (from..to).for_each(|key| reference.update(&layout, key, &gradient(key)));
                 let gradients: Vec<f32> = (from..to).flat_map(gradient).collect();
-                store.update(KeyRange::new(from, to), &Keys::All, &gradients);
+                store.update(KeyRange::new(from, to), &Keys::All, &gradients.into()).unwrap();
             }
             Op::SplitAndAppend(key) => {
                 let upper = store.split_off(key);
@@ -121,7 +121,9 @@ fn check(layout: Layout, ops: Vec<Op>) {
             Op::CopyOver { from, to, limit } => {
                 // Into a store that has other rows there, which must go.
                 let mut other = Store::new(layout.clone(), all);
-                other.update(all, &Keys::List(vec![from, END - 1].into()), &vec![1.0; 2 * width]);
+                other
+                    .update(all, &Keys::List(vec![from, END - 1].into()), &vec![1.0; 2 * width].into())
+                    .unwrap();
                 let mut at = 0;
                 while at < END {
                     let rows = store.extract(KeyRange::new(at, if at < to { to } else { END }), limit);
@@ -181,7 +183,7 @@ fn memory_stays_within_a_fifth_of_what_is_needed() {
             let mut store = Store::new(Layout::sparse(width, rule), all);
             for i in 0..40_000u64 {
                 let key = (i * stride) % all.end;
-                store.update(all, &Keys::List(vec![key].into()), &vec![1.0; width]);
+                store.update(all, &Keys::List(vec![key].into()), &vec![1.0; width].into()).unwrap();
             }
             assert_small(&store);
             let upper = store.split_off(20_000);
@@ -209,7 +211,7 @@ fn a_dense_range_of_many_runs_is_one_range() {
         (range.start..range.end).flat_map(|key| std::iter::repeat_n(key as f32, WIDTH)).collect()
     };
     let part = KeyRange::new(10, 40);
-    store.update(part, &Keys::All, &numbers(part));
+    store.update(part, &Keys::All, &numbers(part).into()).unwrap();
     let read = |store: &Store, range: KeyRange| {
         let mut found = Vec::new();
         store.read(range, &Keys::All, &mut found);

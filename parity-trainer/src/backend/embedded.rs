@@ -349,6 +349,19 @@ mod tests {
     }
 
     #[test]
+    fn step_whose_update_overflows_is_refused_and_the_weights_stay() {
+        let optimiser = OptimiserSpec::Sgd { momentum: 0.9, weight_decay: 0.0 };
+        let unclipped = UpdateRule { clip: None, learning_rate: 10.0, ..rule(optimiser) };
+        let mut backend = EmbeddedBackend::new(unclipped, set(|_| 1.0)).unwrap();
+        backend.push(&set(|index| if index == 3 { f32::MAX } else { 0.0 })).unwrap();
+        let message = backend.clock().unwrap_err().to_string();
+        assert!(message.contains("lower the learning rate") && !message.contains('\n'), "{message}");
+        let mut weights = set(|_| 0.0);
+        backend.pull(&mut weights).unwrap();
+        assert!(weights.values().iter().all(|&weight| weight == 1.0));
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_and_the_weights_stay() {
         let optimiser = OptimiserSpec::AdamW { weight_decay: 0.0 };
         let mut backend = EmbeddedBackend::new(rule(optimiser), set(|_| 1.0)).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parapet_parameter_server::{ArrayId, HandOver, NodeId, TransferId};
+use parapet_parameter_server::{ArrayId, HandOver, NodeId};
 use parapet_parameter_server_node::membership::{self as node, Arrays, Defined};
 use parapet_parameter_server_registry as registry;
 use tokio::sync::{mpsc, watch};
@@ -105,7 +105,6 @@ impl Known {
             servers: self.addresses.clone(),
             workers: (view.workers.version, view.workers.workers.clone()),
             hand_overs: view.table.hand_overs.iter().map(|hand_over| (hand_over.at, hand_over.to)).collect(),
-            restoring: view.restoring.map(|began| TransferId(began.0)),
         }
     }
 

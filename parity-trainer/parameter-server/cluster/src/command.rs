@@ -1,6 +1,5 @@
 //! The commands of processes: `server`, `coordinator`, `cluster` and `top`. Arguments in, a process's life out.
 
-mod checkpoint;
 mod coordinator;
 mod server;
 mod stop;
@@ -23,7 +22,7 @@ pub enum Command {
     Server(server::Args),
     /// Lead a cluster, and serve its registry if there is no etcd
     Coordinator(coordinator::Args),
-    /// Run a whole cluster on this machine, or keep checkpoints of one
+    /// Run a whole cluster on this machine
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Show nodes, ranges, staleness and bytes of a cluster
@@ -35,10 +34,6 @@ pub enum Command {
 pub enum ClusterCommand {
     /// Start servers and workers as processes on this machine, and end them with this one
     Up(up::Args),
-    /// Have the servers of a cluster write a checkpoint, while it runs
-    Checkpoint(checkpoint::TakeArgs),
-    /// Give the servers of a cluster the arrays of a checkpoint, which it must not know
-    Restore(checkpoint::RestoreArgs),
 }
 
 /// How `cluster up` starts what this program cannot be itself.
@@ -102,8 +97,6 @@ impl Command {
                 Self::Server(args) => server::run(args).await,
                 Self::Coordinator(args) => coordinator::run(args).await,
                 Self::Cluster(ClusterCommand::Up(args)) => up::run(args, programs).await,
-                Self::Cluster(ClusterCommand::Checkpoint(args)) => checkpoint::run_take(args).await,
-                Self::Cluster(ClusterCommand::Restore(args)) => checkpoint::run_restore(args).await,
                 Self::Top(args) => top::run(args).await,
             }
         });

@@ -3,7 +3,7 @@
 mod client;
 mod server;
 
-use parapet_parameter_server::{ArrayId, Clock, Epoch, KeyRange, ShardRef, WorkerId};
+use parapet_parameter_server::{Clock, ShardRef, WorkerId};
 
 pub use client::{Control, StoredRows};
 pub(crate) use server::ControlServer;
@@ -16,21 +16,6 @@ pub(crate) mod proto {
 
 /// Bytes of a message, at most.
 const MAX_MESSAGE: usize = 256 << 20;
-
-impl From<ShardRef> for proto::ShardRange {
-    fn from(at: ShardRef) -> Self {
-        Self { array: at.array.0, start: at.range.start, end: at.range.end, epoch: at.epoch.0 }
-    }
-}
-
-/// The shard that a question is about.
-fn shard_ref(shard: Option<proto::ShardRange>) -> Result<ShardRef, tonic::Status> {
-    let Some(proto::ShardRange { array, start, end, epoch }) = shard.filter(|shard| shard.start < shard.end)
-    else {
-        return Err(tonic::Status::invalid_argument("the question names no shard"));
-    };
-    Ok(ShardRef { array: ArrayId(array), range: KeyRange::new(start, end), epoch: Epoch(epoch) })
-}
 
 /// What a server says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, KeyRange, NodeId};
-use parapet_parameter_server_checkpoint::{CheckpointError, RestoreError};
 use parapet_parameter_server_node::transport::TransportError;
 use parapet_parameter_server_registry::RegistryError;
 
@@ -40,36 +39,6 @@ pub enum ClusterError {
         /// Why.
         cause: String,
     },
-    /// A checkpoint.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// A checkpoint does not fit the servers.
-    #[error(transparent)]
-    Restore(#[from] RestoreError),
-    /// The shards have not come to one moment.
-    #[error("no checkpoint after {waited:?}, and pushes are taken again: {cause}")]
-    NoCut {
-        /// How long it was tried.
-        waited: Duration,
-        /// What is missing, and what can be done.
-        cause: String,
-    },
-    /// Servers write or read their shards too slowly.
-    #[error(
-        "{done} of {of} shards are done after {waited:?}: see whether the place is slow, or give it more time (--within; while \
-         pushes wait, --stall)"
-    )]
-    SlowShards {
-        /// How long it was waited.
-        waited: Duration,
-        /// Shards that are done.
-        done: usize,
-        /// All shards.
-        of: usize,
-    },
-    /// There is nothing to write a checkpoint of, or no server to restore one to, or something is in its way.
-    #[error("{0}")]
-    Unready(String),
     /// An array's description is not understood here.
     #[error(
         "{array} is described as `{description}`, which this version does not know ({cause}): run one version on all nodes"

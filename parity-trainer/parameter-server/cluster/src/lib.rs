@@ -6,11 +6,9 @@
 //! - [`coordinate`]: takes part in the election only.
 //! - [`WorkerRole`]: a worker whose clock counts, with the handle that tasks are submitted by.
 //! - [`training`]: a training whose executors move between the worker processes that are there.
-//! - [`checkpoint`]: checkpoints that the servers write and start from.
 //! - [`ArraySpec`]: what an array is, as text in the registry, so that servers need not know it when they start.
 
 mod bridge;
-pub mod checkpoint;
 pub mod command;
 pub mod control;
 mod coordinator;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{HandOver, NodeId};
-use parapet_parameter_server_checkpoint::Checkpoints;
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{ServerHandle, ServerNode, ServerNodeConfig, Timing};
 use parapet_parameter_server_registry::{
@@ -31,8 +30,6 @@ pub struct ServerSettings {
     pub control: Option<String>,
     /// Where it answers scrapes of its metrics (`/metrics`, Prometheus), `HOST:PORT`; `None`: nowhere.
     pub metrics: Option<String>,
-    /// Where it keeps its shards in checkpoints, and takes them from; the same for all servers. `None`: nowhere.
-    pub checkpoints: Option<Checkpoints>,
     /// Its part of the load, relative to the others'.
     pub weight: u32,
     /// Intervals and timeouts, from the heartbeat.
@@ -52,7 +49,6 @@ impl ServerSettings {
             advertise: None,
             control: None,
             metrics: None,
-            checkpoints: None,
             weight: 1,
             timing: Timing::default(),
             leads: Some(LeaderConfig::default()),
@@ -117,7 +113,7 @@ impl<T: Transport> ServerRole<T> {
             .as_ref()
             .map_or_else(String::new, |control| reached_at(control.address(), settings.advertise.as_deref()));
         let info = ServerInfo { address, control: asked_at, weight: settings.weight };
-        let answering = control.map(|control| control.start(node.handle(), settings.checkpoints));
+        let answering = control.map(|control| control.start(node.handle()));
         let measuring = measuring.map(|measuring| measuring.start(node.handle(), registry.clone()));
         membership.update(&info)?;
         let leading = settings.leads.map(|config| {
@@ -215,7 +211,7 @@ async fn empty(
     match timeout(leave, views.wait_for(is_over)).await {
         Ok(Ok(view)) => {
             if holds(&view, id) {
-                tracing::warn!(server = %id, "the last server leaves; what it held is lost unless there is a checkpoint");
+                tracing::warn!(server = %id, "the last server leaves; what it held is lost");
             }
             Ok(())
         }

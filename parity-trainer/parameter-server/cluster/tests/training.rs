@@ -66,6 +66,39 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
     }
 }
 
+/// Gradients that are finite, while their sum is not.
+#[tokio::test(start_paused = true)]
+async fn step_whose_sum_overflows_ends_with_an_error_in_every_process() {
+    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let weights = start();
+    let registry = cluster.open().await;
+    let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(8, &weights));
+    let leading = soon(begun).await.unwrap();
+    let other = cluster.open().await;
+    let joining = Training::join(&other, CLUSTER, cluster.transport(), leading.job().clone());
+    let mut processes = [leading, soon(joining).await.unwrap()];
+    cluster.until("both are there", |view| view.present_workers.len() == 2).await;
+    for training in &mut processes {
+        for executor in training.to_do() {
+            soon(training.push(executor, [2e38; LENGTH].into_iter())).await.unwrap();
+        }
+    }
+    for training in &mut processes {
+        let error = loop {
+            match soon(training.settle()).await {
+                Ok(Settled::MoreToDo) => {
+                    for executor in training.to_do() {
+                        soon(training.push(executor, [2e38; LENGTH].into_iter())).await.unwrap();
+                    }
+                }
+                Ok(Settled::Done) => panic!("the step is done"),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("overflows") && !error.contains('\n'), "{error}");
+    }
+}
+
 /// Makes the steps of a training up to `steps`, and stays.
 async fn follow<T: Transport>(mut training: Training<T>, steps: u64) -> Training<T> {
     let (told, _news) = mpsc::unbounded_channel();

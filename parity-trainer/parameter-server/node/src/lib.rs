@@ -23,5 +23,5 @@ pub use client::{
 };
 pub use counters::Counters;
 pub use membership::{Embedded, Membership, Report, View};
-pub use server::{NotTaken, ServerHandle, ServerNode, ServerNodeConfig};
+pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;

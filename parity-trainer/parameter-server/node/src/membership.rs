@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parapet_parameter_server::{
-    ArrayConfig, ArrayFilters, ArrayId, Clock, NodeId, Routing, ShardRef, TransferId, WorkerId,
+    ArrayConfig, ArrayFilters, ArrayId, Clock, NodeId, Routing, ShardRef, WorkerId,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -43,8 +43,6 @@ pub struct View {
     pub workers: (u64, Vec<(WorkerId, Clock)>),
     /// Shards that their tails are to copy to these servers.
     pub hand_overs: Vec<(ShardRef, NodeId)>,
-    /// The restore of a checkpoint that is under way, if one is: servers keep the shards that they read for it.
-    pub restoring: Option<TransferId>,
 }
 
 /// What a node tells the registry.

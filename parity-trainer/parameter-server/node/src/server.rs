@@ -2,14 +2,12 @@
 
 mod handle;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, ArrayConfig, ArrayFilters, ArrayId, Event, Message, NodeId, Peer, Server, ServerConfig, Snapshot,
-    SnapshotAck, TransferId,
+    Action, ArrayConfig, ArrayFilters, ArrayId, Event, Message, NodeId, Peer, Server, ServerConfig,
 };
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant, MissedTickBehavior};
@@ -19,8 +17,8 @@ use crate::connections::{Connections, Happened, Inbound};
 use crate::membership::{Membership, Report, View};
 use crate::transport::{Local, Transport, TransportError};
 use crate::wire::Hello;
-use handle::Ask;
-pub use handle::{NotTaken, ServerHandle};
+use handle::Look;
+pub use handle::ServerHandle;
 
 /// Things taken from the inbox at a time.
 const AT_ONCE: usize = 128;
@@ -92,11 +90,7 @@ pub struct ServerNode<T: Transport> {
     membership: Membership,
     address: String,
     handle: ServerHandle,
-    asked: mpsc::Receiver<Ask>,
-    /// When the server takes pushes to these arrays again that are after a checkpoint's clock.
-    held_until: BTreeMap<ArrayId, Instant>,
-    /// The restore that the registry said is under way when it was looked at last.
-    restoring: Option<TransferId>,
+    asked: mpsc::Receiver<Look>,
     /// Reports that found no room.
     waiting: Vec<Report>,
     since: Instant,
@@ -132,8 +126,6 @@ impl<T: Transport> ServerNode<T> {
         Ok(Self {
             handle,
             asked,
-            held_until: BTreeMap::new(),
-            restoring: None,
             server: Server::new(config.node, core, config.arrays),
             timing: config.timing,
             connections,
@@ -174,7 +166,7 @@ impl<T: Transport> ServerNode<T> {
                     self.report_waiting();
                 }
                 _ = tick.tick() => self.tick(),
-                Some(ask) = self.asked.recv() => self.answer(ask),
+                Some(look) = self.asked.recv() => look(&self.server, self.connections.counters()),
                 () = async { if let Some(parked) = &parked { parked.room().await } }, if parked.is_some() => {}
                 () = self.connections.recv(&mut inbound, AT_ONCE) => {}
             }
@@ -218,59 +210,7 @@ impl<T: Transport> ServerNode<T> {
         }
     }
 
-    fn answer(&mut self, ask: Ask) {
-        match ask {
-            Ask::Look(look) => look(&self.server, self.connections.counters()),
-            Ask::Hold { arrays, after, lasts, answer } => {
-                let until = after.map(|_| Instant::now() + lasts);
-                for &array in &arrays {
-                    match until {
-                        Some(until) => self.held_until.insert(array, until),
-                        None => self.held_until.remove(&array),
-                    };
-                }
-                let _ = answer.send(self.server.hold(&arrays, after));
-            }
-            Ask::TakeOver { config, piece, answer } => {
-                let _ = answer.send(self.take_over(config, *piece));
-            }
-        }
-    }
-
-    /// Takes over a piece of a checkpoint, as from this server itself.
-    fn take_over(&mut self, config: ArrayConfig, piece: Snapshot) -> Result<(), NotTaken> {
-        let Snapshot { at, transfer, part, .. } = piece;
-        if self.restoring != Some(transfer) {
-            return Err(NotTaken::NotRestoring);
-        }
-        if self.server.shards().any(|view| view.at.array == at.array) {
-            return Err(NotTaken::Held);
-        }
-        self.server.define(at.array, config);
-        let from = Peer::Server(self.server.node());
-        let mut actions = Vec::new();
-        let event = Event::Received { from, message: Message::Snapshot(piece) };
-        self.server.handle(self.now(), event, &mut actions);
-        // Silence is no consent.
-        let taken = SnapshotAck { at, transfer, part };
-        let answer = actions.into_iter().find_map(|action| match action {
-            Action::Send { message: Message::SnapshotAck(ack), .. } if ack == taken => Some(Ok(())),
-            Action::Send { message: Message::Refused(refused), .. } => {
-                Some(Err(NotTaken::Refused(refused.reason)))
-            }
-            _ => None,
-        });
-        answer.unwrap_or(Err(NotTaken::Ignored))
-    }
-
     fn tick(&mut self) {
-        let now = Instant::now();
-        let over = self.held_until.extract_if(.., |_, until| *until <= now);
-        let over: BTreeSet<ArrayId> = over.map(|(array, _)| array).collect();
-        if !over.is_empty() {
-            tracing::warn!("whoever asked for a checkpoint is silent: pushes are taken again");
-            self.server.hold(&over, None);
-        }
         if self.server.next_timer().is_some_and(|due| due <= self.now()) {
             self.tell(Event::Tick);
         }
@@ -293,10 +233,6 @@ impl<T: Transport> ServerNode<T> {
         for &(at, to) in &view.hand_overs {
             self.tell(Event::HandOver { at, to });
         }
-        // After the table: it may be the one that lets this server in.
-        if std::mem::replace(&mut self.restoring, view.restoring) != view.restoring {
-            self.server.drop_restored(view.restoring);
-        }
     }
 
     fn tell(&mut self, event: Event) {
@@ -308,6 +244,10 @@ impl<T: Transport> ServerNode<T> {
                 Action::Send { to, message } => self.connections.send(to, message),
                 Action::Propose { at, add } => self.report(Report::Propose { at, add }),
                 Action::Lost { at } => self.report(Report::Lost { by: self.server.node(), at }),
+                Action::CopyRefused { at, to, reason } => {
+                    let (array, range) = (at.array, at.range);
+                    tracing::error!("server {to} cannot join the chain of {array}, keys {range}: {reason}");
+                }
             }
         }
         self.actions = actions;

@@ -194,7 +194,6 @@ suite! {
     says_when_an_address_is_taken
 }
 
-/// Large messages are lent to a Unix socket, where they wait to be read: their vectors must not be written to meanwhile.
 #[tokio::test]
 async fn what_waits_to_be_read_is_not_used_again() {
     const NUMBERS: usize = 100_000;

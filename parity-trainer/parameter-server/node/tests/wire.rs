@@ -6,7 +6,6 @@
 mod frames;
 
 use std::io::IoSlice;
-use std::sync::Arc;
 
 use parapet_parameter_server::{
     ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Push, ShardRef, Shared, Values,
@@ -31,29 +30,6 @@ fn bytes_of(batch: &mut Batch, most: usize) -> Vec<u8> {
             bytes.extend_from_slice(&slice[..slice.len().min(room)]);
         }
         let written = bytes.len() - before;
-        assert!(written > 0);
-        batch.advance(written);
-    }
-    bytes
-}
-
-/// The same of a batch whose large sections are lent.
-fn bytes_of_lending(batch: &mut Batch, most: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while !batch.is_empty() {
-        let written = match batch.lent() {
-            Some(piece) => {
-                let piece = &piece[..piece.len().min(most)];
-                bytes.extend_from_slice(piece);
-                piece.len()
-            }
-            None => {
-                let mut slices = [IoSlice::new(&[]); 1];
-                assert_eq!(batch.slices(&mut slices), 1);
-                bytes.extend_from_slice(&slices[0]);
-                slices[0].len()
-            }
-        };
         assert!(written > 0);
         batch.advance(written);
     }
@@ -116,9 +92,6 @@ proptest! {
         let mut batch = Batch::new(LIMITS.max_frame);
         sent.iter().for_each(|frame| batch.push(frame.clone()).unwrap());
         let bytes = bytes_of(&mut batch, most);
-        let mut lending = Batch::lending(LIMITS.max_frame, 1000);
-        sent.iter().for_each(|frame| lending.push(frame.clone()).unwrap());
-        prop_assert!(bytes_of_lending(&mut lending, most) == bytes);
         let (received, end) = decode(&bytes, &cuts, LIMITS);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(received, sent);
@@ -319,25 +292,4 @@ fn the_fuzzers_corpus_is_of_this_format() {
         }
     }
     assert_eq!(kinds, 12);
-}
-
-#[test]
-fn what_is_lent_is_kept_until_it_must_have_been_read() {
-    const UNREAD: u64 = 1 << 20;
-    let lent = Arc::new(vec![1.0f32; 100_000]);
-    let mut batch = Batch::lending(LIMITS.max_frame, UNREAD);
-    let mut write = |frame: Frame| {
-        batch.push(frame).unwrap();
-        bytes_of_lending(&mut batch, usize::MAX).len() as u64
-    };
-    write(push_of(Shared::window(Arc::clone(&lent), 0..100_000)));
-    let mut after = 0;
-    while after + 8192 < UNREAD {
-        assert_eq!(Arc::strong_count(&lent), 2, "{after} bytes after it");
-        after += write(push(1000));
-    }
-    while after < UNREAD {
-        after += write(push(1000));
-    }
-    assert_eq!(Arc::strong_count(&lent), 1);
 }

@@ -16,7 +16,6 @@ pub(crate) const TABLE: &str = "table";
 pub(crate) const WORKERS: &str = "workers";
 pub(crate) const NEXT: &str = "next";
 pub(crate) const JOB: &str = "job";
-pub(crate) const RESTORING: &str = "restoring";
 
 /// A key, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +27,6 @@ pub(crate) enum Key<'a> {
     Next,
     /// What is to be worked on.
     Job,
-    /// A checkpoint's restore is under way.
-    Restoring,
     /// A member that is there.
     Member(Member),
     Array(ArrayId),
@@ -46,7 +43,6 @@ impl<'a> Key<'a> {
             WORKERS => Self::Workers,
             NEXT => Self::Next,
             JOB => Self::Job,
-            RESTORING => Self::Restoring,
             "members" => Self::Member(parse_member(rest)?),
             "arrays" => Self::Array(ArrayId(rest.parse().ok()?)),
             "reports" => Self::Report(rest),

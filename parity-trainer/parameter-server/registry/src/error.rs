@@ -70,14 +70,6 @@ pub enum RegistryError {
     /// The table has changed since it was read.
     #[error("the routing table has changed meanwhile: decide anew on what it is now")]
     Conflict,
-    /// Another restore is under way.
-    #[error("another restore is under way in this cluster: wait for its end")]
-    Restoring,
-    /// A restore has lost its lease.
-    #[error(
-        "the registry has not heard of the restore for so long that it is over; nothing has changed: try again"
-    )]
-    RestoreOver,
     /// What is written makes no sense.
     #[error(
         "the registry's {key} cannot be read ({cause}): it was written by another version, or by something else"

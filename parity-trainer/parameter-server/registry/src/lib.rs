@@ -30,7 +30,6 @@ mod membership;
 mod memory;
 mod registry;
 mod report;
-mod restore;
 #[cfg(feature = "served")]
 mod served;
 mod store;
@@ -46,7 +45,6 @@ pub use membership::{MAX_REPORTS, Membership};
 pub use memory::MemoryStore;
 pub use registry::{Joining, Registry};
 pub use report::{Member, Report};
-pub use restore::Restoring;
 #[cfg(feature = "served")]
 pub use served::{ServeConfig, ServedConfig, ServedStore, serve_store};
 pub use store::{Batch, Compare, Entry, Lease, LeaseId, Outcome, Put, Revision, Store, Transaction};

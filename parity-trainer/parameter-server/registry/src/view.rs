@@ -90,8 +90,6 @@ pub struct View {
     pub arrays: BTreeMap<ArrayId, ArrayInfo>,
     /// What is to be worked on, if anything is; a registry does not look into it.
     pub job: Option<String>,
-    /// The change that began the restore of a checkpoint that is under way ([`crate::Restoring::number`]), if one is.
-    pub restoring: Option<Revision>,
     /// Who holds what.
     pub table: Table,
     /// Who leads, if anybody does.
@@ -148,7 +146,6 @@ impl View {
                 self.arrays.insert(array, documents::read_array(key, value)?);
             }
             Some(Key::Job) => self.job = Some(documents::read_job(key, value)?),
-            Some(Key::Restoring) => self.restoring = Some(entry.modified),
             Some(Key::Report(rest)) => {
                 let by = documents::reporter(rest);
                 let by = by.ok_or_else(|| RegistryError::malformed(key, "it names no member"))?;
@@ -175,7 +172,6 @@ impl View {
                 self.arrays.remove(&array);
             }
             Some(Key::Job) => self.job = None,
-            Some(Key::Restoring) => self.restoring = None,
             Some(Key::Report(_)) => {
                 self.reports.remove(key);
             }

@@ -12,8 +12,7 @@ use parapet_parameter_server::{
     ArrayId, Clock, Epoch, HandOver, KeyRange, NodeId, Route, Routing, ShardRef, WorkerId,
 };
 use parapet_parameter_server_registry::{
-    ArrayInfo, Joining, Leader, Member, Membership, Registry, RegistryError, Report, Restoring, Revision,
-    Table, Term,
+    ArrayInfo, Joining, Leader, Member, Membership, Registry, RegistryError, Report, Revision, Term,
 };
 use support::{Fixture, server, until};
 use tokio::time::{Instant, timeout};
@@ -29,9 +28,6 @@ conformance!(
     the_table_changes_by_compare_and_swap,
     a_table_comes_back_as_it_was_written,
     arrays_are_defined_once,
-    one_restore_is_under_way,
-    a_restore_that_is_over_changes_nothing,
-    a_restore_changes_nothing_that_others_have,
     executors_are_listed_until_they_are_taken_off,
     a_job_is_seen_until_it_is_done,
     reports_stand_until_they_are_retracted,
@@ -220,104 +216,6 @@ async fn arrays_are_defined_once(fixture: Fixture) {
     one.give_up(ARRAY).await.unwrap();
     until(&other, "it is to go", |view| view.arrays.get(&ARRAY) == Some(&info(0))).await;
     assert_eq!(one.define(ARRAY, &info(64)).await, Err(RegistryError::OtherArray { array: ARRAY }));
-}
-
-/// What is restored: an array of one shard.
-struct Restored {
-    base: Table,
-    routing: Routing,
-    arrays: [(ArrayId, ArrayInfo); 1],
-}
-
-impl Restored {
-    /// Held by these servers.
-    fn by(base: &Table, chain: &[NodeId]) -> Self {
-        let range = KeyRange::new(0, 100);
-        let route = Route { array: ARRAY, range, epoch: Epoch(7), chain: chain.to_vec() };
-        let routes = base.routing.routes().iter().cloned().chain([route]).collect();
-        let routing = Routing::new(base.routing.version() + 1, routes).unwrap();
-        Self { base: base.clone(), routing, arrays: [(ARRAY, ArrayInfo::new(range, 1))] }
-    }
-
-    async fn commit(&self, registry: &Registry, restoring: &Restoring) -> Result<(), RegistryError> {
-        registry.restore(restoring, &self.base, &self.routing, &self.arrays, WorkerId(500)).await
-    }
-
-    /// Again and again while its servers' memberships come back.
-    async fn commit_in_the_end(&self, registry: &Registry, by: &Restoring) -> Result<(), RegistryError> {
-        let committed = async {
-            loop {
-                match self.commit(registry, by).await {
-                    Err(RegistryError::Conflict) => tokio::time::sleep(Duration::from_millis(10)).await,
-                    other => return other,
-                }
-            }
-        };
-        timeout(support::LIMIT, committed).await.unwrap()
-    }
-}
-
-async fn one_restore_is_under_way(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let first = one.begin_restore().await.unwrap();
-    let number = first.number();
-    until(&other, "it is seen", |view| view.restoring == Some(Revision(number))).await;
-    assert_eq!(other.begin_restore().await.unwrap_err(), RegistryError::Restoring);
-    first.end().await.unwrap();
-    until(&other, "it is over", |view| view.restoring.is_none()).await;
-    let second = other.begin_restore().await.unwrap();
-    assert!(second.number() > number);
-    drop(second);
-    until(&one, "whoever dies ends it, too", |view| view.restoring.is_none()).await;
-}
-
-async fn a_restore_that_is_over_changes_nothing(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let (_member, server) = join_server(&registry, "s").await;
-    let restored = Restored::by(&Table::default(), &[server]);
-    let first = registry.begin_restore().await.unwrap();
-    let number = Some(Revision(first.number()));
-    until(&registry, "it is seen", |view| view.restoring == number).await;
-    fixture.suspend_for_long().await;
-    until(&registry, "its lease is over", |view| view.reachable && view.restoring.is_none()).await;
-    let second = registry.begin_restore().await.unwrap();
-    assert_eq!(restored.commit_in_the_end(&registry, &first).await, Err(RegistryError::RestoreOver));
-    restored.commit_in_the_end(&registry, &second).await.unwrap();
-}
-
-async fn a_restore_changes_nothing_that_others_have(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let (_member, server) = join_server(&registry, "s").await;
-    let restoring = registry.begin_restore().await.unwrap();
-    let conflict = Err(RegistryError::Conflict);
-    let absent = Restored::by(&Table::default(), &[server, NodeId(99)]);
-    assert_eq!(absent.commit(&registry, &restoring).await, conflict);
-    let wanted = Restored::by(&Table::default(), &[server]);
-    let (worker, _) = join_worker(&registry, 0).await;
-    assert_eq!(wanted.commit(&registry, &restoring).await, conflict, "somebody works");
-    worker.leave().await.unwrap();
-    // Another array's shard is on its way.
-    let leader = registry.join(Joining::Coordinator).await.unwrap();
-    let term = leader.campaign(None).await.unwrap().unwrap();
-    let other = ArrayId(8);
-    let route = Route { array: other, range: KeyRange::new(0, 9), epoch: Epoch(1), chain: vec![server] };
-    let at = ShardRef { array: other, range: route.range, epoch: route.epoch };
-    let hand_overs = [HandOver { at, to: NodeId(99) }];
-    let others = Routing::new(1, vec![route]).unwrap();
-    registry.change(term, Revision(0), &others, &hand_overs).await.unwrap();
-    assert_eq!(wanted.commit(&registry, &restoring).await, conflict, "the table has changed");
-    let view = until(&registry, "it is seen", |view| view.table.routing == others).await;
-    let wanted = Restored::by(&view.table, &[server]);
-    wanted.commit(&registry, &restoring).await.unwrap();
-    let view = until(&registry, "all is there", |view| view.table.routing == wanted.routing).await;
-    assert_eq!(view.table.hand_overs, hand_overs);
-    assert_eq!(view.arrays[&ARRAY], wanted.arrays[0].1);
-    let (worker, number) = join_worker(&registry, 0).await;
-    assert!(number > WorkerId(500), "{number}");
-    worker.leave().await.unwrap();
-    // What is known is never replaced.
-    let again = Restored { base: view.table.clone(), ..wanted };
-    assert_eq!(again.commit(&registry, &restoring).await, conflict);
 }
 
 async fn executors_are_listed_until_they_are_taken_off(fixture: Fixture) {

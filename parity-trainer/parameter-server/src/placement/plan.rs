@@ -81,7 +81,7 @@ impl Step {
 pub struct Plan {
     /// By array and key, one for each shard at most.
     pub steps: Vec<Step>,
-    /// Shards whose servers are all gone: only a checkpoint brings them back.
+    /// Shards whose servers are all gone.
     pub lost: Vec<ShardRef>,
 }
 

@@ -1,6 +1,6 @@
 //! AdaGrad.
 
-use super::UpdateRule;
+use super::{BOUND, UpdateRule, fit};
 
 /// AdaGrad (Duchi et al., JMLR 2011, the diagonal form): `n += g^2`, `w -= rate g / (sqrt(n) + epsilon)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +20,12 @@ impl UpdateRule for AdaGrad {
         let [squares] = state else { return };
         for ((w, n), g) in values.iter_mut().zip(squares.iter_mut()).zip(gradient) {
             *n += g * g;
-            *w -= self.rate * g / (n.sqrt() + self.epsilon);
+            *w -= self.rate * g / (n.max(0.0).sqrt() + self.epsilon);
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        let step = f64::from(self.rate).abs() * BOUND;
+        self.epsilon > 0.0 && fit(&[BOUND + BOUND * BOUND, step, BOUND + step / f64::from(self.epsilon)])
     }
 }

@@ -1,6 +1,6 @@
 //! Adam and AdamW.
 
-use super::UpdateRule;
+use super::{BOUND, UpdateRule, fit};
 
 /// How Adam shrinks weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,7 +70,23 @@ impl UpdateRule for Adam {
             let g = g + penalty * *w;
             *m = self.beta1 * *m + (1.0 - self.beta1) * g;
             *v = self.beta2 * *v + (1.0 - self.beta2) * g * g;
-            *w -= decoupled * *w + step_size * *m / (v.sqrt() * correction + self.epsilon);
+            *w -= decoupled * *w + step_size * *m / (v.max(0.0).sqrt() * correction + self.epsilon);
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        let [rate, beta1, beta2, epsilon] = [self.rate, self.beta1, self.beta2, self.epsilon].map(f64::from);
+        let (penalty, decoupled) = match self.decay {
+            Decay::Penalty(decay) => (f64::from(decay).abs(), 0.0),
+            Decay::Decoupled(decay) => (0.0, rate.abs() * f64::from(decay).abs()),
+        };
+        let gradient = BOUND + penalty * BOUND;
+        let (first, second) = (BOUND + gradient, BOUND + gradient * gradient);
+        // The corrections are largest at the first step.
+        let step = rate.abs() / (1.0 - beta1) * first;
+        let root = second.sqrt() / (1.0 - beta2).sqrt();
+        let are_decays = (0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2);
+        let is_usual = are_decays && epsilon > 0.0;
+        is_usual && fit(&[second, root, step, BOUND + decoupled * BOUND + step / epsilon])
     }
 }

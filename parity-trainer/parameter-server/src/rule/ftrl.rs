@@ -1,6 +1,6 @@
 //! FTRL-proximal.
 
-use super::UpdateRule;
+use super::{BOUND, UpdateRule, fit};
 
 /// Follow the regularised leader, proximal, per coordinate (McMahan et al., "Ad Click Prediction", KDD 2013, algorithm
 /// 1): `s = (sqrt(n + g^2) - sqrt(n)) / alpha`, `z += g - s w`, `n += g^2`, and the weight follows from z and n:
@@ -29,14 +29,25 @@ impl UpdateRule for Ftrl {
         let [sums, squares] = state else { return };
         for ((w, (z, n)), g) in values.iter_mut().zip(sums.iter_mut().zip(squares.iter_mut())).zip(gradient) {
             let grown = *n + g * g;
-            let sigma = (grown.sqrt() - n.sqrt()) / self.alpha;
+            let sigma = (grown.max(0.0).sqrt() - n.max(0.0).sqrt()) / self.alpha;
             *z += g - sigma * *w;
             *n = grown;
             *w = if z.abs() <= self.l1 {
                 0.0
             } else {
-                -(*z - z.signum() * self.l1) / ((self.beta + n.sqrt()) / self.alpha + self.l2)
+                -(*z - z.signum() * self.l1) / ((self.beta + n.max(0.0).sqrt()) / self.alpha + self.l2)
             };
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        let [alpha, beta, l1, l2] = [self.alpha, self.beta, self.l1, self.l2].map(f64::from);
+        let squares = BOUND + BOUND * BOUND;
+        let sigma = squares.sqrt() / alpha;
+        let sum = 2.0 * BOUND + sigma * BOUND;
+        let least = beta / alpha + l2;
+        let divisor = (beta + squares.sqrt()) / alpha + l2;
+        let is_usual = alpha > 0.0 && beta >= 0.0 && l1 >= 0.0 && l2 >= 0.0 && least > 0.0;
+        is_usual && fit(&[squares, sigma, sum + l1, divisor, (sum + l1) / least])
     }
 }

@@ -1,6 +1,6 @@
 //! Stochastic gradient descent, with and without momentum.
 
-use super::UpdateRule;
+use super::{BOUND, UpdateRule, fit};
 
 /// `w += u`: the worker computes the update itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,6 +15,10 @@ impl UpdateRule for Add {
         for (w, u) in values.iter_mut().zip(gradient) {
             *w += u;
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        true
     }
 }
 
@@ -36,6 +40,11 @@ impl UpdateRule for Sgd {
         for (w, g) in values.iter_mut().zip(gradient) {
             *w -= self.rate * (g + self.decay * *w);
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        let gradient = BOUND + f64::from(self.decay).abs() * BOUND;
+        fit(&[gradient, BOUND + f64::from(self.rate).abs() * gradient])
     }
 }
 
@@ -65,5 +74,13 @@ impl UpdateRule for Momentum {
             *v = self.momentum * *v + g;
             *w -= self.rate * if self.nesterov { g + self.momentum * *v } else { *v };
         }
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        let momentum = f64::from(self.momentum).abs();
+        let gradient = BOUND + f64::from(self.decay).abs() * BOUND;
+        let velocity = momentum * BOUND + gradient;
+        let ahead = gradient + momentum * velocity;
+        fit(&[velocity, ahead, BOUND + f64::from(self.rate).abs() * velocity.max(ahead)])
     }
 }

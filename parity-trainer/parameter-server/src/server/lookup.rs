@@ -73,8 +73,8 @@ impl Server {
         let policy = &*self.arrays.get(&at.array)?.policy;
         let replica = self.replicas.get_mut(&(at.array, at.range.start))?;
         let same = replica.range() == at.range && replica.epoch() == at.epoch;
-        let (node, config, hold) = (self.node, &self.config, self.holds.get(&at.array).copied());
-        let context = Context { now, node, config, hold, policy, pool: &mut self.pool, actions };
+        let (node, config) = (self.node, &self.config);
+        let context = Context { now, node, config, policy, pool: &mut self.pool, actions };
         same.then_some((replica, context))
     }
 

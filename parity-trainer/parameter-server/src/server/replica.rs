@@ -10,8 +10,8 @@ use super::{Action, ServerConfig};
 use crate::intake::set_members;
 use crate::{
     ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pool,
-    Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Replicate, ReplicateAck, Route, Seq, ShardRef,
-    Store, Values, WorkerId,
+    Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Refused, Replicate, ReplicateAck, Request, Route,
+    Seq, ShardRef, Store, Values, WorkerId,
 };
 
 /// What a shard is handed with each event.
@@ -19,7 +19,6 @@ pub(super) struct Context<'a> {
     pub(super) now: Duration,
     pub(super) node: NodeId,
     pub(super) config: &'a ServerConfig,
-    pub(super) hold: Option<Clock>,
     pub(super) policy: &'a dyn ConsistencyPolicy,
     pub(super) pool: &'a mut Pool<f32>,
     pub(super) actions: &'a mut Vec<Action>,
@@ -55,6 +54,8 @@ pub(super) struct Replica {
     pub(super) readers: BTreeMap<(WorkerId, KeyRange), Keys>,
     /// At the tail: the copy to a server that joins.
     pub(super) outgoing: Option<Outgoing>,
+    /// At the tail: servers that cannot take the copy in this epoch.
+    pub(super) refused_by: BTreeSet<NodeId>,
     /// A successor knows a later epoch: this server may no longer act for the shard.
     pub(super) fenced: Option<Epoch>,
     pub(super) sent_at: Duration,
@@ -77,6 +78,7 @@ impl Replica {
             waiting: Vec::new(),
             readers: BTreeMap::new(),
             outgoing: None,
+            refused_by: BTreeSet::new(),
             fenced: None,
             sent_at: Duration::ZERO,
         }
@@ -136,11 +138,11 @@ impl Replica {
         if !keys.are_valid(at.range) || at.range.is_empty() {
             return Err(Refusal::BadKeys);
         }
-        values.check(keys.len(at.range), self.store.layout().width)?;
+        let values = values.checked(keys.len(at.range), self.store.layout().width)?;
         if self.committed.lowest_of(worker, at.range).is_some_and(|finished| finished >= clock) {
             return Ok(true);
         }
-        if self.stands_still() || context.hold.is_some_and(|hold| clock > hold) {
+        if self.stands_still() {
             return Err(Refusal::Stopped);
         }
         let (pending, pending_bytes) = self.intake.pending_of(worker);
@@ -163,8 +165,30 @@ impl Replica {
         let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
         while head && !self.log.is_full(context.config) {
             let Some(update) = self.intake.next_update(context.policy, context.pool) else { return };
-            self.append(update, context);
+            match self.apply(&update) {
+                Ok(()) => self.append(update, context),
+                Err(reason) => self.refuse(&update, reason, context),
+            }
         }
+    }
+
+    /// At the head: an update overflows. Its pushes count as never received, and their workers hear
+    /// why; what they have sent after them comes too early now.
+    fn refuse(&mut self, update: &Operation, reason: Refusal, context: &mut Context<'_>) {
+        let Operation::Update { range, clocks, .. } = update else { return };
+        self.intake.take_back(clocks, *range, &self.clocks);
+        let mut at = self.at();
+        self.unacknowledged.retain(|&(worker, clock, pushed)| {
+            let of_worker = clocks.iter().find(|(other, _)| *other == worker);
+            let Some(&(_, refused)) = of_worker.filter(|_| pushed.intersect(*range).is_some()) else {
+                return true;
+            };
+            let reason = if clock > refused { Refusal::Gap { expected: refused } } else { reason };
+            at.range = pushed;
+            let request = Request::Push { worker, clock };
+            context.send(Peer::Worker(worker), Message::Refused(Refused { at, request, reason }));
+            false
+        });
     }
 
     /// At the head: makes the list of workers known to the chain.
@@ -182,17 +206,22 @@ impl Replica {
         }
     }
 
-    /// Applies an operation at the next place in the log, and sends it on.
+    /// Updates the rows. Every replica decides alike, as all have the same rows (PS-5).
+    fn apply(&mut self, operation: &Operation) -> Result<(), Refusal> {
+        if let Operation::Update { range, keys, values, .. } = operation {
+            self.store.update(*range, keys, &values.to_f32())?;
+            if let Some(outgoing) = &mut self.outgoing {
+                outgoing.changed(*range, keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an operation that was applied the next place in the log, and sends it on.
     fn append(&mut self, operation: Operation, context: &mut Context<'_>) {
         self.applied = self.applied.next();
-        match &operation {
-            Operation::Update { range, keys, values, .. } => {
-                self.store.update(*range, keys, &values.to_f32());
-                if let Some(outgoing) = &mut self.outgoing {
-                    outgoing.changed(*range, keys);
-                }
-            }
-            Operation::Members { version, .. } => self.members = *version,
+        if let Operation::Members { version, .. } = &operation {
+            self.members = *version;
         }
         take_note(&mut self.clocks, &operation);
         if let Some(next) = self.successor(context.node) {
@@ -224,7 +253,11 @@ impl Replica {
         if entry.seq <= self.acked {
             self.acknowledge_chain(context);
         } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
-            self.append(entry.operation, context);
+            // The head has made it: rows that cannot take it are not the head's, and are copied anew.
+            match self.apply(&entry.operation) {
+                Ok(()) => self.append(entry.operation, context),
+                Err(_) => context.actions.push(Action::Lost { at: self.at() }),
+            }
         }
         // One that comes too early is sent again after the one before it.
         Ok(())

@@ -126,6 +126,7 @@ impl Replica {
         self.waiting.clear();
         self.readers.clear();
         self.outgoing = None;
+        self.refused_by.clear();
         self.fenced = None;
     }
 

@@ -45,6 +45,12 @@ impl Outgoing {
         self.sent_at
     }
 
+    /// Returns true if this piece waits for its answer from this server.
+    fn waits(&self, from: Peer, asked: (TransferId, u32)) -> bool {
+        let piece = self.piece.as_ref().map(|piece| (piece.transfer, piece.part));
+        from == Peer::Server(self.to) && piece == Some(asked)
+    }
+
     /// Rows that were updated are to be copied again.
     pub(super) fn changed(&mut self, range: KeyRange, keys: &Keys) {
         match keys {
@@ -76,7 +82,8 @@ impl Replica {
         // Before the standstill, the registry may change its mind and name another server.
         let decided =
             self.outgoing.as_ref().is_some_and(|outgoing| outgoing.stands_still() || outgoing.to == to);
-        if !is_tail || self.fenced.is_some() || self.route.chain.contains(&to) || decided {
+        let cannot = self.route.chain.contains(&to) || self.refused_by.contains(&to);
+        if !is_tail || self.fenced.is_some() || cannot || decided {
             return;
         }
         let mut left = RangeSet::new(MAX_RANGES);
@@ -123,13 +130,31 @@ impl Replica {
         members: &(u64, Vec<(WorkerId, Clock)>),
         context: &mut Context<'_>,
     ) {
-        let waits = |own: &mut Outgoing| {
-            let piece = own.piece.as_ref().map(|piece| (piece.transfer, piece.part));
-            from == Peer::Server(own.to) && piece == Some(refused) && refused.1 > 0
+        let Some(outgoing) = self.outgoing.take_if(|own| refused.1 > 0 && own.waits(from, refused)) else {
+            return;
         };
-        let Some(outgoing) = self.outgoing.take_if(waits) else { return };
         self.hand_over(outgoing.to, again, context);
-        // What came during the standstill.
+        self.go_on(members, context);
+    }
+
+    /// The newcomer cannot hold these rows: the shard does without it until its epoch is raised. The
+    /// standstill may end by itself here, too.
+    pub(super) fn end_copy(
+        &mut self,
+        from: Peer,
+        refused: (TransferId, u32),
+        reason: Refusal,
+        members: &(u64, Vec<(WorkerId, Clock)>),
+        context: &mut Context<'_>,
+    ) {
+        let Some(outgoing) = self.outgoing.take_if(|own| own.waits(from, refused)) else { return };
+        self.refused_by.insert(outgoing.to);
+        context.actions.push(Action::CopyRefused { at: self.at(), to: outgoing.to, reason });
+        self.go_on(members, context);
+    }
+
+    /// Takes up what came during a standstill.
+    fn go_on(&mut self, members: &(u64, Vec<(WorkerId, Clock)>), context: &mut Context<'_>) {
         self.set_members(members, context);
         self.sequence_updates(context);
     }
@@ -222,13 +247,6 @@ impl Server {
         self.incoming.retain(|_, copy| copy.given_up_at(config).is_none_or(|at| now < at));
     }
 
-    /// Drops what was taken over from this server itself (a checkpoint's shards), but for those of one transfer. The
-    /// registry lets nobody into a chain for the sake of the others any longer.
-    pub fn drop_restored(&mut self, except: Option<TransferId>) {
-        let own = Peer::Server(self.node);
-        self.incoming.retain(|_, copy| copy.from != own || Some(copy.transfer) == except);
-    }
-
     /// Takes over a piece of a shard.
     pub(super) fn take_over(
         &mut self,
@@ -263,7 +281,7 @@ impl Server {
         }
         if part == own.next_part {
             if !own.store.fits(&piece.rows) {
-                return answer(refused(Refusal::BadKeys));
+                return answer(refused(Refusal::BadRows));
             }
             own.store.insert(&piece.rows);
             own.next_part += 1;

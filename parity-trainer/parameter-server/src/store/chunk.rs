@@ -1,7 +1,10 @@
 //! Some rows in key order, column by column.
 
+use std::ops::Range;
+
 use super::Layout;
-use crate::{Key, KeyRange};
+use crate::values::are_finite;
+use crate::{Key, KeyRange, are_moderate};
 use smallvec::SmallVec;
 
 /// Rows in a sparse chunk at most: an insertion moves half of them on average.
@@ -24,6 +27,10 @@ pub(super) struct Chunk {
     /// How often each row was updated; empty if the rule does not count.
     steps: Vec<u32>,
 }
+
+/// Numbers of a column that are updated before they are checked: few enough that they, the state
+/// and the gradient are still in the processor's cache.
+const CHECKED: usize = 4096;
 
 /// Inserts without the doubling of `Vec`: an eighth of slack at most.
 fn insert_at<T: Copy>(column: &mut Vec<T>, at: usize, element: T, count: usize) {
@@ -123,14 +130,16 @@ impl Chunk {
     }
 
     /// Applies the rule to the rows `first..last`, in runs of equal steps on one side of its border.
-    pub(super) fn update(&mut self, first: usize, last: usize, gradients: &[f32], layout: &Layout) {
+    /// Returns false if a number that it wrote is not moderate.
+    pub(super) fn update(&mut self, first: usize, last: usize, gradients: &[f32], layout: &Layout) -> bool {
         let width = layout.width;
         let last = last.min(self.rows());
         let border = layout.rule.border().map_or(usize::MAX, |key| self.place(key));
-        let mut from = first;
+        let at_once = (CHECKED / width).max(1);
+        let (mut from, mut moderate) = (first, true);
         while from < last {
             let is_beyond = from >= border;
-            let mut to = if is_beyond { last } else { last.min(border) };
+            let mut to = if is_beyond { last } else { last.min(border) }.min(from + at_once);
             let mut step = 0;
             if let Some(steps) = self.steps.get_mut(from..to).filter(|steps| !steps.is_empty()) {
                 let old = steps.first().copied().unwrap_or(0);
@@ -150,8 +159,37 @@ impl Chunk {
             } else {
                 layout.rule.apply(step, gradient, values, &mut state);
             }
+            moderate = moderate && are_moderate(values) && state.iter().all(|column| are_moderate(column));
             from = to;
         }
+        moderate
+    }
+
+    /// A copy of some rows.
+    pub(super) fn copy_of(&self, rows: Range<usize>, width: usize) -> Self {
+        let index = match &self.index {
+            Index::Run { start, .. } => {
+                Index::Run { start: start.saturating_add(rows.start as u64), rows: rows.len() }
+            }
+            Index::Sorted(keys) => Index::Sorted(keys.get(rows.clone()).unwrap_or_default().to_vec()),
+        };
+        let numbers = rows.start * width..rows.end * width;
+        let column = |column: &Vec<f32>| column.get(numbers.clone()).unwrap_or_default().to_vec();
+        let steps = self.steps.get(rows).unwrap_or_default().to_vec();
+        Self { index, values: column(&self.values), state: self.state.iter().map(column).collect(), steps }
+    }
+
+    pub(super) fn is_moderate(&self) -> bool {
+        are_moderate(&self.values) && self.state.iter().all(|column| are_moderate(column))
+    }
+
+    /// The first row with a number that is not finite.
+    pub(super) fn first_not_finite(&self, width: usize) -> Option<usize> {
+        let columns = std::iter::once(&self.values).chain(&self.state);
+        let bad = columns.filter(|column| !are_finite(column));
+        bad.filter_map(|column| column.iter().position(|number| !number.is_finite()))
+            .min()
+            .map(|at| at / width)
     }
 
     pub(super) fn values(&self, first: usize, last: usize, width: usize) -> &[f32] {

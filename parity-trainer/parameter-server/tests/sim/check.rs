@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use parapet_parameter_server::{
     ArrayId, Clock, Consistency, Epoch, Key, Keys, Message, NodeId, Operation, Peer, PushAck, Routing, Rows,
-    Seq, Server, ServerConfig, ShardRef, WorkerId,
+    Seq, Server, ServerConfig, ShardRef, Values, WorkerId,
 };
 
 use super::registry::Registry;
@@ -159,6 +159,10 @@ impl Checker {
             }
             let ShardRef { array, range, epoch } = view.at;
             let rows = view.store.extract(range, usize::MAX);
+            let is_finite = |values: &Values| values.to_f32().iter().all(|value| value.is_finite());
+            if !is_finite(&rows.values) || !is_finite(&rows.state) {
+                return Err(format!("PS-7: {} holds a number that is not finite, {range}", server.node()));
+            }
             if let Some(first) = self.versions.get(&(array, range.start, epoch, view.applied)) {
                 if *first != rows {
                     return Err(format!(

@@ -6,6 +6,7 @@
 mod check;
 mod leader;
 mod registry;
+mod trained;
 mod worker;
 
 use std::cmp::Reverse;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, Adam, Add, ArrayConfig, ArrayId, ClientAction, Clock, Consistency, ConsistencyPolicy, Event,
-    KeyRange, Keys, Layout, Message, NodeId, Outcome, Peer, Push, PushAck, Server, ServerConfig,
+    Action, Add, ArrayConfig, ArrayId, ClientAction, Clock, Consistency, ConsistencyPolicy, Event, KeyRange,
+    Keys, Layout, Message, NodeId, Outcome, Peer, Push, PushAck, Refusal, Server, ServerConfig,
     SnapshotPhase, Values, WorkerId,
 };
 use rand::{Rng, SeedableRng};
@@ -28,7 +29,7 @@ use worker::Worker;
 
 /// Each worker counts its clocks in its own column, as bits: exactly what a cell contains can be read off.
 pub const COUNTED: ArrayId = ArrayId(0);
-/// Under Adam: replicas must agree to the last bit.
+/// Under an optimiser, with gradients of all magnitudes: replicas must agree to the last bit.
 pub const TRAINED: ArrayId = ArrayId(1);
 pub const KEYS: u64 = 12;
 pub const COLUMNS: usize = 6;
@@ -50,6 +51,8 @@ pub enum Bug {
     ForgetsDelta,
     /// Readers may miss one clock too many.
     ReadsTooEarly,
+    /// Updates are not checked for overflow.
+    SkipsFiniteCheck,
 }
 
 #[derive(Debug)]
@@ -128,6 +131,8 @@ pub struct Tally {
     pub splits: usize,
     pub worker_changes: usize,
     pub refused_not_finite: usize,
+    /// Updates that would have made a number that is not finite.
+    pub overflows: usize,
     pub eager_rows: usize,
     pub virtual_ms: u64,
     /// Changes that leaders made, and that came too late.
@@ -177,9 +182,11 @@ impl Simulation {
         let policy: Arc<dyn ConsistencyPolicy> =
             if bug == Some(Bug::ReadsTooEarly) { Arc::new(OffByOne(model)) } else { Arc::new(model) };
         let counted = Layout { sparse: rng.random(), ..Layout::dense(COLUMNS, Add) };
+        let rule = trained::rule(seed, bug == Some(Bug::SkipsFiniteCheck));
+        let trained = Layout { rule, ..Layout::dense(2, Add) };
         let arrays = vec![
             (COUNTED, ArrayConfig { layout: counted, policy: Arc::clone(&policy) }),
-            (TRAINED, ArrayConfig { layout: Layout::dense(2, Adam::default()), policy }),
+            (TRAINED, ArrayConfig { layout: trained, policy }),
         ];
         let config = ServerConfig {
             resend: Duration::from_millis(8),
@@ -478,10 +485,12 @@ impl Simulation {
         for action in actions {
             match action {
                 Action::Send { to, message } => {
-                    if let Message::Refused(refused) = &message
-                        && matches!(refused.reason, parapet_parameter_server::Refusal::BadValues(_))
-                    {
-                        self.tally.refused_not_finite += 1;
+                    if let Message::Refused(refused) = &message {
+                        match refused.reason {
+                            Refusal::BadValues(_) => self.tally.refused_not_finite += 1,
+                            Refusal::Overflow { .. } => self.tally.overflows += 1,
+                            _ => {}
+                        }
                     }
                     self.post(Peer::Server(node), to, message);
                 }
@@ -493,7 +502,7 @@ impl Simulation {
                     let delay = self.delay();
                     self.at(delay, Due::Lost(at, node));
                 }
-                Action::Propose { .. } => {}
+                Action::Propose { .. } | Action::CopyRefused { .. } => {}
             }
         }
         if let Some(timer) = timer {
@@ -510,6 +519,9 @@ impl Simulation {
                     self.post(Peer::Worker(worker), Peer::Server(to), message)
                 }
                 ClientAction::Done { handle, outcome } => {
+                    if self.submit_again(worker, handle, &outcome)? {
+                        continue;
+                    }
                     let Some(state) = self.workers.get_mut(&worker) else { continue };
                     let pulled =
                         state.pulls.iter().find(|(pull, _)| *pull == handle).map(|&(_, array)| array);

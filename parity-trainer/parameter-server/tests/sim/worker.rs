@@ -2,12 +2,13 @@
 
 use parapet_parameter_server::{
     ArrayId, Client, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange, Keys, Message, Outcome,
-    Peer, Push, ShardRef, Task, Values, Work, WorkerId,
+    Peer, Push, Refusal, ShardRef, Task, Values, Work, WorkerId,
 };
 use rand::Rng;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{COLUMNS, COUNTED, Due, KEYS, LAST, Simulation, TRAINED};
+use super::{COLUMNS, COUNTED, Due, KEYS, LAST, Simulation, TRAINED, trained};
 
 pub struct Worker {
     pub id: WorkerId,
@@ -16,6 +17,8 @@ pub struct Worker {
     pub clock: Clock,
     pub client: Client,
     pub pulls: Vec<(Handle, ArrayId)>,
+    /// The tasks that have not ended.
+    pub tasks: BTreeMap<Handle, Task>,
     pub gone: bool,
 }
 
@@ -49,7 +52,15 @@ impl Simulation {
         };
         let array = |width| ClientArray { width, consistency: self.model };
         let client = Client::new(id, config, [(COUNTED, array(COLUMNS)), (TRAINED, array(2))]);
-        let worker = Worker { id, joined, clock: joined, client, pulls: Vec::new(), gone: false };
+        let worker = Worker {
+            id,
+            joined,
+            clock: joined,
+            client,
+            pulls: Vec::new(),
+            tasks: BTreeMap::new(),
+            gone: false,
+        };
         self.workers.insert(id, worker);
         self.registry.members.push((id, joined));
         self.registry.members_version += 1;
@@ -81,7 +92,7 @@ impl Simulation {
                             values.push(match array == COUNTED {
                                 true if own => (1u32 << clock.0) as f32,
                                 true => 0.0,
-                                false => self.rng.random_range(-1.0..1.0),
+                                false => trained::gradient(&mut self.rng),
                             });
                         }
                         if array == COUNTED {
@@ -90,9 +101,10 @@ impl Simulation {
                     }
                     let (work, priority) = (Work::Push(Values::from(values)), self.rng.random_range(0..3));
                     let task = Task { work, array, range, keys, clock, after: Vec::new(), priority };
-                    pushes.push(
-                        worker.client.submit(now, task, &mut actions).map_err(|error| error.to_string())?,
-                    );
+                    let submitted = worker.client.submit(now, task.clone(), &mut actions);
+                    let push = submitted.map_err(|error| error.to_string())?;
+                    worker.tasks.insert(push, task);
+                    pushes.push(push);
                 }
             }
         }
@@ -112,8 +124,9 @@ impl Simulation {
                     after: if waits { pushes.clone() } else { Vec::new() },
                     priority: 0,
                 };
-                let pull =
-                    worker.client.submit(now, task, &mut actions).map_err(|error| error.to_string())?;
+                let submitted = worker.client.submit(now, task.clone(), &mut actions);
+                let pull = submitted.map_err(|error| error.to_string())?;
+                worker.tasks.insert(pull, task);
                 worker.pulls.push((pull, array));
             }
         }
@@ -123,6 +136,31 @@ impl Simulation {
             self.push_nonsense(id);
         }
         Ok(())
+    }
+
+    /// A task has ended. After an overflow the worker pushes no row for the same clock, and what
+    /// waited for the push is asked anew. Returns true if so.
+    pub fn submit_again(&mut self, id: WorkerId, handle: Handle, outcome: &Outcome) -> Result<bool, String> {
+        let now = self.time();
+        let Some(worker) = self.workers.get_mut(&id) else { return Ok(false) };
+        let Some(mut task) = worker.tasks.remove(&handle) else { return Ok(false) };
+        let is_failed =
+            matches!(outcome, Outcome::Refused(Refusal::Overflow { .. }) | Outcome::DependencyFailed(_));
+        if worker.gone || !is_failed {
+            return Ok(false);
+        }
+        if let Work::Push(values) = &mut task.work {
+            *values = Values::none();
+            task.keys = Keys::none();
+        }
+        task.after.clear();
+        let mut actions = Vec::new();
+        let submitted = worker.client.submit(now, task.clone(), &mut actions);
+        let again = submitted.map_err(|error| error.to_string())?;
+        worker.tasks.insert(again, task);
+        worker.pulls.iter_mut().filter(|(pull, _)| *pull == handle).for_each(|(pull, _)| *pull = again);
+        self.worker_actions(id, actions)?;
+        Ok(true)
     }
 
     /// A push of a number that is not finite (PS-7), past the client's own check.

@@ -10,7 +10,7 @@ use parapet_parameter_server_registry::LeaderConfig;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::stop::{Stop, abandoned};
-use super::{CommandError, RegistryArgs, checkpoint};
+use super::{CommandError, RegistryArgs};
 use crate::{ServerRole, ServerSettings};
 
 /// Arguments of `server`.
@@ -32,10 +32,6 @@ pub struct Args {
     /// Answer scrapes of Prometheus at /metrics there
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
-    /// Where it keeps its shards in checkpoints (`cluster checkpoint`), the same for all servers: a folder that all of them share, or a
-    /// URL of an object store
-    #[arg(long, value_name = "PLACE")]
-    checkpoints: Option<String>,
     /// Seconds that others have to take its shards when it leaves
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     leave_within: u64,
@@ -90,8 +86,6 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         advertise: args.advertise.clone(),
         control: Some(format!("{host}:0")),
         metrics: args.metrics.clone(),
-        // How many are kept is decided where they are committed.
-        checkpoints: args.checkpoints.as_deref().map(|place| checkpoint::open(place, 1)).transpose()?,
         weight: args.weight,
         timing: args.leading.timing(),
         leads: Some(args.leading.config()),

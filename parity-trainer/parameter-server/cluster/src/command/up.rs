@@ -36,9 +36,6 @@ pub struct Args {
     /// Use this registry in etcd, and serve none: `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`
     #[arg(long, value_name = "ADDRESS")]
     registry: Option<Address>,
-    /// Where the servers keep checkpoints (`cluster checkpoint`): a folder, or a URL of an object store
-    #[arg(long, value_name = "PLACE")]
-    checkpoints: Option<String>,
 }
 
 /// A process of the cluster.
@@ -83,8 +80,7 @@ pub(super) async fn run(args: &Args, programs: &Programs) -> Result<(), CommandE
     let min_servers = args.servers.to_string();
     let mut children = Children::default();
     for number in 1..=args.servers.get() {
-        let mut rest = vec!["--replicas", &replicas, "--min-servers", &min_servers];
-        rest.extend(args.checkpoints.as_deref().into_iter().flat_map(|place| ["--checkpoints", place]));
+        let rest = ["--replicas", &replicas, "--min-servers", &min_servers];
         children.start(server_program, &["server"], number, &address, &rest)?;
     }
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

@@ -1,10 +1,8 @@
 //! Questions.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parapet_parameter_server::{ArrayId, Clock, Epoch, KeyRange, NodeId, ShardRef, TransferId, WorkerId};
-use parapet_parameter_server_checkpoint::ShardEntry;
+use parapet_parameter_server::{ArrayId, Clock, Epoch, KeyRange, NodeId, ShardRef, WorkerId};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
@@ -90,55 +88,6 @@ impl Control {
             lost: reply.lost,
             shards: reply.shards.into_iter().map(shard).collect(),
         })
-    }
-
-    /// Has it take no push to these arrays after this clock, for so long; `None`: it takes them again. Gives the last clock it
-    /// has taken of them.
-    ///
-    /// # Errors
-    /// If it does not answer in half of that time.
-    pub async fn hold(
-        &self,
-        arrays: &BTreeSet<ArrayId>,
-        after: Option<Clock>,
-        lasts: Duration,
-    ) -> Result<Clock, ClusterError> {
-        let mut client = self.client.clone();
-        let milliseconds = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
-        let arrays = arrays.iter().map(|array| array.0).collect();
-        let request = proto::HoldRequest { after: after.map(|clock| clock.0), milliseconds, arrays };
-        let patience = (lasts / 2).min(PATIENCE);
-        let asked = timeout(patience, client.hold(request)).await;
-        let reply = asked.map_err(|_| self.late(patience))?.map_err(|status| self.explain(&status))?;
-        Ok(Clock(reply.into_inner().latest))
-    }
-
-    /// Has it write a shard of which it is the tail. However long that takes: whoever asks sets the limit.
-    ///
-    /// # Errors
-    /// If it does not answer, does not hold the shard at this epoch, or cannot write.
-    pub async fn write_shard(&self, checkpoint: u64, shard: ShardRef) -> Result<ShardEntry, ClusterError> {
-        let request = proto::WriteShardRequest { checkpoint, shard: Some(shard.into()) };
-        let reply = self.client.clone().write_shard(request).await.map_err(|status| self.explain(&status))?;
-        serde_json::from_str(&reply.into_inner().entry)
-            .map_err(|error| ClusterError::Control { node: self.node, cause: error.to_string() })
-    }
-
-    /// Has it read a shard for the restore that is under way, to hold it once the routing table says so. However long that
-    /// takes.
-    ///
-    /// # Errors
-    /// If it does not answer, knows of no such restore, or the checkpoint does not have all of the shard.
-    pub async fn restore_shard(
-        &self,
-        checkpoint: u64,
-        shard: ShardRef,
-        transfer: TransferId,
-    ) -> Result<(), ClusterError> {
-        let request =
-            proto::RestoreShardRequest { checkpoint, shard: Some(shard.into()), restore: transfer.0 };
-        let asked = self.client.clone().restore_shard(request).await;
-        asked.map(|_| ()).map_err(|status| self.explain(&status))
     }
 
     /// The rows of a dense array in `range`, as far as they are held there, piece by piece.

@@ -1,9 +1,6 @@
 //! Answers.
 
-use std::time::Duration;
-
-use parapet_parameter_server::{ArrayId, Clock, KeyRange, Keys, ShardView, TransferId};
-use parapet_parameter_server_checkpoint::Checkpoints;
+use parapet_parameter_server::{ArrayId, KeyRange, Keys, ShardView};
 use parapet_parameter_server_node::ServerHandle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -11,9 +8,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response};
 
-use super::{MAX_MESSAGE, proto, shard_ref};
+use super::{MAX_MESSAGE, proto};
 use crate::ClusterError;
-use crate::checkpoint;
 use crate::listening::Listening;
 
 /// Floats in one piece of rows, about: the server does nothing else while it copies them.
@@ -34,13 +30,9 @@ impl ControlServer {
         &self.0.address
     }
 
-    /// Answers until the task is dropped; the server's shards are kept in and come from `checkpoints`, if anywhere.
-    pub(crate) fn start(
-        self,
-        handle: ServerHandle,
-        checkpoints: Option<Checkpoints>,
-    ) -> AbortOnDropHandle<()> {
-        let service = proto::control_server::ControlServer::new(Service { handle, checkpoints })
+    /// Answers until the task is dropped.
+    pub(crate) fn start(self, handle: ServerHandle) -> AbortOnDropHandle<()> {
+        let service = proto::control_server::ControlServer::new(Service { handle })
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
         let incoming = TcpIncoming::from(self.0.listener).with_nodelay(Some(true));
@@ -53,21 +45,9 @@ impl ControlServer {
     }
 }
 
-/// The longest that a server is held by one question: whoever asked may have died.
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
-
 #[derive(Debug)]
 struct Service {
     handle: ServerHandle,
-    checkpoints: Option<Checkpoints>,
-}
-
-impl Service {
-    fn checkpoints(&self) -> Result<&Checkpoints, tonic::Status> {
-        let missing =
-            "it has no place for checkpoints: start it with --checkpoints, all servers with the same";
-        self.checkpoints.as_ref().ok_or_else(|| tonic::Status::failed_precondition(missing))
-    }
 }
 
 fn gone() -> tonic::Status {
@@ -145,40 +125,6 @@ impl proto::control_server::Control for Service {
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
-    }
-
-    async fn hold(
-        &self,
-        request: Request<proto::HoldRequest>,
-    ) -> Result<Response<proto::HoldReply>, tonic::Status> {
-        let proto::HoldRequest { after, milliseconds, arrays } = request.into_inner();
-        let lasts = Duration::from_millis(milliseconds).min(LONGEST_HOLD);
-        let arrays = arrays.into_iter().map(ArrayId).collect();
-        let latest = self.handle.hold(arrays, after.map(Clock), lasts).await.ok_or_else(gone)?;
-        Ok(Response::new(proto::HoldReply { latest: latest.0 }))
-    }
-
-    async fn write_shard(
-        &self,
-        request: Request<proto::WriteShardRequest>,
-    ) -> Result<Response<proto::WriteShardReply>, tonic::Status> {
-        let checkpoints = self.checkpoints()?;
-        let proto::WriteShardRequest { checkpoint, shard } = request.into_inner();
-        let entry = checkpoint::write_shard(&self.handle, checkpoints, checkpoint, shard_ref(shard)?).await?;
-        let entry =
-            serde_json::to_string(&entry).map_err(|error| tonic::Status::internal(error.to_string()))?;
-        Ok(Response::new(proto::WriteShardReply { entry }))
-    }
-
-    async fn restore_shard(
-        &self,
-        request: Request<proto::RestoreShardRequest>,
-    ) -> Result<Response<proto::RestoreShardReply>, tonic::Status> {
-        let checkpoints = self.checkpoints()?;
-        let proto::RestoreShardRequest { checkpoint, shard, restore } = request.into_inner();
-        let (at, transfer) = (shard_ref(shard)?, TransferId(restore));
-        checkpoint::restore_shard(&self.handle, checkpoints, checkpoint, at, transfer).await?;
-        Ok(Response::new(proto::RestoreShardReply {}))
     }
 }
 

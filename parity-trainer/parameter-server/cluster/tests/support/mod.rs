@@ -18,7 +18,6 @@ use std::time::Duration;
 use parapet_parameter_server::{
     ArrayId, Clock, CoordinatorConfig, KeyRange, NodeId, Placement, Values, WorkerId,
 };
-use parapet_parameter_server_checkpoint::Checkpoints;
 use parapet_parameter_server_cluster::training::Job;
 use parapet_parameter_server_cluster::{
     ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec, ServerRole, ServerSettings, WorkerRole,
@@ -68,7 +67,6 @@ pub struct Cluster<T: Transport> {
     servers: BTreeMap<NodeId, Running>,
     coordinator: Option<JoinHandle<()>>,
     leads: LeaderConfig,
-    checkpoints: Option<Checkpoints>,
     /// How many servers were started: their addresses in memory.
     started: u64,
 }
@@ -89,19 +87,15 @@ impl<T: Transport> Cluster<T> {
         consistency: ConsistencySpec,
         coordinator: bool,
     ) -> Self {
-        let cluster = Self::empty(transport, servers, replicas, coordinator, None).await;
-        cluster.define(consistency).await;
+        let cluster = Self::empty(transport, servers, replicas, coordinator).await;
+        let spec = array(consistency);
+        define(&cluster.registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await.unwrap();
+        await_array(&cluster.registry, ARRAY, Duration::from_secs(100)).await.unwrap();
         cluster
     }
 
-    /// Without any array; the servers keep checkpoints there.
-    pub async fn empty(
-        transport: T,
-        servers: usize,
-        replicas: usize,
-        coordinator: bool,
-        checkpoints: Option<Checkpoints>,
-    ) -> Self {
+    /// Without any array.
+    async fn empty(transport: T, servers: usize, replicas: usize, coordinator: bool) -> Self {
         // Silent unless RUST_LOG says otherwise.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let shown = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer();
@@ -127,7 +121,6 @@ impl<T: Transport> Cluster<T> {
             servers: BTreeMap::new(),
             coordinator: None,
             leads,
-            checkpoints,
             started: 0,
         };
         if coordinator {
@@ -143,32 +136,6 @@ impl<T: Transport> Cluster<T> {
         cluster
     }
 
-    /// Has the servers hold the array.
-    pub async fn define(&self, consistency: ConsistencySpec) {
-        self.define_as(ARRAY, consistency).await;
-    }
-
-    /// Under this number.
-    pub async fn define_as(&self, number: ArrayId, consistency: ConsistencySpec) {
-        let spec = array(consistency);
-        define(&self.registry, number, KeyRange::new(0, KEYS), SHARDS, &spec).await.unwrap();
-        await_array(&self.registry, number, Duration::from_secs(100)).await.unwrap();
-    }
-
-    /// Servers that join from now on have no place for checkpoints.
-    pub fn keep_no_checkpoints(&mut self) {
-        self.checkpoints = None;
-    }
-
-    /// Shards that servers keep without holding them.
-    pub async fn copies(&self) -> usize {
-        let mut copies = 0;
-        for server in self.servers.values() {
-            copies += soon(server.handle.look(|server, _| server.copies().count())).await.unwrap();
-        }
-        copies
-    }
-
     /// A registry as of one more process.
     pub async fn open(&self) -> Registry {
         Registry::open(Arc::new(self.store.clone())).await.unwrap()
@@ -182,12 +149,8 @@ impl<T: Transport> Cluster<T> {
     pub async fn join(&mut self) -> NodeId {
         let registry = self.open().await;
         let control = Some("127.0.0.1:0".to_owned());
-        let mut settings = ServerSettings {
-            leads: Some(self.leads),
-            control,
-            checkpoints: self.checkpoints.clone(),
-            ..ServerSettings::new(CLUSTER)
-        };
+        let mut settings =
+            ServerSettings { leads: Some(self.leads), control, ..ServerSettings::new(CLUSTER) };
         // In memory, addresses are names; over TCP, any free port.
         if is_virtual::<T>() {
             settings.listen = format!("server {}", self.started);

@@ -10,7 +10,7 @@ use parapet_parameter_server_node::{TaskError, TaskSpec, Worker};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::cluster::StartError;
 use crate::data::DataSet;
@@ -183,25 +183,48 @@ pub async fn train<T: Place>(
     )
     .await?;
     let begun = Instant::now();
-    let workers: Vec<_> = (0..settings.workers.max(1))
-        .map(|number| {
-            let (worker, data) = (cluster.worker(number as u64), Arc::clone(&data));
-            let (stop, learned) = (stop.clone(), learned.clone());
-            let runtime = Handle::current();
-            // A thread of its own: it computes for longer than others' tasks should wait.
-            tokio::task::spawn_blocking(move || {
-                let run = run_of(number, worker, &data, &settings, stop);
-                runtime.block_on(run.run(learned))
-            })
-        })
-        .collect();
-    let mut tallies = Vec::new();
-    for worker in workers {
-        tallies.push(worker.await??);
+    let (quit, quits) = watch::channel(false);
+    let mut workers = JoinSet::new();
+    for number in 0..settings.workers.max(1) {
+        let (worker, data) = (cluster.worker(number as u64), Arc::clone(&data));
+        let (quits, learned) = (quits.clone(), learned.clone());
+        let runtime = Handle::current();
+        // A thread of its own: it computes for longer than others' tasks should wait.
+        workers.spawn_blocking(move || {
+            let run = run_of(number, worker, &data, &settings, quits);
+            runtime.block_on(run.run(learned))
+        });
     }
+    let tallies = tallies(workers, &quit, stop).await?;
     let seconds = begun.elapsed().as_secs_f64();
     let model = read(&cluster.reader(), keys).await?;
     Ok(outcome(&data, &tallies, model, seconds))
+}
+
+/// Waits for all workers. The others quit when one fails, as they would wait for its clock.
+async fn tallies(
+    mut workers: JoinSet<Result<Tally, TrainError>>,
+    quit: &watch::Sender<bool>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Vec<Tally>, TrainError> {
+    let (mut tallies, mut failed) = (Vec::new(), Ok(()));
+    loop {
+        let ended = tokio::select! {
+            ended = workers.join_next() => ended,
+            _ = stop.wait_for(|stop| *stop), if !*quit.borrow() => {
+                quit.send_replace(true);
+                continue;
+            }
+        };
+        let Some(ended) = ended else { return failed.map(|()| tallies) };
+        match ended.map_err(TrainError::from).flatten() {
+            Ok(tally) => tallies.push(tally),
+            Err(error) => {
+                quit.send_replace(true);
+                failed = failed.and(Err(error));
+            }
+        }
+    }
 }
 
 fn run_of<'a>(

@@ -1,6 +1,8 @@
 //! One worker: pull the minibatch's weights, compute, push, again.
 
-use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parapet_parameter_server::{Clock, KeyRange, Keys, PushFilter, Values};
@@ -41,7 +43,7 @@ impl WorkerRun<'_> {
     /// their losses before the update.
     pub(crate) async fn run(mut self, learned: impl Fn(usize, f64)) -> Result<Tally, TrainError> {
         let mut tally = Tally { payload: self.payload, ..Tally::default() };
-        let mut pushes = VecDeque::new();
+        let mut pushes = Pushes::default();
         let begun = Instant::now();
         let mut next = self.next();
         let mut clock = Clock(0);
@@ -56,7 +58,7 @@ impl WorkerRun<'_> {
             let (keys, values) = match pull {
                 None => (Keys::none(), Values::none()),
                 Some(pull) => {
-                    let Some(pulled) = self.wait(pull, &mut tally.idle).await? else {
+                    let Some(pulled) = self.wait(pull, &mut pushes, &mut tally.idle).await? else {
                         tally.stopped = true;
                         break;
                     };
@@ -71,18 +73,13 @@ impl WorkerRun<'_> {
                     sent
                 }
             };
-            pushes.push_back(self.worker.push(spec.keys(keys), values).await?);
-            if pushes.len() > PUSHES
-                && let Some(oldest) = pushes.pop_front()
-                && self.wait(oldest, &mut tally.idle).await?.is_none()
-            {
+            pushes.0.push(self.worker.push(spec.keys(keys), values).await?);
+            if self.finish(&mut pushes, PUSHES, &mut tally.idle).await?.is_none() {
                 tally.stopped = true;
                 break;
             }
         }
-        for push in pushes {
-            tally.stopped |= self.wait(push, &mut tally.idle).await?.is_none();
-        }
+        tally.stopped |= self.finish(&mut pushes, 0, &mut tally.idle).await?.is_none();
         tally.busy = begun.elapsed().saturating_sub(tally.idle);
         Ok(tally)
     }
@@ -91,15 +88,72 @@ impl WorkerRun<'_> {
         self.batches.next().map(|places| Minibatch::new(self.rows, &places))
     }
 
-    /// What a task gives; `None` if it is not waited for any longer.
-    async fn wait<R>(&mut self, task: Pending<R>, idle: &mut Duration) -> Result<Option<R>, TaskError> {
+    /// Waits for a pull. `None` if the worker is to stop. A push that fails ends it: the pull may
+    /// wait for that push.
+    async fn wait<R>(
+        &mut self,
+        pull: Pending<R>,
+        pushes: &mut Pushes,
+        idle: &mut Duration,
+    ) -> Result<Option<R>, TaskError> {
         let begun = Instant::now();
         let done = tokio::select! {
             biased;
             _ = self.stop.wait_for(|stop| *stop) => None,
-            done = task => Some(done?),
+            error = pushes.failure() => return Err(error),
+            done = pull => Some(done?),
         };
         *idle += begun.elapsed();
         Ok(done)
+    }
+
+    /// Waits until at most `most` pushes are under way. `None` if the worker is to stop.
+    async fn finish(
+        &mut self,
+        pushes: &mut Pushes,
+        most: usize,
+        idle: &mut Duration,
+    ) -> Result<Option<()>, TaskError> {
+        let begun = Instant::now();
+        let done = tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => None,
+            done = pushes.until(most) => Some(done?),
+        };
+        *idle += begun.elapsed();
+        Ok(done)
+    }
+}
+
+/// Pushes that are not acknowledged yet.
+#[derive(Default)]
+struct Pushes(Vec<Pending<()>>);
+
+impl Pushes {
+    /// Drops those that are done. Returns the error of one that failed.
+    fn sweep(&mut self, context: &mut std::task::Context<'_>) -> Result<(), TaskError> {
+        let mut swept = Ok(());
+        self.0.retain_mut(|push| match Pin::new(push).poll(context) {
+            Poll::Ready(Err(error)) => {
+                swept = Err(error);
+                false
+            }
+            Poll::Ready(Ok(())) => false,
+            Poll::Pending => true,
+        });
+        swept
+    }
+
+    async fn until(&mut self, most: usize) -> Result<(), TaskError> {
+        poll_fn(|context| match self.sweep(context) {
+            Ok(()) if self.0.len() > most => Poll::Pending,
+            swept => Poll::Ready(swept),
+        })
+        .await
+    }
+
+    /// Waits for a push that fails.
+    async fn failure(&mut self) -> TaskError {
+        poll_fn(|context| self.sweep(context).map_or_else(Poll::Ready, |()| Poll::Pending)).await
     }
 }

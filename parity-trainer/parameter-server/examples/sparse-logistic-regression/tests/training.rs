@@ -1,15 +1,16 @@
 //! Trainings over servers against plain FTRL-proximal.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parapet_parameter_server::{Consistency, Ftrl, Kkt, LeftOut};
 use parapet_parameter_server_node::transport::{Memory, Tcp};
 use parapet_sparse_logistic_regression::data::{DataSet, Generated, generate};
-use parapet_sparse_logistic_regression::{Batches, Outcome, Place, Score, TrainSettings, train};
+use parapet_sparse_logistic_regression::{Batches, Outcome, Place, Rows, Score, TrainSettings, train};
 use tokio::sync::watch;
 
 const FTRL: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 3.0, l2: 0.1 };
@@ -150,4 +151,26 @@ async fn a_training_that_is_told_to_stop_gives_what_it_has() {
     let outcome = train(Arc::clone(&data), endless, Memory::default(), stopped, learned).await.unwrap();
     assert!(outcome.stopped && outcome.rows > 2_000 && outcome.rows < 20_000, "{}", outcome.rows);
     assert!(outcome.score.auc > 0.52, "{:?}", outcome.score);
+}
+
+/// A feature of huge values: its gradient is finite, the square of it is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn training_whose_updates_overflow_ends_with_an_error_under_every_model() {
+    let mut train_rows = Rows::default();
+    for row in 0..2_000 {
+        train_rows.push(row % 2 == 0, [(row % 7, 4e19), (100, 1.0)]);
+    }
+    let data = DataSet { features: 100, train: train_rows, ..(*data()).clone() };
+    let data = Arc::new(DataSet { held_out: Rows::default(), truth: None, ..data });
+    for consistency in [Consistency::Bsp, Consistency::Ssp(0), Consistency::Eventual] {
+        let settings = TrainSettings { workers: 3, batch: 1, consistency, ..settings() };
+        let (_stop, stopped) = watch::channel(false);
+        let training = train(Arc::clone(&data), settings, Memory::default(), stopped, |_, _| {});
+        let ended = tokio::time::timeout(Duration::from_secs(100), training).await;
+        let error = ended.expect("the training hangs").err().map(|error| error.to_string());
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains("overflows")),
+            "{consistency:?}: {error:?}"
+        );
+    }
 }

@@ -4,7 +4,6 @@
 //! takes a peer's requests only then; [`Sender::try_send`] refuses only at four times that, where somebody has not
 //! waited; a single frame may be longer than both. The incoming side has no queue: what is not received stays with the peer.
 
-mod lend;
 mod memory;
 mod queue;
 mod same_machine;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{self, Outgoing};
 use super::same_machine;
-use super::socket::{Outlet, ReadHalf, Socket};
+use super::socket::{self, ReadHalf, Socket};
 use super::{Connection, Kind, Listener, Local, Reason, Receiver, Transport, TransportError, Who};
 use crate::wire::{Batch, Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
 
@@ -162,8 +162,8 @@ async fn handshake(mut stream: impl Socket, address: &str, local: &Local) -> Res
 }
 
 /// Writes what is in the queue, until the queue's other end or the connection is gone.
-async fn send(mut outlet: impl Outlet, mut queue: Outgoing, max_frame: u64) {
-    let mut batch = outlet.batch(max_frame);
+async fn send(mut stream: impl AsyncWrite + Unpin + Send, mut queue: Outgoing, max_frame: u64) {
+    let mut batch = Batch::new(max_frame);
     while let Some(frame) = queue.recv().await {
         let mut cost = add(&mut batch, frame);
         while batch.len() < TOGETHER
@@ -172,7 +172,7 @@ async fn send(mut outlet: impl Outlet, mut queue: Outgoing, max_frame: u64) {
             cost += add(&mut batch, frame);
         }
         while !batch.is_empty() {
-            match outlet.write(&mut batch).await {
+            match socket::write(&mut stream, &mut batch).await {
                 Ok(count) if count > 0 => batch.advance(count),
                 // The reading side tells the node.
                 _ => return,
@@ -180,7 +180,7 @@ async fn send(mut outlet: impl Outlet, mut queue: Outgoing, max_frame: u64) {
         }
         queue.sent(cost);
     }
-    let _ = outlet.shutdown().await;
+    let _ = stream.shutdown().await;
 }
 
 fn add(batch: &mut Batch, frame: Frame) -> usize {

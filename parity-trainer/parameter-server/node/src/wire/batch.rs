@@ -12,9 +12,6 @@ use checksum::Sum;
 /// Up to this many bytes, a copy is cheaper than an element of a vectored write.
 const COPIED: usize = 4096;
 
-/// From this many bytes on, to lend a section is cheaper than to have the system copy it.
-const LENT: usize = 32 * 1024;
-
 #[derive(Debug)]
 enum Part {
     /// A piece of `small`, summed up already.
@@ -52,31 +49,6 @@ pub struct Batch {
     /// Of each frame with large parts that has not been summed up to its end.
     sums: VecDeque<Sum>,
     sections: Vec<Section>,
-    loans: Option<Loans>,
-}
-
-/// Sections that have been written, but may not have been read.
-#[derive(Debug)]
-struct Loans {
-    /// Bytes of all parts so far.
-    written: u64,
-    /// Bytes after which what was written before them has been read.
-    unread: u64,
-    /// With the place where each ends.
-    sections: VecDeque<(u64, Section)>,
-}
-
-impl Loans {
-    /// Takes note that `part` has been written.
-    fn keep(&mut self, part: Part, length: usize) {
-        self.written += length as u64;
-        if let Part::Large(section) = part {
-            self.sections.push_back((self.written, section));
-        }
-        while self.sections.front().is_some_and(|(end, _)| end + self.unread <= self.written) {
-            self.sections.pop_front();
-        }
-    }
 }
 
 impl Batch {
@@ -92,14 +64,7 @@ impl Batch {
             ready_bytes: 0,
             sums: VecDeque::new(),
             sections: Vec::new(),
-            loans: None,
         }
-    }
-
-    /// Of frames whose large sections are lent to whoever they are written to, rather than copied: each is kept as it is
-    /// until `unread` more bytes have been written, which must be more than can wait to be read.
-    pub fn lending(max_frame: u64, unread: u64) -> Self {
-        Self { loans: Some(Loans { written: 0, unread, sections: VecDeque::new() }), ..Self::new(max_frame) }
     }
 
     /// Bytes that have not been written.
@@ -161,20 +126,7 @@ impl Batch {
         self.parts.push_back(Part::Sum([0; SUM_LEN]));
     }
 
-    /// What is to be written next, if it may be lent.
-    pub fn lent(&mut self) -> Option<&[u8]> {
-        self.sum_up();
-        let part = self.parts.front().filter(|part| self.is_lent(part))?;
-        let end = if self.ready > 0 { None } else { Some(self.ready_bytes) };
-        let bytes = part.as_bytes(&self.small);
-        bytes.get(self.written..end.unwrap_or(bytes.len()))
-    }
-
-    fn is_lent(&self, part: &Part) -> bool {
-        self.loans.is_some() && matches!(part, Part::Large(section) if section.as_bytes().len() >= LENT)
-    }
-
-    /// Fills `slices` with what is to be written next, up to what may be lent; how many are filled.
+    /// Fills `slices` with what is to be written next; how many are filled.
     pub fn slices<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         self.sum_up();
         let mut skipped = self.written;
@@ -183,9 +135,6 @@ impl Batch {
             let bytes = part.as_bytes(&self.small);
             let end = if at < self.ready { bytes.len() } else { self.ready_bytes };
             let Some(bytes) = bytes.get(skipped..end).filter(|bytes| !bytes.is_empty()) else { break };
-            if self.is_lent(part) {
-                break;
-            }
             *slice = IoSlice::new(bytes);
             skipped = 0;
             filled += 1;
@@ -237,10 +186,7 @@ impl Batch {
             }
             self.written -= length;
             self.ready -= 1;
-            let part = self.parts.pop_front();
-            if let (Some(loans), Some(part)) = (&mut self.loans, part) {
-                loans.keep(part, length);
-            }
+            self.parts.pop_front();
         }
         if self.parts.is_empty() {
             self.small.clear();

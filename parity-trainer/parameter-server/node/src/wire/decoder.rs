@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use parapet_parameter_server::{Pool, Shared, are_finite};
+use parapet_parameter_server::{Pool, Shared, are_moderate};
 
 use super::checksum::{self, Sum};
 use super::fields::Fields;
@@ -211,7 +211,7 @@ struct Pools {
 enum Buffer {
     U64(Arc<Vec<u64>>),
     U32(Arc<Vec<u32>>),
-    /// And whether those that have come are finite.
+    /// And true while those that have come are moderate.
     F32(Arc<Vec<f32>>, bool),
     U16(Arc<Vec<u16>>),
     U8(Arc<Vec<u8>>),
@@ -234,10 +234,10 @@ impl Buffer {
 
     /// Looks at these bytes, which have just come.
     fn check(&mut self, bytes: Range<usize>) {
-        if let Self::F32(vector, finite) = self {
+        if let Self::F32(vector, moderate) = self {
             // A number that came in two pieces is looked at with the second.
             let numbers = bytes.start / size_of::<f32>()..bytes.end / size_of::<f32>();
-            *finite &= are_finite(vector.get(numbers).unwrap_or_default());
+            *moderate &= are_moderate(vector.get(numbers).unwrap_or_default());
         }
     }
 }
@@ -359,9 +359,9 @@ impl Source for Filled {
 
     fn f32s(&mut self, count: usize) -> Shared<f32> {
         match self.0.next() {
-            Some(Buffer::F32(vector, finite)) => {
+            Some(Buffer::F32(vector, moderate)) => {
                 let numbers = Shared::window(vector, 0..count);
-                if finite { numbers.known_to_be_finite() } else { numbers }
+                if moderate { numbers.known_to_be_moderate() } else { numbers }
             }
             _ => Shared::default(),
         }

@@ -95,6 +95,11 @@ pub(super) trait Put {
             }
             Refusal::Stopped => self.u8(9),
             Refusal::Busy => self.u8(10),
+            Refusal::Overflow { key } => {
+                self.u8(11);
+                self.u64(key);
+            }
+            Refusal::BadRows => self.u8(12),
         }
     }
 }
@@ -182,6 +187,8 @@ impl<'a> Fields<'a> {
             8 => Refusal::BadValues(ValuesError::NotFinite { at: self.count()? }),
             9 => Refusal::Stopped,
             10 => Refusal::Busy,
+            11 => Refusal::Overflow { key: self.u64()? },
+            12 => Refusal::BadRows,
             _ => return Err(WireError::Malformed("an unknown reason for a refusal")),
         })
     }

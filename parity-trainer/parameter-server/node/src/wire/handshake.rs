@@ -7,7 +7,7 @@ use super::error::WireError;
 use super::fields::{Fields, Put as _};
 
 /// Of the protocol; two nodes speak only if theirs are equal.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Bytes of a handshake.
 pub const HELLO_LEN: usize = 96;

@@ -54,7 +54,7 @@ fn clocks() -> impl Strategy<Value = Vec<(WorkerId, Clock)>> {
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
-    (0..11, any::<u64>(), any::<usize>(), any::<usize>()).prop_map(|(kind, n, a, b)| match kind {
+    (0..13, any::<u64>(), any::<usize>(), any::<usize>()).prop_map(|(kind, n, a, b)| match kind {
         0 => Refusal::WrongEpoch { current: Epoch(n) },
         1 => Refusal::UnknownRange,
         2 => Refusal::NotHead,
@@ -65,7 +65,9 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         7 => Refusal::BadValues(ValuesError::Length { expected: a, found: b }),
         8 => Refusal::BadValues(ValuesError::NotFinite { at: a }),
         9 => Refusal::Stopped,
-        _ => Refusal::Busy,
+        10 => Refusal::Busy,
+        11 => Refusal::Overflow { key: n },
+        _ => Refusal::BadRows,
     })
 }
 
