@@ -1,4 +1,4 @@
-//! The published schemas are those of the types, and what is written keeps them.
+//! The schemas that the program prints, and reports that keep them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -8,7 +8,7 @@ mod synthetic;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::process::Command;
 
 use parapet_faults::{FaultProfile, Freezing, ServiceTime, Span, Straggling};
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
@@ -20,17 +20,28 @@ use parapet_loadgen::simulate::{
 use serde_json::{Value, json};
 use synthetic::{KINDS, Size, comparison, run_of};
 
-fn published(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema").join(name);
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+/// The schema that the program prints.
+fn published(report: &str) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+    let output = command.args(["schema", report]).output().unwrap();
+    assert!(output.status.success(), "{report}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
-fn the_published_schemas_are_those_of_the_types() {
-    for (name, schema) in schemas() {
-        let current = serde_json::to_value(&schema).unwrap();
-        assert_eq!(published(name), current, "{name}: cargo run -p parapet-loadgen --example write_schemas");
+fn schema_command_prints_the_schema_of_each_report() {
+    for (report, schema) in schemas() {
+        assert_eq!(published(report), serde_json::to_value(&schema).unwrap(), "{report}");
     }
+}
+
+#[test]
+fn schema_command_refuses_an_unknown_report() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
+    let output = command.args(["schema", "alien"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("run, compare, simulation, sweep"), "{said}");
 }
 
 /// As much of JSON Schema as the published ones use; an unknown word fails.
@@ -152,10 +163,10 @@ fn reports() -> [(&'static str, Value); 4] {
     let sweep = SweepReport::new("spread".to_owned(), vec![point], false);
     let (run, _) = run_of(&measured);
     [
-        ("run-1.json", json!(run)),
-        ("compare-1.json", json!(report)),
-        ("simulation-1.json", json!(simulation())),
-        ("sweep-1.json", json!(sweep)),
+        ("run", json!(run)),
+        ("compare", json!(report)),
+        ("simulation", json!(simulation())),
+        ("sweep", json!(sweep)),
     ]
 }
 

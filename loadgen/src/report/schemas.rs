@@ -6,12 +6,12 @@ use super::RunReport;
 use crate::compare::{CompareReport, SweepReport};
 use crate::simulate::SimulationReport;
 
-/// JSON Schemas (draft 2020-12) of all reports, by the name of their file in `loadgen/schema/`.
+/// JSON Schemas (draft 2020-12) of all reports, by the kind of report.
 pub fn schemas() -> [(&'static str, Schema); 4] {
     [
-        ("run-1.json", schema_for!(RunReport)),
-        ("compare-1.json", schema_for!(CompareReport)),
-        ("simulation-1.json", schema_for!(SimulationReport)),
-        ("sweep-1.json", schema_for!(SweepReport)),
+        ("run", schema_for!(RunReport)),
+        ("compare", schema_for!(CompareReport)),
+        ("simulation", schema_for!(SimulationReport)),
+        ("sweep", schema_for!(SweepReport)),
     ]
 }

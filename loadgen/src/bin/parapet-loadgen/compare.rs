@@ -16,7 +16,7 @@ use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 use parking_lot::Mutex;
 
-use crate::display::{CompareState, Live, compare_height, compare_lines};
+use crate::display::{CompareState, Live};
 use crate::files::{Recordings, check_writable, write_file, write_json};
 use crate::interrupt::Interrupts;
 use crate::payload::Payload;
@@ -258,8 +258,7 @@ async fn drive(experiment: &Experiment, places: Option<&Places>, rows: &Rows) ->
     let state = Arc::new(Mutex::new(CompareState::new(experiment.blocks, names)));
     let live = {
         let state = Arc::clone(&state);
-        let render = move |width, colours| compare_lines(&state.lock(), width, colours);
-        Live::start(compare_height(experiment.strategies.len()), Box::new(render))
+        Live::start(Box::new(move || state.lock().status()))
     };
     let (noted, plain) = (Arc::clone(&state), live.is_none());
     let mut interrupts = Interrupts::listen().map_err(failed)?;

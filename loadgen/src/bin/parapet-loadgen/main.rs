@@ -10,6 +10,7 @@ mod files;
 mod interrupt;
 mod payload;
 mod run;
+mod schema;
 mod simulate;
 mod sweep;
 
@@ -38,6 +39,8 @@ enum Command {
     Sweep(Box<sweep::Args>),
     /// Show what changed from one report to another
     Diff(diff::Args),
+    /// Print the JSON Schema of a kind of report
+    Schema(schema::Args),
 }
 
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Schema(args) => schema::run(&args),
     };
     match done {
         Ok(code) => code,

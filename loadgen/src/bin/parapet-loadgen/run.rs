@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
@@ -17,7 +17,7 @@ use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, TargetUrl};
 use parking_lot::Mutex;
 
-use crate::display::{self, Live, RUN_HEIGHT, RunView, run_lines};
+use crate::display::{self, Live, run_status};
 use crate::files::{check_writable, write_file, write_json};
 use crate::interrupt::Interrupts;
 use crate::payload::Payload;
@@ -203,12 +203,7 @@ fn length(args: &Args) -> anyhow::Result<Option<Length>> {
 const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
 
 fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Option<Live> {
-    let started = Instant::now();
-    let render = move |width, colours| {
-        let view = RunView { snapshot: progress.snapshot(), elapsed: started.elapsed(), note: *note.lock() };
-        run_lines(&view, width, colours)
-    };
-    Live::start(RUN_HEIGHT, Box::new(render))
+    Live::start(Box::new(move || run_status(&progress.snapshot(), *note.lock())))
 }
 
 async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {

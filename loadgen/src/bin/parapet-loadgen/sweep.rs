@@ -43,8 +43,7 @@ struct Point {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let points = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
-    let strategies = points.first().map_or(0, |point| point.setup.strategies.len());
-    let mut watch = Watch::new(strategies).map_err(failed)?;
+    let mut watch = Watch::new().map_err(failed)?;
     let total = points.len();
     let mut done = Vec::with_capacity(total);
     let mut baseline = String::new();

@@ -1,52 +1,43 @@
-//! Lines on a terminal that are drawn again and again, from a thread of its own: drawing can wait for the terminal, and
-//! requests must not wait for drawing.
-//!
-//! The terminal keeps its mode, and its cursor is shown after each frame: however the program ends, nothing is to be
-//! restored but the cursor's place, and Ctrl-C stays a signal.
+//! A line on a terminal that is drawn again and again, from a thread of its own: drawing can wait for
+//! the terminal, and requests must not wait for drawing.
 
-use std::io::{self, IsTerminal, Stderr};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ratatui::backend::CrosstermBackend;
-use ratatui::text::Line;
-use ratatui::widgets::Paragraph;
-use ratatui::{Terminal, TerminalOptions, Viewport};
+use indicatif::{ProgressBar, ProgressStyle};
 
 const PERIOD: Duration = Duration::from_millis(250);
+/// Steps of a bar.
+const STEPS: u64 = 1000;
 
-/// Lines for a width, with or without colours.
-pub(crate) type Render = Box<dyn FnMut(u16, bool) -> Vec<Line<'static>> + Send>;
-
-/// Whether lines can be drawn. Standard output counts as well: the terminal is asked through it where the cursor is, and
-/// a file that it goes to must not get that question.
-fn is_terminal() -> bool {
-    let able = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    able && io::stderr().is_terminal() && io::stdout().is_terminal()
+/// State of a program in one line.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Status {
+    /// Share of the work that is done.
+    pub(crate) share: f64,
+    pub(crate) text: String,
 }
 
-/// See <https://no-color.org>.
-fn colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
+pub(crate) type Render = Box<dyn FnMut() -> Status + Send>;
 
-/// Draws until dropped, then clears its lines.
+/// Draws until dropped, then clears its line.
 pub(crate) struct Live {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Live {
-    /// Begins to draw `height` lines, if there is a terminal that can.
-    pub(crate) fn start(height: u16, render: Render) -> Option<Self> {
-        if !is_terminal() {
+    /// Begins to draw, if standard error is a terminal that can.
+    pub(crate) fn start(render: Render) -> Option<Self> {
+        let able = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+        let bar = ProgressBar::new(STEPS);
+        if !able || bar.is_hidden() {
             return None;
         }
-        let options = TerminalOptions { viewport: Viewport::Inline(height) };
-        let terminal = Terminal::with_options(CrosstermBackend::new(io::stderr()), options).ok()?;
+        bar.set_style(ProgressStyle::with_template("{bar:20} {percent} %  {wide_msg}").ok()?);
         let (stop, stopped) = mpsc::channel();
-        let draw = move || draw(terminal, render, &stopped);
+        let draw = move || draw(&bar, render, &stopped);
         let thread = std::thread::Builder::new().name("display".to_owned()).spawn(draw).ok()?;
         Some(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -62,19 +53,13 @@ impl Drop for Live {
     }
 }
 
-fn draw(mut terminal: Terminal<CrosstermBackend<Stderr>>, mut render: Render, stopped: &mpsc::Receiver<()>) {
-    let colours = colours();
+fn draw(bar: &ProgressBar, mut render: Render, stopped: &mpsc::Receiver<()>) {
     loop {
-        let frame = terminal.draw(|frame| {
-            let lines = render(frame.area().width, colours);
-            frame.render_widget(Paragraph::new(lines), frame.area());
-        });
-        // A terminal that is gone is drawn on no more; the run goes on.
-        if frame.is_err() || terminal.show_cursor().is_err() {
-            return;
-        }
+        let status = render();
+        bar.set_position((status.share * STEPS as f64) as u64);
+        bar.set_message(status.text);
         if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
-            let _ = terminal.clear();
+            bar.finish_and_clear();
             return;
         }
     }

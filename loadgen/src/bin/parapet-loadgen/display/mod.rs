@@ -1,22 +1,20 @@
-//! Progress on standard error: a few lines drawn again and again on a terminal, plain lines elsewhere.
+//! Progress on standard error: a line drawn again and again on a terminal, plain lines elsewhere.
 
 mod compare;
 mod live;
 mod run;
 mod simulate;
 
-pub(crate) use compare::{CompareState, compare_height, compare_lines};
-pub(crate) use live::Live;
-pub(crate) use run::{RUN_HEIGHT, RunView, run_lines};
-
-pub(crate) use simulate::{SimulateState, simulate_height, simulate_lines};
+pub(crate) use compare::CompareState;
+pub(crate) use live::{Live, Status};
+pub(crate) use run::run_status;
+pub(crate) use simulate::SimulateState;
 
 use std::convert::Infallible;
 use std::io::Write;
 use std::time::Duration;
 
 use parapet_loadgen::run::Progress;
-use ratatui::style::{Color, Modifier, Style};
 use tokio::time::{MissedTickBehavior, interval};
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -49,41 +47,4 @@ fn milliseconds(time: Duration) -> String {
         ms if ms < 1000.0 => format!("{ms:.1}"),
         ms => format!("{ms:.0}"),
     }
-}
-
-const LONGEST_NAME: usize = 32;
-
-/// A name that takes exactly `room` columns.
-fn fitted(name: &str, room: usize) -> String {
-    if name.chars().count() > room {
-        return name.chars().take(room.saturating_sub(1)).chain(['…']).collect();
-    }
-    format!("{name:<room$}")
-}
-
-/// How what matters most is set off; without colours, by weight alone.
-fn emphasis(colours: bool) -> Style {
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    if colours { bold.fg(Color::Cyan) } else { bold }
-}
-
-/// How what is wrong is set off.
-fn alarm(colours: bool) -> Style {
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    if colours { bold.fg(Color::Red) } else { bold }
-}
-
-#[cfg(test)]
-fn screen(width: u16, lines: Vec<ratatui::text::Line<'static>>) -> (Vec<String>, ratatui::buffer::Buffer) {
-    use ratatui::{Terminal, backend::TestBackend, widgets::Paragraph};
-    for line in &lines {
-        assert!(line.width() <= usize::from(width), "{line:?} is wider than {width}");
-    }
-    let mut terminal = Terminal::new(TestBackend::new(width, lines.len() as u16)).unwrap();
-    terminal.draw(|frame| frame.render_widget(Paragraph::new(lines), frame.area())).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let row = |cells: &[ratatui::buffer::Cell]| {
-        cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned()
-    };
-    (buffer.content.chunks(usize::from(width)).map(row).collect(), buffer)
 }

@@ -1,118 +1,74 @@
-//! What `simulate` and `sweep` show on a terminal: a row for each strategy.
+//! Status line of `simulate` and `sweep`.
 
 use std::time::Duration;
 
 use parapet_loadgen::simulate::Progress;
-use ratatui::text::{Line, Span};
 
-use super::{LONGEST_NAME, alarm, emphasis, fitted, milliseconds};
-
-/// Columns beside the name.
-const FIGURES: usize = 36;
+use super::{Status, milliseconds};
 
 /// State of a simulation.
 #[derive(Debug, Default)]
 pub(crate) struct SimulateState {
-    rows: Vec<(String, Option<Progress>)>,
+    names: Vec<String>,
     running: Option<usize>,
-    /// Which simulation of several.
+    progress: Option<Progress>,
+    /// Name of one simulation of several.
     pub(crate) title: String,
-    /// What else is to be known.
+    /// Message that stands for all else.
     pub(crate) note: &'static str,
 }
 
-pub(crate) fn simulate_height(strategies: usize) -> u16 {
-    u16::try_from(strategies.saturating_add(2)).unwrap_or(u16::MAX)
-}
-
 impl SimulateState {
-    /// The next simulation of all strategies.
+    /// Begins the next simulation of all strategies.
     pub(crate) fn restart(&mut self, title: String, names: impl Iterator<Item = String>) {
-        (self.title, self.running) = (title, None);
-        self.rows = names.map(|name| (name, None)).collect();
+        *self = Self { names: names.collect(), title, note: self.note, ..Self::default() };
     }
 
-    /// The next strategy begins. Its name.
+    /// Begins the next strategy.
     pub(crate) fn begin(&mut self) {
         self.running = Some(self.running.map_or(0, |place| place + 1));
+        self.progress = None;
     }
 
-    /// The strategy that is simulated; empty between two.
+    /// Name of the strategy that is simulated; empty between two.
     pub(crate) fn name(&self) -> &str {
-        self.running.and_then(|place| self.rows.get(place)).map_or("", |(name, _)| name)
+        self.running.and_then(|place| self.names.get(place)).map_or("", String::as_str)
     }
 
     pub(crate) fn observe(&mut self, progress: Progress) {
-        if let Some((_, row)) = self.running.and_then(|place| self.rows.get_mut(place)) {
-            *row = Some(progress);
-        }
+        self.progress = Some(progress);
     }
-}
 
-/// Lines that fit `width` columns, 60 or more: a header, the strategies, what is going on.
-pub(crate) fn simulate_lines(state: &SimulateState, width: u16, colours: bool) -> Vec<Line<'static>> {
-    let room = usize::from(width).saturating_sub(FIGURES).min(LONGEST_NAME);
-    let cells = |name: &str, [done, sent, virtual_s, p99]: [String; 4]| {
-        format!("{}{done:>6}{sent:>12}{virtual_s:>10}{p99:>8}", fitted(name, room))
-    };
-    let header = ["done", "queries", "virtual s", "p99 ms"].map(str::to_owned);
-    let mut lines = vec![Line::from(cells("simulated", header))];
-    for (place, (name, progress)) in state.rows.iter().enumerate() {
-        let figures = progress.map_or_else(Default::default, |progress| {
-            let Progress { planned, sent, elapsed_s, p99_ms } = progress;
-            let share = 100.0 * sent as f64 / planned.max(1) as f64;
-            let p99 = Duration::try_from_secs_f64(p99_ms / 1e3).unwrap_or_default();
-            [format!("{share:.0} %"), sent.to_string(), format!("{elapsed_s:.1}"), milliseconds(p99)]
+    pub(crate) fn status(&self) -> Status {
+        let share = self.progress.map_or(0.0, |now| now.sent as f64 / now.planned.max(1) as f64);
+        if !self.note.is_empty() {
+            return Status { share, text: self.note.to_owned() };
+        }
+        let title = if self.title.is_empty() { String::new() } else { format!("{}: ", self.title) };
+        let figures = self.progress.map_or_else(String::new, |now| {
+            let p99 = Duration::try_from_secs_f64(now.p99_ms / 1e3).unwrap_or_default();
+            let (sent, elapsed_s) = (now.sent, now.elapsed_s);
+            format!("  {sent} queries  {elapsed_s:.1} s of virtual time  p99 {} ms", milliseconds(p99))
         });
-        let style = if state.running == Some(place) { emphasis(colours) } else { Default::default() };
-        lines.push(Line::from(Span::styled(cells(name, figures), style)));
+        Status { share, text: format!("{title}{}{figures}", self.name()) }
     }
-    lines.push(Line::from(match state.note {
-        "" => Span::raw(state.title.clone()),
-        note => Span::styled(note, alarm(colours)),
-    }));
-    lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::display::screen;
-
-    fn state() -> SimulateState {
-        let mut state = SimulateState::default();
-        let names = ["coded", "equal_resources_with_a_long_name"].map(str::to_owned);
-        state.restart("point 3 of 16".to_owned(), names.into_iter());
-        state.begin();
-        state.observe(Progress {
-            planned: 1_000_000_000,
-            sent: 999_990_000,
-            elapsed_s: 98_765.43,
-            p99_ms: 1234.5,
-        });
-        state.begin();
-        state
-    }
 
     #[test]
-    fn every_width_shows_all() {
-        for (width, second) in [
-            (60, "equal_resources_with_a_…"),
-            (100, "equal_resources_with_a_long_name"),
-            (160, "equal_resources_with_a_long_name"),
-        ] {
-            let (rows, buffer) = screen(width, simulate_lines(&state(), width, false));
-            let pad = second.chars().count();
-            let expected = [
-                format!("{:<pad$}  done     queries virtual s  p99 ms", "simulated"),
-                format!("{:<pad$} 100 %   999990000   98765.4    1234", "coded"),
-                second.to_owned(),
-                "point 3 of 16".to_owned(),
-            ];
-            assert_eq!(rows, expected);
-            assert!(buffer.content.iter().all(|cell| cell.fg == ratatui::style::Color::Reset));
-        }
-        assert_eq!(simulate_lines(&state(), 60, true).len(), usize::from(simulate_height(2)));
-        assert_eq!(state().name(), "equal_resources_with_a_long_name");
+    fn status_names_the_simulated_strategy_and_its_share() {
+        let mut state = SimulateState::default();
+        state.restart("point 3 of 16".to_owned(), ["coded", "none"].map(str::to_owned).into_iter());
+        state.begin();
+        state.observe(Progress { planned: 2000, sent: 1000, elapsed_s: 98_765.43, p99_ms: 1234.5 });
+        let text = "point 3 of 16: coded  1000 queries  98765.4 s of virtual time  p99 1234 ms".to_owned();
+        assert_eq!(state.status(), Status { share: 0.5, text });
+        state.begin();
+        assert_eq!(state.status(), Status { share: 0.0, text: "point 3 of 16: none".to_owned() });
+        state.note = "ending";
+        assert_eq!(state.status().text, "ending");
     }
 }

@@ -18,8 +18,8 @@ pub(crate) struct Args {
     /// The experiment, a TOML file as compare takes it; flags win over it
     #[arg(long)]
     experiment: Option<PathBuf>,
-    /// Strategies, separated by commas: none, equal_resources, replicate, hedge, approximate_backup, coded, coded_hedged,
-    /// interpolated; with parameters as coded:k=3:r=1 [default: coded,equal_resources]
+    /// Strategies, separated by commas: none, equal_resources, replicate, hedge, approximate_backup, coded, coded_hedged;
+    /// with parameters as coded:k=3:r=1 [default: coded,equal_resources]
     #[arg(long, value_delimiter = ',')]
     strategy: Vec<String>,
     /// Instances of the deployed model without redundancy

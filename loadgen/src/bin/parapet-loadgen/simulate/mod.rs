@@ -23,7 +23,7 @@ use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (setup, simulations) = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
-    let mut watch = Watch::new(simulations.len()).map_err(failed)?;
+    let mut watch = Watch::new().map_err(failed)?;
     watch.restart(String::new(), &setup);
     let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
     for (spec, simulation) in simulations {

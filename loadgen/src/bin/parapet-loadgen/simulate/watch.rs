@@ -10,13 +10,13 @@ use anyhow::Context;
 use parapet_loadgen::simulate::{Progress, Setup};
 use parking_lot::Mutex;
 
-use crate::display::{Live, SimulateState, simulate_height, simulate_lines};
+use crate::display::{Live, SimulateState};
 use crate::interrupt::Interrupts;
 
 const PERIOD: Duration = Duration::from_secs(1);
 const ENDING: &str = "ending: the report is partial";
 
-/// Shows progress: rows on a terminal, a line each second elsewhere.
+/// Shows progress: a bar on a terminal, a line each second elsewhere.
 pub(crate) struct Watch {
     stopped: Arc<AtomicBool>,
     state: Arc<Mutex<SimulateState>>,
@@ -25,8 +25,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program, and begins to show `strategies` rows.
-    pub(crate) fn new(strategies: usize) -> anyhow::Result<Self> {
+    /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program, and begins to show
+    /// progress.
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let state = Arc::new(Mutex::new(SimulateState::default()));
         let (stop, noted) = (Arc::clone(&stopped), Arc::clone(&state));
@@ -46,8 +47,7 @@ impl Watch {
         let thread = std::thread::Builder::new().name("signals".to_owned());
         thread.spawn(wait).context("cannot start the thread that listens for Ctrl-C")?;
         let drawn = Arc::clone(&state);
-        let render = move |width, colours| simulate_lines(&drawn.lock(), width, colours);
-        let live = Live::start(simulate_height(strategies), Box::new(render));
+        let live = Live::start(Box::new(move || drawn.lock().status()));
         Ok(Self { stopped, state, live, shown: Instant::now() })
     }
 
