@@ -1,15 +1,16 @@
 //! `cargo xtask interop`: real clients, and another server, against the frontend and the instance.
 //!
 //! What is asked and how stands in `xtask/interop/*.py`; here the programs are built, the models written, and the Python
-//! packages installed, each set in a virtual environment of its own under `.native/interop`.
+//! packages installed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use parapet_onnx::{ElementType, identity_model, linear_model};
 
+use crate::python::Environment;
 use crate::{native, sample, workspace};
 
 /// Arguments of `cargo xtask interop`.
@@ -23,18 +24,9 @@ pub(crate) struct Args {
     mlserver: bool,
 }
 
-/// A set of Python packages.
-struct Environment {
-    name: &'static str,
-    requirements: &'static str,
-}
-
-const CLIENTS: Environment =
-    Environment { name: "clients", requirements: include_str!("../requirements/interop.txt") };
-const SCHEMATHESIS: Environment =
-    Environment { name: "schemathesis", requirements: include_str!("../requirements/schemathesis.txt") };
-const MLSERVER: Environment =
-    Environment { name: "mlserver", requirements: include_str!("../requirements/mlserver.txt") };
+const CLIENTS: Environment = Environment::new("interop");
+const SCHEMATHESIS: Environment = Environment::new("schemathesis");
+const MLSERVER: Environment = Environment::new("mlserver");
 
 /// Builds, installs and runs all of it.
 ///
@@ -59,32 +51,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let library = workspace::native().join("onnxruntime/libonnxruntime.so");
     let status = command.env("ORT_DYLIB_PATH", library).status().context("cannot start Python")?;
     ensure!(status.success(), "a check failed ({status}); logs are in {}", folder.join("logs").display());
-    Ok(())
-}
-
-impl Environment {
-    /// A program of the environment, which is made if it is not there as pinned.
-    fn program(&self, name: &str) -> Result<PathBuf> {
-        let folder = workspace::native().join("interop").join(self.name);
-        let stamp = folder.join(".stamp");
-        if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == self.requirements) {
-            eprintln!("{}: installing into {}", self.name, folder.display());
-            call(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-            let requirements = folder.join("requirements.txt");
-            fs::write(&requirements, self.requirements).context("cannot write the requirements")?;
-            call(Command::new(folder.join("bin/pip")).args(["install", "--quiet", "-r"]).arg(&requirements))?;
-            fs::write(&stamp, self.requirements).context("cannot write the stamp")?;
-        }
-        Ok(folder.join("bin").join(name))
-    }
-}
-
-fn call(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(
-        status.success(),
-        "{command:?} failed ({status}); it needs python3 with venv, and a package index"
-    );
     Ok(())
 }
 

@@ -21,6 +21,7 @@ mod netns;
 mod netns_serve;
 mod openssl;
 mod processes;
+mod python;
 mod resources;
 mod sample;
 mod test;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::faults::{self, Planned};
+use super::faults::{self, PARITY, Planned, REPLICAS};
 
 /// The two runs side by side.
 pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result<String> {
@@ -13,8 +13,14 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
     let number = |report: &Value, path: &str| report.pointer(path).and_then(Value::as_f64);
     writeln!(
         text,
-        "Faults, the same in both runs: {}; one replica killed half-way.\n",
+        "Faults, the same in both runs: {}; one replica killed half-way.",
         faults::describe(faults)
+    )?;
+    writeln!(
+        text,
+        "Requests are sent at constant intervals, not at random. Without coding {REPLICAS} instances serve, with \
+         coding {}: {PARITY} parity instances beside the {REPLICAS} replicas.\n",
+        REPLICAS + PARITY
     )?;
     writeln!(text, "{:<44}{:>14}{:>14}", "", "without coding", "with coding")?;
     let mut row = |name: &str, path: &str, digits: usize, scale: f64| -> Result<()> {
@@ -59,4 +65,20 @@ pub(crate) fn check(coded: &Value) -> Result<()> {
         "with coding, {failed} requests failed and {unanswered} stayed unanswered; see .parapet/demo/logs"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_table_says_how_requests_arrive_and_what_serves_them() {
+        let report = |p99_9: f64| json!({ "valid": true, "latency": { "all": { "p99_9": p99_9 } } });
+        let text = render(&report(370.0), &report(5.0), &[]).unwrap();
+        assert!(text.contains("at constant intervals"), "{text}");
+        assert!(text.contains("Without coding 4 instances serve, with coding 6"), "{text}");
+        assert!(text.contains("74.0 times lower"), "{text}");
+    }
 }

@@ -16,23 +16,14 @@ const PROGRAMS: [(&str, &str); 3] = [
 
 /// Gives the programs the arguments of all containers, and `--help` after them: what they do not know they refuse before that.
 pub(super) fn check(rendered: &[String]) -> Result<()> {
-    let mut left_out = Vec::new();
     for (image, arguments) in rendered.iter().flat_map(|manifests| containers(manifests)) {
         let named = PROGRAMS.iter().find(|(part, _)| image.contains(part));
         let (_, program) = named.with_context(|| format!("no program is known in the image {image}"))?;
         let file = sample::binary(program);
-        if !file.is_file() {
-            left_out.push(*program);
-            continue;
-        }
+        ensure!(file.is_file(), "{program} is not built: run `cargo build --workspace --bin {program}`");
         let arguments: Vec<String> =
             serde_json::from_str(arguments).with_context(|| format!("{program}: {arguments}"))?;
         output(Command::new(file).args(arguments).arg("--help"), "the program cannot be started")?;
-    }
-    left_out.dedup();
-    ensure!(left_out.iter().all(|program| *program == "parity-trainer"), "not built: {left_out:?}");
-    if !left_out.is_empty() {
-        println!("NOT TESTED: arguments of {}, which is not built", left_out.join(", "));
     }
     Ok(())
 }

@@ -9,14 +9,14 @@
 //! | what the chart renders | the schemas of Kubernetes' API (the package `kubernetes-validate`), ours in `deploy/schemas` for JobSet and the Prometheus operator |
 //! | `deploy/kubernetes/` | equal to what the chart renders |
 //! | configurations of the frontend within all that | `parapet-frontend --check` |
-//! | arguments of our programs within the chart | the programs themselves |
+//! | arguments of our programs within the chart | the programs themselves, of which the trainer must have been built |
 //!
 //! Images are not built.
 
 mod arguments;
 mod chart;
 mod configs;
-mod tools;
+pub(crate) mod tools;
 mod units;
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) use self::tools::Tools;
+use self::tools::Tools;
 use crate::{sample, workspace};
 
 /// Arguments of `cargo xtask check-deploy`.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::blocks::{Block, Run};
-use crate::deploy::Tools;
+use crate::deploy::tools;
 use crate::sample::{self, Cluster};
 use crate::workspace;
 
@@ -95,7 +95,7 @@ fn links(docs: &Path, page: &str, text: &str) -> Result<()> {
 
 /// Builds the book; a warning of mdBook's is a mistake.
 fn book(docs: &Path) -> Result<()> {
-    let mut command = Command::new(Tools::install()?.mdbook);
+    let mut command = Command::new(tools::mdbook()?);
     command.arg("build").arg(docs).arg("--dest-dir").arg(sample::folder("book"));
     let output = command.output().context("mdbook cannot be started")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -33,10 +33,16 @@ pub(super) struct Page<'a> {
 }
 
 impl Browser {
-    pub(super) fn is_installed() -> bool {
-        let version =
-            Command::new("chromium").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        version.is_ok_and(|status| status.success())
+    /// Checks that there is a Chromium.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn require() -> Result<()> {
+        let mut version = Command::new("chromium");
+        let status = version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let works = status.is_ok_and(|status| status.success());
+        ensure!(works, "Chromium is missing (Debian: `apt install chromium`)");
+        Ok(())
     }
 
     /// Starts one that has never been started before.

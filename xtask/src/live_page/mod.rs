@@ -47,14 +47,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Runs the check.
 ///
 /// # Errors
-/// If something is not on the page that ought to be, or is that ought not.
+/// If Chromium is missing, something is not on the page that ought to be, or is that ought not.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if !Browser::is_installed() {
-        println!(
-            "NOT TESTED: Chromium is missing (Debian, Ubuntu: `apt install chromium`), so nobody looked at the live page"
-        );
-        return Ok(());
-    }
+    Browser::require()?;
     sample::build()?;
     let folder = sample::folder("live-page");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
