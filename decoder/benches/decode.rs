@@ -18,7 +18,6 @@ fn decode(c: &mut Criterion) {
         [standardised, log_softmax]
             .map(|transform| CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, 4, 1) }),
     );
-    codes.push(CodeSpec::new(EncoderKind::Berrut, 8, 1));
     for spec in codes {
         let (k, r) = (spec.k, spec.r);
         let Ok(decoder) = build_decoder(&spec, CLASSES) else { continue };

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::confidence::Score;
+use crate::{ClassScores, Score};
 
 /// Most bins of a table.
 pub const MAX_BINS: usize = 256;
@@ -92,9 +92,9 @@ impl Calibration {
         self.agreement.get(bin).copied().unwrap_or_default()
     }
 
-    /// The confidence of one sample's `outputs`.
-    pub fn confidence(&self, outputs: &[f32]) -> f32 {
-        self.look_up(self.score.of(outputs))
+    /// The confidence of one sample.
+    pub fn confidence(&self, scores: ClassScores<'_>) -> f32 {
+        self.look_up(self.score.of(scores))
     }
 
     /// The table for `measured`, each a reconstruction's score and whether it agreed: at most `bins` bins of about as many
@@ -146,7 +146,8 @@ mod tests {
         {
             assert_eq!(table.look_up(score), expected, "{score}");
         }
-        assert_eq!(table.confidence(&[0.0, 0.0]), 0.7, "a top probability of one half");
+        let even = crate::ClassAxis::of(&[2]).unwrap().scores(&[0.0, 0.0]).unwrap();
+        assert_eq!(table.confidence(even), 0.7, "a top probability of one half");
     }
 
     #[test]

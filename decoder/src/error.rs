@@ -43,14 +43,6 @@ pub enum DecodeError {
         /// Elements of the odd one.
         got: usize,
     },
-    /// Fewer coded outputs than a group has queries.
-    #[error("{available} coded outputs are there where {wanted} are wanted")]
-    TooFewOutputs {
-        /// Outputs wanted.
-        wanted: usize,
-        /// Outputs that are there.
-        available: usize,
-    },
     /// The system had no stable solution. Cannot happen for a validated [`Code`](parapet_encoder::Code).
     #[error("the parity rows that answered do not determine the missing predictions")]
     Singular,

@@ -2,22 +2,22 @@
 //!
 //! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per query, no IO.
 //!
-//! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u parity rows that answered)
-//!   and [`SystematicBerrutDecoder`] (interpolation); [`build_decoder`] makes the one that a code wants.
-//! - [`BerrutDecoder`] belongs to the form of interpolation in which every query is coded.
+//! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u
+//!   parity rows that answered); [`build_decoder`] makes the one that a code wants.
+//! - [`ClassAxis`]: outputs that have a top class, and agreement of two of them on it.
 //! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth, as measured.
 
-mod berrut;
 mod calibration;
+mod classes;
 mod confidence;
 mod error;
 mod linear;
 
 use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputDomain};
 
-pub use berrut::{BerrutDecoder, SystematicBerrutDecoder};
 pub use calibration::{Calibration, CalibrationError, MAX_BINS};
-pub use confidence::{Score, agrees, confidence, top_class};
+pub use classes::{ClassAxis, ClassScores, NotClassScores};
+pub use confidence::Score;
 pub use error::DecodeError;
 pub use linear::LinearDecoder;
 
@@ -58,7 +58,6 @@ pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decod
     let code = Code::try_from(spec)?;
     match spec.encoder {
         EncoderKind::Sum | EncoderKind::Concat => Ok(Box::new(LinearDecoder::new(code, output_len)?)),
-        EncoderKind::Berrut => Ok(Box::new(SystematicBerrutDecoder::new(code, output_len)?)),
         EncoderKind::Learned => Err(CodeError::Networks),
     }
 }

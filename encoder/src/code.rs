@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CodeError, OutputTransform, berrut, generator};
+use crate::{CodeError, OutputTransform, generator};
 
 /// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size scratch stays small.
 pub const K_MAX: usize = 16;
@@ -17,9 +17,6 @@ pub enum EncoderKind {
     Sum,
     /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
     Concat,
-    /// Berrut's rational interpolation through the queries, for unmodified replicas of the deployed model instead of
-    /// parity models: [`crate::berrut`].
-    Berrut,
     /// Neural networks, trained through the deployed model, which answers the parity queries itself (Kosaian, Rashmi,
     /// Venkataraman, *Learning a Code*, arXiv 1806.01259).
     Learned,
@@ -30,13 +27,8 @@ impl EncoderKind {
     pub const fn has_parity_models(self) -> bool {
         match self {
             Self::Sum | Self::Concat => true,
-            Self::Berrut | Self::Learned => false,
+            Self::Learned => false,
         }
-    }
-
-    /// Whether k and r say all there is to say of its rows, so that there is no generator to give.
-    const fn is_without_generator(self) -> bool {
-        !self.has_parity_models()
     }
 }
 
@@ -45,7 +37,6 @@ impl std::fmt::Display for EncoderKind {
         f.write_str(match self {
             Self::Sum => "sum",
             Self::Concat => "concat",
-            Self::Berrut => "berrut",
             Self::Learned => "learned",
         })
     }
@@ -83,8 +74,7 @@ fn one() -> usize {
 }
 
 /// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing predictions solvable from
-/// every choice of u parity rows (for interpolation: interpolated from the outputs that are there; for a learned code: as its
-/// networks were trained to).
+/// every choice of u parity rows (for a learned code: as its networks were trained to).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
     encoder: EncoderKind,
@@ -137,7 +127,9 @@ impl Code {
             encoder: self.encoder,
             k: self.k,
             r: self.r,
-            generator: (!self.encoder.is_without_generator())
+            generator: self
+                .encoder
+                .has_parity_models()
                 .then(|| self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
             transform: self.transform.clone(),
         }
@@ -157,8 +149,7 @@ impl TryFrom<&CodeSpec> for Code {
             return Err(CodeError::ParityRows { r, k, max: max_rows });
         }
         let generator = match &spec.generator {
-            Some(_) if encoder.is_without_generator() => return Err(CodeError::NoGenerator { encoder }),
-            None if encoder == EncoderKind::Berrut => berrut::rows(k, r),
+            Some(_) if !encoder.has_parity_models() => return Err(CodeError::NoGenerator { encoder }),
             // Nothing is weighed: networks take the place of the sum.
             None if encoder == EncoderKind::Learned => vec![1.0; r * k],
             Some(rows) => flatten(rows, k, r)?,
@@ -169,7 +160,7 @@ impl TryFrom<&CodeSpec> for Code {
         }
         spec.transform.check_numbers()?;
         let code = Self { encoder, k, r, generator, transform: spec.transform.clone() };
-        // What interpolation and networks give for missing predictions does not come from solving a system.
+        // What networks give for missing predictions does not come from solving a system.
         if encoder.has_parity_models() {
             generator::check_recoverable(&code.generator, k)?;
         }

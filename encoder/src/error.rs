@@ -27,16 +27,6 @@ pub enum CodeError {
         /// The largest r allowed here.
         max: usize,
     },
-    /// Spare coded queries outside 1..=K_MAX.
-    #[error(
-        "spare = {spare}: where every query is coded, 1 to {max} are coded beyond k; set spare = 1 to begin with"
-    )]
-    SpareQueries {
-        /// How many were asked for.
-        spare: usize,
-        /// Most that are supported.
-        max: usize,
-    },
     /// The generator is not r rows of k numbers.
     #[error(
         "code.generator has {rows} rows, row {row} has {columns} numbers; it must be r = {r} rows of k = {k}"
@@ -95,7 +85,7 @@ pub enum CodeError {
         /// The r asked for.
         r: usize,
     },
-    /// Interpolation's coefficients follow from k and r, and networks have none.
+    /// A learned code has networks in place of coefficients.
     #[error("code.generator: encoder = \"{encoder}\" takes none, k and r say it all; leave it out")]
     NoGenerator {
         /// The encoder.

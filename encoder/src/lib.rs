@@ -10,9 +10,7 @@
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
 //! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images); a learned code's, which is a
 //!   network, by `parapet-learned-code`.
-//! - [`berrut`] has the codes that need no parity model.
 
-pub mod berrut;
 mod code;
 mod concat;
 mod error;
@@ -21,7 +19,6 @@ mod resample;
 mod sum;
 mod transform;
 
-pub use berrut::BerrutEncoder;
 pub use code::{Code, CodeSpec, EncoderKind, K_MAX, R_MAX};
 pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
@@ -51,7 +48,7 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
 pub fn build_encoder(spec: &CodeSpec, sample_shape: &[usize]) -> Result<Box<dyn Encoder>, CodeError> {
     let code = Code::try_from(spec)?;
     match spec.encoder {
-        EncoderKind::Sum | EncoderKind::Berrut => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
+        EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
         EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
         EncoderKind::Learned => Err(CodeError::Networks),
     }
@@ -68,17 +65,7 @@ pub fn check_group(
     queries: &[&[f32]],
     parity: &[f32],
 ) -> Result<(), EncodeError> {
-    check_sizes((code.k(), code.r()), sample_len, row, queries, parity)
-}
-
-/// The same for k queries and r rows of any origin.
-fn check_sizes(
-    (k, r): (usize, usize),
-    sample_len: usize,
-    row: usize,
-    queries: &[&[f32]],
-    parity: &[f32],
-) -> Result<(), EncodeError> {
+    let (k, r) = (code.k(), code.r());
     if row >= r {
         return Err(EncodeError::NoSuchRow { row, r });
     }

@@ -38,7 +38,7 @@ impl Encoder for SumEncoder {
 /// Elements handled at a time: 4 KiB of the output stay in the first-level cache while all k inputs stream past.
 const BLOCK: usize = 1024;
 
-pub(crate) fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {
+fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {
     let all_ones = coefficients.iter().all(|&a| a == 1.0);
     // One pass over memory for the usual sizes; the bounds are proved once by the zips.
     match queries {

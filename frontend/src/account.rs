@@ -28,18 +28,18 @@ pub(crate) fn fresh_request_id() -> String {
 /// A request from its arrival to its answer.
 pub(crate) struct Account<'a> {
     app: &'a App,
-    model: &'a str,
     request_id: &'a str,
     started: Instant,
     traced: Option<TracedRequest>,
 }
 
 impl<'a> Account<'a> {
-    /// `headers` say whether the client traces it.
-    pub(crate) fn begin(app: &'a App, model: &'a str, request_id: &'a str, headers: &HeaderMap) -> Self {
+    /// Begins with the name of the model, if it is served; `headers` say whether the client traces
+    /// the request.
+    pub(crate) fn begin(app: &'a App, model: Option<&str>, request_id: &'a str, headers: &HeaderMap) -> Self {
         app.busy_poll().touch();
         let traced = app.traces().and_then(|traces| traces.begin(headers, model));
-        Self { app, model, request_id, started: Instant::now(), traced }
+        Self { app, request_id, started: Instant::now(), traced }
     }
 
     /// The id of its trace, if it is traced.
@@ -58,7 +58,8 @@ impl<'a> Account<'a> {
     /// It was answered, or refused.
     pub(crate) fn end<R>(self, model: &ServedModel, result: &Result<(R, Provenance), ServeError>) {
         let trace_id = self.trace_id();
-        let Self { app, model: name, request_id, started, traced } = self;
+        let Self { app, request_id, started, traced } = self;
+        let name = model.name();
         let (took, meters) = (started.elapsed(), model.driver().meters());
         if let Ok((_, provenance)) = result {
             meters.answered(provenance, took, trace_id.as_deref());
@@ -81,19 +82,20 @@ impl<'a> Account<'a> {
                     tracing::debug!(request_id, model = name, trace_id, %status, error = %refused, ?took, "refused");
                 }
                 if let Some(traced) = traced {
-                    traced.failed(refused);
+                    traced.failed(status, kind);
                 }
             }
         }
         app.busy_poll().touch();
     }
 
-    /// It asked for a model that is not here.
+    /// It asked for a model that is not here, or its message could not be read.
     pub(crate) fn unknown(self, error: &ServeError) {
-        let Self { app, model, request_id, traced, .. } = self;
-        tracing::debug!(request_id, model, %error, "refused");
+        let Self { app, request_id, traced, .. } = self;
+        tracing::debug!(request_id, %error, "refused");
         if let Some(traced) = traced {
-            traced.failed(error);
+            let (status, kind) = error.classify();
+            traced.failed(status, kind);
         }
         app.busy_poll().touch();
     }

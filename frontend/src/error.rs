@@ -1,10 +1,11 @@
-//! Everything that can go wrong with a request, mapped to an HTTP status in this one place.
+//! Everything that can go wrong with a request, mapped to an HTTP status in this one place. Text of
+//! a request is repeated as an [`Excerpt`] only.
 
 use http::StatusCode;
 use parapet_content_coding::CodingError;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
 use parapet_http_serve::BodyError;
-use parapet_open_inference::ProtocolError;
+use parapet_open_inference::{Excerpt, ProtocolError};
 use parapet_open_inference_grpc::{MessageError, ReceiveError};
 use thiserror::Error;
 
@@ -15,15 +16,15 @@ pub enum ServeError {
     #[error("no model {model:?} here; GET /v2/models/<name> describes those that are")]
     UnknownModel {
         /// The name asked for.
-        model: String,
+        model: Excerpt,
     },
     /// No such version of the model.
     #[error("model {model:?} has no version {version:?} here, only {served}")]
     UnknownVersion {
         /// The model.
-        model: String,
+        model: Excerpt,
         /// The version asked for.
-        version: String,
+        version: Excerpt,
         /// The version that is served.
         served: u64,
     },
@@ -31,15 +32,15 @@ pub enum ServeError {
     #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
     UnknownPath {
         /// The path.
-        path: String,
+        path: Excerpt,
     },
     /// The path does not take this method.
     #[error("{path:?} does not take {method}")]
     Method {
         /// The method.
-        method: String,
+        method: Excerpt,
         /// The path.
-        path: String,
+        path: Excerpt,
     },
     /// The body is not the protocol.
     #[error(transparent)]
@@ -77,11 +78,20 @@ pub enum ServeError {
     #[error("{0}")]
     Rejected(#[from] Rejected),
     /// The core could not get a prediction.
-    #[error("{0}")]
+    #[error("{}", told(.0))]
     Failed(#[from] Failure),
     /// The response could not be written.
     #[error("the response could not be written: {0}")]
     Response(ProtocolError),
+}
+
+/// A failure as a client sees it: reasons of sockets and certificates have addresses and names in
+/// them, which are for the log.
+fn told(failure: &Failure) -> String {
+    match failure.kind {
+        kind @ (FailureKind::Unreachable | FailureKind::ConnectionLost) => kind.to_string(),
+        _ => failure.to_string(),
+    }
 }
 
 /// Kinds of error, for metrics.
@@ -134,6 +144,7 @@ impl ServeError {
                 (StatusCode::NOT_FOUND, Kind::InvalidRequest)
             }
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
+            Self::Protocol(ProtocolError::NoMemory) => (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded),
             // Only the client can ask for another form of the answer.
             Self::Protocol(_)
             | Self::Message(_)
@@ -171,5 +182,18 @@ impl ServeError {
             return Some((*retry_after).max(1));
         }
         (self.classify().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_sees_no_reason_that_could_name_an_instance() {
+        let told = |kind| ServeError::from(Failure::new(kind, "certificate of 10.0.0.7")).to_string();
+        assert_eq!(told(FailureKind::Unreachable), "instance unreachable");
+        assert_eq!(told(FailureKind::ConnectionLost), "instance connection lost");
+        assert_eq!(told(FailureKind::Refused), "query refused by the instance: certificate of 10.0.0.7");
     }
 }

@@ -89,8 +89,9 @@ impl Input {
 pub struct Output {
     /// The model's outputs; of a reconstruction those that are coded.
     pub tensors: Vec<Tensor>,
-    /// For a reconstruction, how sure it is of its top class (the least over the samples); 1 for an exact prediction.
-    pub confidence: f32,
+    /// For a reconstruction, how sure it is of its top class (the least over the samples), and none
+    /// if its output has no class scores; 1 for an exact prediction.
+    pub confidence: Option<f32>,
 }
 
 impl Output {

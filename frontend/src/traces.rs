@@ -5,9 +5,10 @@
 //! the `predict` of the group's parity query below that, and `decode`. A parity query belongs to all members of its group:
 //! each traced one has the spans in its own trace. Requests that are not traced cost a look at their headers.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use opentelemetry::trace::{
     Span as _, SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, Tracer as _,
     TracerProvider as _,
@@ -23,6 +24,7 @@ use rand::Rng as _;
 use smallvec::SmallVec;
 
 use crate::config::TraceSettings;
+use crate::error::ErrorKind;
 
 mod parent;
 
@@ -73,8 +75,9 @@ impl Traces {
         Self { tracer: provider.tracer("parapet-frontend"), provider, share }
     }
 
-    /// The trace of a request to `model` that begins now, if it is to have one.
-    pub fn begin(&self, headers: &HeaderMap, model: &str) -> Option<TracedRequest> {
+    /// The trace of a request that begins now, if it is to have one. `model` is a served model: a
+    /// span repeats no name that only a client knows.
+    pub fn begin(&self, headers: &HeaderMap, model: Option<&str>) -> Option<TracedRequest> {
         let parent = parent::of(headers);
         let sampled = match &parent {
             Some(parent) => parent.is_sampled(),
@@ -89,7 +92,7 @@ impl Traces {
             .tracer
             .span_builder("infer")
             .with_kind(SpanKind::Server)
-            .with_attributes([KeyValue::new("parapet.model", model.to_owned())])
+            .with_attributes(model.map(|model| KeyValue::new("parapet.model", model.to_owned())))
             .start_with_context(&self.tracer, &parent);
         let trace = Trace { tracer: self.tracer.clone(), parent: span.span_context().clone() };
         Some(TracedRequest { span, trace })
@@ -122,14 +125,18 @@ impl TracedRequest {
     }
 
     /// It was answered.
-    pub fn answered(mut self, provenance: &'static str, confidence: f32) {
+    pub fn answered(mut self, provenance: &'static str, confidence: Option<f32>) {
         self.span.set_attribute(KeyValue::new("parapet.provenance", provenance));
-        self.span.set_attribute(KeyValue::new("parapet.confidence", f64::from(confidence)));
+        if let Some(confidence) = confidence {
+            self.span.set_attribute(KeyValue::new("parapet.confidence", f64::from(confidence)));
+        }
     }
 
-    /// It was refused or failed.
-    pub fn failed(mut self, reason: &dyn std::fmt::Display) {
-        self.span.set_status(Status::error(reason.to_string()));
+    /// It was refused or failed. Error texts may repeat inputs, so that the span has the kind
+    /// alone.
+    pub fn failed(mut self, status: StatusCode, kind: ErrorKind) {
+        self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        self.span.set_status(Status::error(kind.name()));
     }
 }
 
@@ -235,10 +242,11 @@ impl Members {
 pub(crate) struct Spans(SmallVec<[Span; 1]>);
 
 impl Spans {
-    /// It failed.
-    pub(crate) fn failed(&mut self, reason: &dyn std::fmt::Display) {
+    /// It failed, for a reason that repeats nothing of inputs.
+    pub(crate) fn failed(&mut self, reason: impl Into<Cow<'static, str>>) {
+        let reason = reason.into();
         for span in &mut self.0 {
-            span.set_status(Status::error(reason.to_string()));
+            span.set_status(Status::error(reason.clone()));
         }
     }
 

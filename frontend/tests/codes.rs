@@ -6,9 +6,9 @@ mod support;
 
 use std::time::Duration;
 
+use parapet_decoder::ClassAxis;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_frontend_core::PoolId;
-use parapet_open_inference::Parameters;
 use parapet_repository::{Calibration, CodeMetadata, Score};
 use support::fixture::{Fixture, MS, addresses, expected, fixture};
 use support::memory::{Memory, Model, SERVICE, State, id};
@@ -168,99 +168,9 @@ async fn a_measured_agreement_is_the_confidence_that_clients_are_told() {
     assert!(!exact.parameters.contains_key("confidence_calibrated"));
     let (response, _) = first.await.unwrap().0.unwrap();
     let told = response.parameters["confidence"].as_f64().unwrap() as f32;
-    assert_eq!(told, calibration.confidence(&expected(1.0)));
+    let answer = expected(1.0);
+    let scores = ClassAxis::of(&[OUTPUTS]).unwrap().scores(&answer).unwrap();
+    assert_eq!(told, calibration.confidence(scores));
     assert!([0.25, 0.5, 0.75].contains(&told), "a measured agreement, {told}");
     assert_eq!(response.parameters["confidence_calibrated"], true);
-}
-
-const BERRUT: &str = "kind = \"coded\"\nencoder = \"berrut\"\nk = 2\nhold_back = { fixed_ms = 30 }";
-
-/// No parity pool: all instances are the deployed model's. Answers are smooth in the sample, if not linear.
-async fn berrut(deployed: u32, k: usize) -> Fixture {
-    let repository = repository();
-    let strategy = BERRUT.replace("k = 2", &format!("k = {k}"));
-    let text = strategy_toml(repository.path(), &addresses(deployed, 7000), &strategy);
-    let memory = Memory::of(&[deployed], |_, values| values.chunks(INPUTS).flat_map(linear).collect());
-    fixture(repository, &text, memory).await
-}
-
-#[tokio::test(start_paused = true)]
-async fn interpolation_needs_no_parity_model_and_asks_another_instance_than_the_late_one() {
-    let fixture = berrut(3, 2).await;
-    fixture.memory.set(id(0, 0), State::Frozen);
-    // Two alike queries: the interpolant of equal outputs is that output.
-    let (first, second) = (fixture.ask(1.0), fixture.ask(1.0));
-    assert_eq!(second.await.unwrap().0.unwrap().1.kind, "exact");
-    let (answered, took) = first.await.unwrap();
-    let (response, provenance) = answered.unwrap();
-    assert_eq!((provenance.kind, provenance.code.as_deref()), ("reconstructed", Some("berrut-k2-r1")));
-    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "{response:?}");
-    assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "{took:?}");
-    assert_eq!(fixture.memory.log.lock().as_slice(), [id(0, 0), id(0, 1), id(0, 2)], "one of its own");
-}
-
-#[tokio::test(start_paused = true)]
-async fn with_no_instance_to_spare_the_coded_query_waits_for_one_that_is_not_late() {
-    let fixture = berrut(2, 2).await;
-    fixture.memory.set(id(0, 0), State::Frozen);
-    let (first, second) = (fixture.ask(1.0), fixture.ask(1.0));
-    assert_eq!(second.await.unwrap().0.unwrap().1.kind, "exact");
-    let (answered, took) = first.await.unwrap();
-    assert_eq!(answered.unwrap().1.kind, "reconstructed");
-    assert!(took < HOLD_BACK + 5 * MS, "{took:?}");
-    assert_eq!(fixture.memory.log.lock().as_slice(), [id(0, 0), id(0, 1), id(0, 1)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_coded_query_that_waits_holds_no_query_up() {
-    let fixture = berrut(2, 2).await;
-    fixture.memory.set(id(0, 0), State::Frozen);
-    fixture.memory.set(id(0, 1), State::Frozen);
-    let asked = [fixture.ask(1.0), fixture.ask(2.0)];
-    sleep(5 * MS).await;
-    // Both instances are kept by members of the group. One comes back and its query is answered; a new one goes first or
-    // after the coded one, but none waits for what the frozen instance has.
-    fixture.memory.set(id(0, 1), State::Well(SERVICE));
-    let (answered, took) = fixture.ask(3.0).await.unwrap();
-    assert_eq!(answered.unwrap().1.kind, "exact");
-    assert!(took <= 3 * SERVICE + 2 * MS, "CG-3: {took:?}");
-    for asked in asked {
-        asked.await.unwrap().0.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_late_members_are_not_interpolated_from_one_coded_output() {
-    let fixture = berrut(4, 3).await;
-    for late in [0, 1] {
-        fixture.memory.set(id(0, late), State::Frozen);
-    }
-    let mut parameters = Parameters::new();
-    parameters.insert("timeout".to_owned(), 100_000.into());
-    let asked: Vec<_> =
-        [1.0, 2.0, 3.0].into_iter().map(|sample| fixture.ask_with(sample, parameters.clone())).collect();
-    let mut failed = 0;
-    for asked in asked {
-        failed += usize::from(asked.await.unwrap().0.is_err());
-    }
-    assert_eq!(failed, 2, "its rule: as many coded outputs as predictions are missing");
-}
-
-#[test]
-fn interpolation_is_configured_without_parity_tables_and_with_a_second_instance() {
-    let repository = repository();
-    let refused = |deployed: u32, strategy: &str| {
-        config(&strategy_toml(repository.path(), &addresses(deployed, 7000), strategy))
-            .unwrap_err()
-            .to_string()
-    };
-    let parity = format!(
-        "{BERRUT}\n[[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]"
-    );
-    let error = refused(2, &parity);
-    assert!(error.contains("strategy.parity: ") && error.contains("leave"), "{error}");
-    let error = refused(1, BERRUT);
-    assert!(error.contains("second instance"), "{error}");
-    let sum = BERRUT.replace("berrut", "sum");
-    assert!(refused(2, &sum).contains("0 parity pools for r = 1"));
 }

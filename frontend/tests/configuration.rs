@@ -8,6 +8,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use parapet_frontend_core::StrategyConfig;
 use parapet_test_certificates::{authority, identity};
 use support::{add_model, add_parity_model, coded_toml, config, plain_toml, repository, strategy_toml};
 
@@ -33,6 +34,21 @@ fn a_sound_configuration_is_taken() {
     let repository = repository();
     let config = config(&coded(repository.path())).unwrap();
     assert_eq!(config.models[0].entry.name, "linear");
+}
+
+#[test]
+fn an_instance_takes_by_default_what_a_frontend_takes_by_default() {
+    let repository = repository();
+    let text = coded(repository.path()).replace("max_body_bytes = 100000\n", "");
+    let frontend = config(&text).unwrap();
+    let settings = parapet_models::config::Settings {
+        repository: Some(repository.path().to_owned()),
+        model: Some(vec!["linear".parse().unwrap()]),
+        ..Default::default()
+    };
+    let instance = parapet_models::Config::new(settings).unwrap();
+    assert_eq!(frontend.models[0].max_rows, instance.batch.max_rows);
+    assert_eq!(frontend.server.max_body_bytes, instance.max_body_bytes);
 }
 
 #[test]
@@ -134,7 +150,6 @@ fn every_strategy_is_configured() {
         ("approximate_backup", "model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]".to_owned()),
         ("coded", parity.to_owned()),
         ("coded_hedged", parity.to_owned()),
-        ("interpolated", "k = 2".to_owned()),
     ];
     for (kind, rest) in &strategies {
         let text = strategy_toml(
@@ -210,6 +225,22 @@ fn mistakes_in_a_strategy_are_named() {
 }
 
 #[test]
+fn the_kinds_of_query_with_groups_are_a_setting() {
+    let repository = repository();
+    let text = coded(repository.path());
+    let max_keys = |text: &str| match &config(text).unwrap().models[0].classes[0].strategy {
+        StrategyConfig::Coded(coded) => coded.max_keys,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(max_keys(&text), 64);
+    let with =
+        |keys: &str| text.replacen("audit_every = 1", &format!("audit_every = 1\nmax_keys = {keys}"), 1);
+    assert_eq!(max_keys(&with("3")), 3);
+    let error = config(&with("0")).unwrap_err().to_string();
+    assert!(error.contains("strategy.max_keys: 0"), "{error}");
+}
+
+#[test]
 fn the_examples_in_the_documentation_are_sound() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/strategies.md");
     let text = fs::read_to_string(path).unwrap();
@@ -217,7 +248,7 @@ fn the_examples_in_the_documentation_are_sound() {
     add_model(repository.path(), "cheap", None);
     let examples: Vec<&str> =
         text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 8, "one for each strategy but none, and one for classes");
+    assert_eq!(examples.len(), 7, "one for each strategy but none, and one for classes");
     for example in examples {
         let example = example.replace("fashion-parity", "linear-parity").replace("fashion-small", "cheap");
         config(&strategy_toml(repository.path(), &addresses(&[9001, 9002, 9003, 9004, 9005]), &example))

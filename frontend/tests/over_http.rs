@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::type_complexity, reason = "tests")]
 
 mod grpc;
+mod no_classes;
 mod support;
 mod upstream;
 
@@ -368,38 +369,6 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
     }
     kinds.sort_unstable();
     assert_eq!(kinds, ["exact", "reconstructed", "reconstructed"]);
-}
-
-/// Every query is coded and none is sent itself; of five instances one takes a minute for each request. No parity model.
-#[tokio::test]
-async fn four_queries_are_interpolated_from_the_answers_of_four_instances_of_five() {
-    let repository = repository();
-    let profile = repository.path().join("slow.toml");
-    let slow = "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }";
-    std::fs::write(&profile, slow).unwrap();
-    let flags = ["--fault-profile", profile.to_str().unwrap(), "--drain-grace-ms", "1"];
-    let mut instances = vec![instance_with(repository.path(), "linear", &flags).await];
-    for _ in 0..4 {
-        instances.push(instance(repository.path(), "linear").await);
-    }
-    let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
-    let strategy = "kind = \"interpolated\"\nk = 4\nspare = 1\nfill_within_ms = 2000\nplain_after_ms = 20000\n\
-                    hold_back = { fixed_ms = 50 }\naudit_every = 0";
-    let cluster = Cluster::of(instances, repository, |root| strategy_toml(root, &at, strategy)).await;
-    cluster.wait_until_all_are_up(5).await;
-    // Equal queries, so that what is interpolated is known: that of equal outputs.
-    let sample = [1.0, 2.0, 3.0, 4.0];
-    let asked = [(); 4].map(|()| {
-        let address = cluster.address;
-        tokio::spawn(async move { infer(address, &sample, "\"timeout\":30000000").await })
-    });
-    for asked in asked {
-        let answer = asked.await.unwrap();
-        assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
-        assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
-        assert_eq!(answer.header("parapet-provenance"), Some("reconstructed"));
-        assert_eq!(answer.json()["parameters"]["code"].as_str(), Some("berrut-k4-s1"));
-    }
 }
 
 /// One of two members sits on an instance that takes a minute. Its prediction comes back through ONNX Runtime twice over: the

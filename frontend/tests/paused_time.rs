@@ -38,7 +38,8 @@ async fn a_query_on_a_frozen_instance_is_reconstructed_when_it_is_late() {
     let (response, provenance) = reconstructed.unwrap();
     assert_eq!(provenance.kind, "reconstructed");
     assert_eq!(provenance.code.as_deref(), Some("sum-k2-r1"));
-    assert!(provenance.confidence > 0.0 && provenance.confidence <= 1.0);
+    let confidence = provenance.confidence.unwrap();
+    assert!(confidence > 0.0 && confidence <= 1.0);
     assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "{response:?}");
     assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "CG-4: {took:?}");
 
@@ -311,13 +312,28 @@ async fn an_instance_that_answers_badly_is_ejected_and_let_back_in() {
 #[tokio::test(start_paused = true)]
 async fn at_most_half_of_the_instances_are_ejected() {
     let fixture = plain(4).await;
+    for index in 0..3 {
+        fixture.memory.set(id(0, index), State::Broken);
+    }
+    let mut most: f64 = 0.0;
+    for sample in 0..200 {
+        let _answered = fixture.ask(sample as f32).await.unwrap();
+        most = most.max(fixture.metric("parapet_instances_ejected"));
+        sleep(100 * MS).await;
+    }
+    assert!((most - 2.0).abs() < 1e-9, "{most}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_instances_fail_none_is_ejected() {
+    let fixture = plain(4).await;
     for index in 0..4 {
         fixture.memory.set(id(0, index), State::Broken);
     }
     for sample in 0..100 {
         assert!(fixture.ask(sample as f32).await.unwrap().0.is_err());
     }
-    assert!((fixture.metric("parapet_instances_ejected") - 2.0).abs() < 1e-9);
+    assert!(fixture.metric("parapet_instances_ejected") < 1e-9, "the model or the inputs are at fault");
 }
 
 /// Five times what two instances can do, for two seconds, in bursts: they stay busy, and who is let in waits for no longer

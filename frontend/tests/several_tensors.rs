@@ -208,12 +208,3 @@ fn a_parity_model_that_does_not_fit_is_refused_by_name() {
         assert!(error.contains("code.inputs"), "{error}");
     }
 }
-
-#[test]
-fn where_the_deployed_model_itself_is_asked_all_of_its_tensors_have_to_be_fp32() {
-    let root = repository(|_, _, _| {});
-    let strategy = "kind = \"coded\"\nencoder = \"berrut\"\nk = 2\n";
-    let text = strategy_toml(root.path(), &addresses(3, 7000), strategy).replace("\"linear\"", "\"scene\"");
-    let error = config(&text).unwrap_err().to_string();
-    assert!(error.contains("\"camera\" is INT64"), "{error}");
-}

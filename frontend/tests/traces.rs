@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -17,13 +17,19 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use parapet_frontend::Frontend;
 use parapet_frontend::config::TraceSettings;
+use parapet_frontend::tenants::Key;
 use parapet_frontend::traces::Traces;
-use parapet_open_inference::Parameters;
+use parapet_open_inference::{InferRequest, Parameters, Tensor};
+use parapet_open_inference_grpc::{InferenceClient, write_request};
 use support::fixture::{Fixture, coded, config_error};
 use support::memory::{SERVICE, State, id};
-use tokio::sync::mpsc;
+use support::{INPUTS, body, plain_toml, repository, request};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
+use tonic::Code;
+use tonic::transport::Endpoint;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -43,7 +49,7 @@ fn headers(parent: &'static str) -> HeaderMap {
 
 /// Asks as the HTTP server does.
 async fn ask(fixture: &Fixture, traces: &Traces, headers: &HeaderMap, sample: f32) -> &'static str {
-    let traced = traces.begin(headers, "linear").unwrap();
+    let traced = traces.begin(headers, Some("linear")).unwrap();
     let answering = fixture.model.infer(Fixture::request(sample, Parameters::new()));
     let (_, provenance) = traced.scope(answering).await.unwrap();
     traced.answered(provenance.kind, provenance.confidence);
@@ -104,10 +110,11 @@ async fn failures_and_withdrawn_requests_are_told() {
         fixture.memory.set(instance, State::Broken);
     }
     let (traces, exporter) = traces();
-    let traced = traces.begin(&HeaderMap::new(), "linear").unwrap();
+    let traced = traces.begin(&HeaderMap::new(), Some("linear")).unwrap();
     let answering = fixture.model.infer(Fixture::request(1.0, Parameters::new()));
     let refused = traced.scope(answering).await.unwrap_err();
-    traced.failed(&refused);
+    let (status, kind) = refused.classify();
+    traced.failed(status, kind);
     sleep(Duration::from_secs(2)).await;
     let spans = exporter.get_finished_spans().unwrap();
     let failed = |name: &str| {
@@ -123,7 +130,7 @@ async fn clients_and_the_share_decide_what_is_traced() {
     let (all, _) = traces();
     let none = Traces::new(SdkTracerProvider::builder().build(), 0.0);
     let unsampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
-    let is_traced = |traces: &Traces, headers: HeaderMap| traces.begin(&headers, "m").is_some();
+    let is_traced = |traces: &Traces, headers: HeaderMap| traces.begin(&headers, Some("m")).is_some();
     assert!(is_traced(&all, HeaderMap::new()) && !is_traced(&all, headers(unsampled)));
     assert!(!is_traced(&none, HeaderMap::new()) && is_traced(&none, headers(PARENT)));
     assert!(!is_traced(&none, headers("00-garbage")));
@@ -145,21 +152,74 @@ impl TraceService for Collector {
 
 #[tokio::test]
 async fn spans_reach_a_collector_before_the_frontend_ends() {
-    let (sender, mut received) = mpsc::channel(4);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let incoming = tonic::transport::server::TcpIncoming::from(listener);
-    let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Collector(sender)));
-    tokio::spawn(server.serve_with_incoming(incoming));
+    let (endpoint, mut received) = collector().await;
     let settings = TraceSettings { endpoint, share: 1.0, service_name: "edge".to_owned() };
     let traces = Arc::new(Traces::export(&settings).unwrap());
-    traces.begin(&HeaderMap::new(), "linear").unwrap().answered("exact", 1.0);
+    traces.begin(&HeaderMap::new(), Some("linear")).unwrap().answered("exact", Some(1.0));
     tokio::task::spawn_blocking(move || traces.shutdown()).await.unwrap();
     let batch = timeout(Duration::from_secs(10), received.recv()).await.unwrap().unwrap();
     let spans = &batch.resource_spans[0];
     let service = spans.resource.as_ref().unwrap().attributes.iter().find(|pair| pair.key == "service.name");
     assert!(format!("{service:?}").contains("edge"), "{service:?}");
     assert_eq!(spans.scope_spans[0].spans[0].name, "infer");
+}
+
+/// Address of a collector, and what it gets.
+async fn collector() -> (String, mpsc::Receiver<ExportTraceServiceRequest>) {
+    let (sender, received) = mpsc::channel(4);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Collector(sender)));
+    tokio::spawn(server.serve_with_incoming(incoming));
+    (endpoint, received)
+}
+
+#[tokio::test]
+async fn spans_repeat_nothing_of_requests_and_calls_without_a_key_have_none() {
+    let (endpoint, mut received) = collector().await;
+    let key = Key::generate();
+    let repository = repository();
+    let instance = support::instance::start(None).await;
+    let text = plain_toml(repository.path(), &[instance], "")
+        .replace("[server]\n", "[server]\ngrpc_listen = \"127.0.0.1:0\"\n");
+    let text = format!(
+        "[traces]\nendpoint = \"{endpoint}\"\nshare = 1.0\n\
+         [[tenants]]\nname = \"a\"\nkey_sha256 = [\"{}\"]\n{text}",
+        key.hash()
+    );
+    let frontend = Frontend::bind(support::config(&text).unwrap()).await.unwrap();
+    let (address, grpc) = (frontend.address().unwrap(), frontend.grpc_address().unwrap().unwrap());
+    let (shutdown, asked) = oneshot::channel::<()>();
+    let running = tokio::spawn(frontend.run(async move { drop(asked.await) }));
+
+    let authorization = format!("Bearer {}", key.text());
+    let headers = [("authorization", authorization.as_str())];
+    let secret = body(&[1.0; INPUTS], "").replace("FP32", "SECRET");
+    for (model, status) in [("linear", 400), ("SECRET", 404)] {
+        let path = format!("/v2/models/{model}/infer");
+        let refused = request(address, Method::POST, &path, &headers, secret.as_bytes()).await;
+        assert_eq!(refused.status.as_u16(), status);
+    }
+    let channel = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await.unwrap();
+    let mut client = InferenceClient::new(channel);
+    let input = Tensor::from_f32("input", [1, INPUTS], &[1.0; INPUTS]).unwrap();
+    let asked = InferRequest { inputs: vec![input], ..InferRequest::default() };
+    let mut message = write_request("linear", None, &asked);
+    message.inputs[0].datatype = "SECRET".to_owned();
+    let refused = client.model_infer(message.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let mut asked = tonic::Request::new(message);
+    asked.metadata_mut().insert("authorization", authorization.parse().unwrap());
+    assert_eq!(client.model_infer(asked).await.unwrap_err().code(), Code::InvalidArgument);
+
+    shutdown.send(()).unwrap();
+    running.await.unwrap();
+    let batches: Vec<_> = std::iter::from_fn(|| received.try_recv().ok()).collect();
+    let scopes = batches.iter().flat_map(|batch| &batch.resource_spans).flat_map(|of| &of.scope_spans);
+    let spans: Vec<_> = scopes.flat_map(|scope| &scope.spans).collect();
+    assert_eq!(spans.len(), 3, "one of each request with a key: {spans:#?}");
+    assert!(!format!("{spans:?}").contains("SECRET"), "{spans:#?}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ proptest! {
     fn nothing_is_lost(
         strategy in prop::sample::select(&[
             "none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded:k=3:r=2",
-            "coded_hedged", "interpolated:k=3",
+            "coded_hedged",
         ][..]),
         (instances, redundant, slots, batch) in (3_usize..6, 2_usize..4, 1_u32..4, 1_usize..4),
         (rate, seed) in (20.0_f64..1_500.0, any::<u64>()),
@@ -183,7 +183,6 @@ fn every_strategy_answers_in_its_own_way() {
         ("approximate_backup", Provenance::Backup),
         ("coded:k=3:r=2", Provenance::Reconstructed),
         ("coded_hedged", Provenance::Reconstructed),
-        ("interpolated:k=4:flush_ms=40", Provenance::Reconstructed),
     ] {
         let simulated = with_stragglers(strategy);
         let (answers, redundancy) = (&simulated.provenance, simulated.redundancy);

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut values = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.random()).collect() };
     let set = Arc::new(TrainingSet {
         shape: SHAPE.to_vec(),
-        outputs: OUTPUTS,
+        classes: parapet_decoder::ClassAxis::of(&[OUTPUTS])?,
         inputs: values(SAMPLES * SHAPE.iter().product::<usize>()),
         answers: values(SAMPLES * OUTPUTS),
     });

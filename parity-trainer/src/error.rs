@@ -53,6 +53,9 @@ pub enum TrainError {
         /// Outputs of the model.
         outputs: usize,
     },
+    /// An output without a top class, by which models are judged.
+    #[error("the model's output has {0}, but models are judged by the top class of one axis of class scores")]
+    NoClasses(#[from] parapet_decoder::NotClassScores),
     /// Not enough samples for a coding group.
     #[error("{found} samples are too few: a coding group needs k = {k}")]
     TooFewSamples {
@@ -116,7 +119,7 @@ impl TrainError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::Classes { .. } => true,
-            Self::TooFewSamples { .. } | Self::Repository(_) => true,
+            Self::TooFewSamples { .. } | Self::NoClasses(_) | Self::Repository(_) => true,
             Self::Setup(error) => error.is_input(),
             Self::Deployed(error) => error.is_input(),
             Self::Run(error) => error.is_input(),
@@ -203,14 +206,6 @@ pub enum SetupError {
         second: String,
         /// How they differ.
         problem: &'static str,
-    },
-    /// A code that has no parity models.
-    #[error(
-        "--encoder {encoder}: needs no parity models, so there is nothing to train; instances of the deployed model answer its parity queries"
-    )]
-    Untrained {
-        /// The encoder.
-        encoder: String,
     },
     /// A setting that the encoder has no use for.
     #[error("--{name}: {problem}")]

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use parity_trainer::device::DeviceName;
 use parity_trainer::{SetupError, TrainError};
 
-use command::{INTERRUPTED, eval, eval_berrut, reproduce, train_deployed, train_parity, worker};
+use command::{INTERRUPTED, eval, reproduce, train_deployed, train_parity, worker};
 use parapet_parameter_server_cluster::command as cluster;
 
 /// Trains deployed models and parity models into a model repository.
@@ -39,8 +39,6 @@ enum Command {
     Train(Box<train_parity::Args>),
     /// Evaluate parity models on the test set
     Eval(eval::Args),
-    /// Evaluate interpolation, which needs no parity models, on the test set
-    EvalBerrut(eval_berrut::Args),
     /// Compute for whatever training a cluster has
     Worker(worker::Args),
     #[command(flatten)]
@@ -95,7 +93,6 @@ fn main() -> ExitCode {
         Command::TrainDeployed(args) => train_deployed::run(&args),
         Command::Train(args) => train_parity::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
-        Command::EvalBerrut(args) => eval_berrut::run(&args, threads),
         Command::Worker(args) => worker::run(&args, threads),
         Command::Cluster(command) => command.run(&programs(cli.threads)).map_err(TrainError::Cluster),
         Command::Reproduce(args) => reproduce::run(&args, threads),

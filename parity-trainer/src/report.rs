@@ -27,9 +27,23 @@ pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
         if let Some(accuracy) = losses.accuracy {
             rows.push((format!("A_d, reconstructed{missing}"), estimate(accuracy)));
         }
+        if let Some(loss) = losses.loss {
+            rows.push((format!("loss, A_a - A_d{missing}"), points(loss)));
+        }
         rows.push((format!("agreement{missing}"), estimate(losses.agreement)));
     }
     rows
+}
+
+/// A difference of parts of 1 in points, with where it probably lies.
+fn points(loss: Estimate) -> String {
+    let points = |part: f64| format!("{:.2}", 100.0 * part);
+    match loss.interval {
+        None => format!("{} points", points(loss.value)),
+        Some((low, high)) => {
+            format!("{} points  (95 %, paired: {} to {})", points(loss.value), points(low), points(high))
+        }
+    }
 }
 
 /// A part of 1 as a percentage, with where it probably lies.

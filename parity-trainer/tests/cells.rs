@@ -65,7 +65,8 @@ fn training_set(count: usize, seed: u64) -> Arc<TrainingSet> {
         let part = |at: usize| image.iter().skip(at * 64).take(64).sum::<f32>() / 8.0;
         [part(0) - part(1), part(1) - part(2), part(2) - part(0)]
     });
-    Arc::new(TrainingSet { shape: vec![1, 16, 16], outputs: 3, answers: answers.collect(), inputs })
+    let classes = parapet_decoder::ClassAxis::of(&[3]).unwrap();
+    Arc::new(TrainingSet { shape: vec![1, 16, 16], classes, answers: answers.collect(), inputs })
 }
 
 fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {

@@ -72,9 +72,6 @@ fn images_alone_are_enough_for_a_parity_model() {
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert!(report["evaluation"]["accuracy_deployed"].is_null(), "{report}");
     assert!(report["evaluation"]["by_losses"][0]["agreement"]["value"].as_f64().unwrap() > 0.8, "{report}");
-    let line = "eval-berrut --model models/quarters --data images --k 2 --out berrut";
-    let told = common::succeed(folder, line);
-    assert!(told.contains("agreement with 1 missing") && !told.contains("A_"), "{told}");
 
     let line = "train-deployed --data images --out models --name unlabelled";
     let message = common::last_complaint(folder, line);
@@ -110,7 +107,6 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     assert!(parity("--k 2 --row 1 --encoder sum").contains("--row 1: the code has rows 0 to 0"));
     assert!(parity("--k 3 --r 2 --encoder concat").contains("\"concat\" supports r = 1"));
     assert!(parity("--network mlp:100,5").contains("takes samples of 100 values"));
-    assert!(parity("--encoder berrut").contains("--encoder berrut: needs no parity models"));
     assert!(parity("--input-mean 1,2").contains("--input-mean: 2 values; give 1"));
     assert!(
         parity("--validation 0.9").contains("--validation 0.9: out of range; give a number from 0.01 to 0.5")
@@ -127,6 +123,49 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     assert!(report.contains("--json nowhere/report.json: there is no folder nowhere"), "{report}");
     let name = complaint(folder.path(), "train-deployed --data . --out models --name ../escape");
     assert!(name.contains("a model's name has letters"), "{name}");
+}
+
+#[test]
+fn a_model_without_class_scores_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_quarters(folder, 60, 20);
+    for file in ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte"] {
+        fs::remove_file(folder.join(file)).unwrap();
+    }
+    let (shape, values) = ([1, common::SIDE, common::SIDE], common::SIDE * common::SIDE);
+    let one_value = parapet_onnx::linear_model(&shape, &vec![0.01; values], &[0.0]).unwrap();
+    let three_axes = parapet_onnx::GraphBuilder::new("input", &shape).relu().finish("output").unwrap();
+    for (name, graph, says) in [
+        ("value", one_value, "value.onnx: its output has one value a sample, "),
+        ("map", three_axes, "map.onnx: its output has the shape [1, 16, 16] a sample, "),
+    ] {
+        fs::write(folder.join(format!("{name}.onnx")), graph).unwrap();
+        for encoder in ["sum", "learned"] {
+            let line = format!(
+                "train --model {name}.onnx --data . --encoder {encoder} --network mlp:256,8 --steps 2 \
+                 --augment none --transform raw --out models --name parity"
+            );
+            let message = common::last_complaint(folder, &line);
+            assert!(message.contains(says) && message.contains("top class"), "{message}");
+            assert!(!folder.join("models").exists(), "nothing was trained");
+        }
+    }
+}
+
+#[test]
+fn data_of_one_class_train_no_deployed_model() {
+    let folder = tempfile::tempdir().unwrap();
+    for (split, count) in [("train", 40), ("t10k", 10)] {
+        let bytes: Vec<u8> = (0..count * 6).map(|value| value as u8).collect();
+        let (images, labels) = (common::idx(&[count, 6], &bytes), common::idx(&[count], &vec![0; count]));
+        fs::write(folder.path().join(format!("{split}-images-idx2-ubyte")), images).unwrap();
+        fs::write(folder.path().join(format!("{split}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    let line = "train-deployed --data . --network mlp:6 --epochs 1 --out models --name constant";
+    let message = common::last_complaint(folder.path(), line);
+    assert!(message.contains("all of its labels are one class"), "{message}");
+    assert!(!folder.path().join("models").exists());
 }
 
 #[test]

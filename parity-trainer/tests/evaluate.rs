@@ -5,7 +5,6 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
 use common::{last_complaint, succeed, write_quarters};
 
@@ -44,32 +43,7 @@ fn a_code_of_two_rows_is_evaluated_for_every_loss() {
     assert!(message.contains("they are the same row"), "{message}");
     let message = last_complaint(folder, &format!("{eval} models/quarters"));
     assert!(message.contains("--parity wants parity models"), "{message}");
-    interpolation_needs_no_parity_model(folder);
 
     let message = last_complaint(folder, "eval --model models/p-0 --data . --parity models/p-1");
     assert!(message.contains("is a parity model; --model wants the deployed one"), "{message}");
-}
-
-fn interpolation_needs_no_parity_model(folder: &Path) {
-    let eval = "eval-berrut --model models/quarters --data . --k 2,3";
-    let table = succeed(folder, &format!("{eval} --out berrut"));
-    assert!(table.contains("berrut-k3-s1 (every query coded), log-softmax, A_d with 1 missing"), "{table}");
-    let report = fs::read_to_string(folder.join("berrut/berrut.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    let codes = report["codes"].as_array().unwrap();
-    assert_eq!(codes.len(), 8, "two forms, sizes and domains");
-    let of = |form: &str| codes.iter().find(|code| code["form"] == form && code["k"] == 2).unwrap();
-    let made = |losses: &serde_json::Value| losses["reconstructions"].as_u64().unwrap();
-    // 60 groups of 2: nothing missing; any of 3 coded outputs; in the systematic form, either of 2.
-    let every = of("every");
-    assert_eq!((made(&every["by_losses"][0]), made(&every["by_losses"][1])), (120, 360));
-    assert_eq!(every["by_worker"].as_array().unwrap().len(), 3);
-    assert_eq!(made(&of("systematic")["by_losses"][0]), 120);
-    let text = fs::read_to_string(folder.join("berrut/berrut.md")).unwrap();
-    assert!(text.contains("| berrut-k2-r1 (systematic), raw | 1 |"), "{text}");
-
-    let message = last_complaint(folder, &format!("{eval},99"));
-    assert!(message.contains("k = 99: a coding group needs 2 to 16 queries"), "{message}");
-    let message = last_complaint(folder, "eval-berrut --model models/p-0 --data .");
-    assert!(message.contains("is a parity model"), "{message}");
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use common::script::write_linear_module;
 use common::{last_complaint, succeed, write_quarters};
+use parapet_decoder::ClassAxis;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_learned_code::{LearnedCode, Sizes};
 use parapet_onnx_runtime::OnnxRuntime;
@@ -34,11 +35,15 @@ fn linear_module(folder: &Path) -> Deployed {
     open(&path, &OpenOptions::default(), &[INPUTS], &[0.5; 4 * INPUTS]).unwrap()
 }
 
+fn classes() -> ClassAxis {
+    ClassAxis::of(&[OUTPUTS]).unwrap()
+}
+
 fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let inputs: Vec<f32> = (0..count * INPUTS).map(|_| rng.random_range(-2.0..2.0)).collect();
     let answers = deployed.model.infer(&inputs).unwrap();
-    Arc::new(TrainingSet { shape: vec![INPUTS], outputs: OUTPUTS, inputs, answers })
+    Arc::new(TrainingSet { shape: vec![INPUTS], classes: classes(), inputs, answers })
 }
 
 fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> ParityRun {
@@ -157,11 +162,8 @@ fn what_was_trained_is_what_is_served() {
         for slot in missing {
             let mut out = vec![0.0; 50 * OUTPUTS];
             code.decoder().decode(&known, &parity, slot, &mut out).unwrap();
-            right += out
-                .chunks(OUTPUTS)
-                .zip(exact[slot].chunks(OUTPUTS))
-                .filter(|(a, b)| parapet_decoder::top_class(a) == parapet_decoder::top_class(b))
-                .count();
+            let samples = classes().samples(&out).zip(classes().samples(&exact[slot]));
+            right += samples.filter(|(made, wanted)| made.top_class() == wanted.top_class()).count();
         }
     }
     assert!(right > 200, "two of three missing: {right} of 300");

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use parapet_frontend_core::{
-    Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, Engine, GroupKey, HedgeConfig,
-    HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, StrategyConfig, Time,
+    Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, DomainId, Engine, GroupKey,
+    HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, StrategyConfig, Time,
 };
 
 const IN_FLIGHT: usize = 64;
@@ -106,7 +106,7 @@ impl Driver {
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 1,
-            key: GroupKey(1),
+            key: GroupKey { domain: DomainId(0), kind: 1 },
             deadline: now + Duration::from_secs(1),
             allow_approximate: true,
             class: ClassId::DEFAULT,

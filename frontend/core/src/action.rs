@@ -114,16 +114,18 @@ pub type Outcome<O> = Result<O, Failure>;
 pub struct Failure {
     /// What kind of failure.
     pub kind: FailureKind,
-    /// For people: which instance, what it said.
+    /// The words of the instance, or the reason; never its address: clients see it.
     pub detail: Arc<str>,
     /// When it was seen, if the core knows.
     pub at: Option<Time>,
+    /// Where it was seen, if the core knows.
+    pub instance: Option<InstanceId>,
 }
 
 impl Failure {
     /// A failure of `kind`.
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: detail.into(), at: None }
+        Self { kind, detail: detail.into(), at: None, instance: None }
     }
 }
 
@@ -163,10 +165,16 @@ impl FailureKind {
         }
     }
 
-    /// Whether it counts against the instance when it is asked whether it answers badly. A busy one says no more than that it
-    /// has enough to do, and a refused query is its client's.
-    pub fn speaks_against_instance(self) -> bool {
-        matches!(self, Self::Unreachable | Self::ConnectionLost | Self::InstanceError | Self::InvalidOutput)
+    /// Counts as a failure of the instance when its answers are judged. A busy instance says no
+    /// more than that it has enough to do, and a refused query is its client's fault.
+    pub fn counts_as_instance_failure(self) -> bool {
+        matches!(self, Self::Unreachable | Self::ConnectionLost) || self.input_may_cause()
+    }
+
+    /// A healthy instance fails in this way on some inputs, so that one such failure proves
+    /// nothing.
+    pub fn input_may_cause(self) -> bool {
+        matches!(self, Self::InstanceError | Self::InvalidOutput)
     }
 
     /// Whether the instance should get no more queries until it has shown that it is well.

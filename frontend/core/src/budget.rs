@@ -28,26 +28,21 @@ impl TokenBucket {
 
     /// Whether there is a token for one extra request.
     pub fn can_spend(&self) -> bool {
-        self.can_spend_all(1)
+        self.tokens >= 1.0
     }
 
-    /// Whether there are tokens for so many extra requests.
-    pub fn can_spend_all(&self, requests: usize) -> bool {
-        self.tokens >= requests as f64
-    }
-
-    /// Takes tokens for so many extra requests, or none of them; false when there are too few.
-    pub fn spend_all(&mut self, requests: usize) -> bool {
-        let allowed = self.can_spend_all(requests);
-        if allowed {
-            self.tokens -= requests as f64;
-        }
-        allowed
+    /// As [`spend`](Self::spend), but leaves half of the burst.
+    pub(crate) fn spend_above_half(&mut self) -> bool {
+        self.tokens - self.burst / 2.0 >= 1.0 && self.spend()
     }
 
     /// Takes one token for one extra request; false when there is none.
     pub fn spend(&mut self) -> bool {
-        self.spend_all(1)
+        let allowed = self.can_spend();
+        if allowed {
+            self.tokens -= 1.0;
+        }
+        allowed
     }
 }
 
@@ -71,15 +66,15 @@ mod tests {
         #[test]
         fn extra_work_stays_within_share_and_burst(
             share in 0.0f64..1.5, burst in 1.0f64..20.0,
-            wants in proptest::collection::vec((0u8..4, 1usize..5), 1..400),
+            wants in proptest::collection::vec(0u8..4, 1..400),
         ) {
             let mut bucket = TokenBucket::new(share, burst);
             let (mut earned, mut spent) = (0u32, 0u32);
-            for (want, together) in wants {
+            for want in wants {
                 bucket.earn();
                 earned += 1;
                 for _ in 0..want {
-                    spent += together as u32 * u32::from(bucket.spend_all(together));
+                    spent += u32::from(bucket.spend());
                 }
                 prop_assert!(f64::from(spent) <= f64::from(earned) * share + burst + 1e-9);
             }

@@ -1,6 +1,7 @@
 //! What all strategies share: the query table, the pools, retries, deadlines. It alone answers queries, so no strategy
 //! can break CG-1 or CG-2.
 
+mod blame;
 mod instances;
 mod requests;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::blame::UnprovenFailure;
 use crate::latency::LatencyWindow;
 use crate::outliers::Outliers;
 use crate::query::{Job, Phase, Query};
@@ -219,11 +221,7 @@ impl<I, O> Core<I, O> {
         match &answer {
             Answer::Backup(_) | Answer::Reconstructed(_) => {
                 self.latency.approximated(now, took);
-                // One without a request of its own was withheld: how long that would have taken nobody knows.
-                query.truth_awaited = query.attempts > 0;
-                if !query.truth_awaited {
-                    self.latency.unknown(now);
-                }
+                query.truth_awaited = true;
             }
             Answer::Failed(failure) if failure.kind != FailureKind::DeadlineExceeded => {}
             Answer::Exact(_) | Answer::Hedged(_) | Answer::Failed(_) => self.latency.own(now, took),

@@ -60,7 +60,7 @@ impl<I, O> Engine<I, O> {
         Self { core: Core::new(config), strategy, switches: Switches::default() }
     }
 
-    /// Takes a query. Its own request is the first thing appended (CG-3), unless the strategy withholds it.
+    /// Takes a query. Its own request is the first thing appended (CG-3).
     ///
     /// # Errors
     /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done for it then.
@@ -98,15 +98,14 @@ impl<I, O> Engine<I, O> {
                 copies: 0,
                 backup: None,
                 tried: Avoid::new(),
+                unproven: SmallVec::new(),
                 lost: None,
                 late_timer: None,
                 give_up_timer: None,
                 truth_awaited: false,
             },
         );
-        if !(redundancy && self.strategy.withhold(&mut self.core, query)) {
-            self.core.dispatch(query, avoid);
-        }
+        self.core.dispatch(query, avoid);
         // A strategy that has never heard of a query does nothing for it.
         if redundancy {
             self.strategy.on_accepted(&mut self.core, query);
@@ -120,6 +119,7 @@ impl<I, O> Engine<I, O> {
         self.core.now = now;
         let failure = outcome.as_ref().err().map(|failure| failure.kind);
         if let Some(finished) = self.core.finish_job(job, failure) {
+            let outcome = outcome.map_err(|failure| Failure { instance: finished.instance, ..failure });
             if let (Some(class), Some(_)) = (finished.purpose.redundant_for(), failure) {
                 self.core.count(class, Fate::Failed);
             }
@@ -131,7 +131,7 @@ impl<I, O> Engine<I, O> {
                     self.settle(query);
                     self.fail_if_hopeless(query);
                 }
-                Purpose::Parity(group, row) | Purpose::Coded(group, row) => {
+                Purpose::Parity(group, row) => {
                     if outcome.is_ok() {
                         self.strategy.on_parity_took(group, now.since(finished.submitted));
                     }
@@ -375,14 +375,14 @@ impl<I, O> Engine<I, O> {
 
     fn job_expired(&mut self, job: JobId) {
         let (group, row) = match self.core.job_purpose(job) {
-            Some(Purpose::Parity(group, row) | Purpose::Coded(group, row)) => (group, row),
+            Some(Purpose::Parity(group, row)) => (group, row),
             _ => return,
         };
         let withdrawn = self.core.withdraw_job(job, true);
         if withdrawn.is_some_and(|job| job.instance.is_some()) {
             self.core.count(group.class(), Fate::Failed);
         }
-        let failure = Failure::new(FailureKind::DeadlineExceeded, "the coded query took too long");
+        let failure = Failure::new(FailureKind::DeadlineExceeded, "the parity query took too long");
         self.strategy.on_parity(&mut self.core, group, row, job, Err(failure));
     }
 

@@ -45,6 +45,19 @@ macro_rules! classed {
 }
 classed!(QueryId, GroupId);
 
+impl GroupId {
+    /// A number below `bound` that follows from the id. Ids of any sequence give each number
+    /// equally often.
+    pub(crate) const fn draw(self, bound: usize) -> usize {
+        // The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+        let mut bits = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        ((bits as u128 * bound as u128) >> 64) as usize
+    }
+}
+
 /// One request to one instance: an attempt of a query, or a parity query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(crate) u64);
@@ -100,8 +113,16 @@ pub struct Slot(pub u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub u8);
 
-/// What queries must have in common to share a group: model, version, shape, dtype, and tenants that allow it.
-///
-/// The driver assigns equal numbers exactly to queries that may mix (CG-6).
+/// Tenants whose queries may share coding groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupKey(pub u64);
+pub struct DomainId(pub u32);
+
+/// Common ground of queries that may share a group. Queries of equal keys may mix, and no others
+/// (CG-6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// The tenants.
+    pub domain: DomainId,
+    /// Model, version, shape and datatype: the driver gives each combination a number.
+    pub kind: u32,
+}

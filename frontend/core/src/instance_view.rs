@@ -42,7 +42,8 @@ pub struct InstanceView {
     pub oldest: Option<Duration>,
     /// What its requests take of late: an average in which each counts an eighth.
     pub latency: Option<Duration>,
-    /// Of its last requests, how many failed, and how many those are. Begun anew when it is ejected.
+    /// Of its last requests, how many failed by its own fault, and how many those are. Begun anew
+    /// when it is ejected.
     pub failed: (u32, u32),
     /// Times in a row that it was ejected.
     pub ejections: u32,

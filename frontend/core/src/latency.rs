@@ -2,14 +2,12 @@
 //!
 //! A query that was answered with an approximation has its own request in flight still, to compare ([`Comparison`]). When
 //! that one's prediction comes is when the query would have been answered without redundancy; one that never comes counts
-//! with its deadline, which is the least that its client would have waited. So both figures are of the same queries. What
-//! is approximated without a request of its own ([`Interpolated`]) has no such time, and then none is given.
+//! with its deadline, which is the least that its client would have waited. So both figures are of the same queries.
 //!
 //! Answers count when they are given, late truths when they come, so that the second figure trails the first by as long as
 //! a late truth is awaited. Queries that failed count only if it was for their deadline.
 //!
 //! [`Comparison`]: crate::Comparison
-//! [`Interpolated`]: crate::Interpolated
 
 use std::time::Duration;
 
@@ -43,8 +41,8 @@ pub struct LatencyView {
     pub answered: Percentiles,
     /// Of those, how many were answered with an approximation.
     pub approximated: u64,
-    /// As they would have been answered without approximations; `None` if that cannot be known.
-    pub without: Option<Percentiles>,
+    /// As they would have been answered without approximations.
+    pub without: Percentiles,
 }
 
 impl LatencyView {
@@ -60,8 +58,6 @@ struct Slot {
     approximated: Histogram<u32>,
     /// The same, without it.
     without: Histogram<u32>,
-    /// Approximations of queries that had no request of their own.
-    unknown: u64,
 }
 
 /// A sliding window of latencies; its memory is fixed.
@@ -74,7 +70,7 @@ pub(crate) struct LatencyWindow {
 
 impl LatencyWindow {
     pub(crate) fn new() -> Self {
-        let slot = |_| Slot { own: empty(), approximated: empty(), without: empty(), unknown: 0 };
+        let slot = |_| Slot { own: empty(), approximated: empty(), without: empty() };
         Self { slots: std::array::from_fn(slot), current: 0, ends: Time::ZERO + SLOT }
     }
 
@@ -93,26 +89,16 @@ impl LatencyWindow {
         record(&mut self.slot(now).without, took);
     }
 
-    /// A query was approximated of which nobody will know how long it would have waited.
-    pub(crate) fn unknown(&mut self, now: Time) {
-        self.slot(now).unknown += 1;
-    }
-
     pub(crate) fn view(&mut self, now: Time) -> LatencyView {
         self.slot(now);
         let (mut answered, mut without) = (empty(), empty());
-        let (mut approximated, mut unknown) = (0, 0);
+        let mut approximated = 0;
         for slot in &self.slots {
             add(&mut answered, [&slot.own, &slot.approximated]);
             add(&mut without, [&slot.own, &slot.without]);
             approximated += slot.approximated.len();
-            unknown += slot.unknown;
         }
-        LatencyView {
-            answered: percentiles(&answered),
-            approximated,
-            without: (unknown == 0).then(|| percentiles(&without)),
-        }
+        LatencyView { answered: percentiles(&answered), approximated, without: percentiles(&without) }
     }
 
     /// The slot of `now`; those between it and the last one are emptied.
@@ -132,7 +118,6 @@ impl LatencyWindow {
 
 impl Slot {
     fn clear(&mut self) {
-        self.unknown = 0;
         // One that was never used has no memory of its own yet, which writing zeros to it would change.
         let used = [&mut self.own, &mut self.approximated, &mut self.without].into_iter();
         used.filter(|histogram| !histogram.is_empty()).for_each(Histogram::reset);
@@ -186,7 +171,7 @@ mod tests {
         (0..10).for_each(|_| window.approximated(now, ms(20)));
         (0..10).for_each(|_| window.without(now + ms(300), ms(300)));
         let view = window.view(now + ms(300));
-        let without = view.without.unwrap();
+        let without = view.without;
         assert_eq!((view.answered.count, view.approximated, without.count), (1000, 10, 1000));
         assert!(close(view.answered.p50, ms(5)) && close(without.p50, ms(5)), "{view:?}");
         assert!(close(view.answered.p999, ms(20)), "{view:?}");
@@ -198,13 +183,12 @@ mod tests {
         let mut window = LatencyWindow::new();
         window.own(Time::ZERO, ms(900));
         window.approximated(Time::ZERO, ms(900));
-        window.unknown(Time::ZERO);
         window.own(Time::ZERO + SLOT, ms(10));
         let before = window.view(Time::ZERO + (LatencyView::WINDOW - ms(1)));
-        assert_eq!((before.answered.count, before.approximated, before.without), (3, 1, None));
+        assert_eq!((before.answered.count, before.approximated, before.without.count), (3, 1, 2));
         let after = window.view(Time::ZERO + LatencyView::WINDOW);
         assert_eq!((after.answered.count, after.approximated), (1, 0));
-        assert!(after.without.is_some_and(|without| without.count == 1 && close(without.p999, ms(10))));
+        assert!(after.without.count == 1 && close(after.without.p999, ms(10)));
         let long_after = window.view(Time::ZERO + ms(3_600_000));
         assert_eq!(long_after.answered, Percentiles::default());
         window.own(Time::ZERO + ms(3_600_001), ms(1));

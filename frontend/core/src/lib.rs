@@ -18,8 +18,7 @@
 //!
 //! - **CG-1** every accepted query gets exactly one terminal answer, by its deadline.
 //! - **CG-2** an exact prediction in hand is never replaced by a reconstruction, or any other approximation.
-//! - **CG-3** coding never delays a query: its own dispatch comes first. [`Interpolated`] alone trades this for needing no
-//!   parity model: a query waits at most `fill_within` for its group.
+//! - **CG-3** coding never delays a query: its own dispatch comes first.
 //! - **CG-4** an approximation is held back until the query is late, or its own prediction is lost for good.
 //! - **CG-5** a group that does not fill in time is completed with recently answered queries.
 //! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output can spoil at most its group.
@@ -51,7 +50,7 @@ pub use core::{AS_MANY_AS_SLOTS, Core, CoreConfig, PoolConfig};
 pub use engine::{Arrival, Engine, Rejected};
 pub use group_view::{GroupView, MemberView};
 pub use hold_back::{HoldBack, HoldBackPolicy};
-pub use ids::{ClassId, GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot};
+pub use ids::{ClassId, DomainId, GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot};
 pub use instance_view::{InstanceState, InstanceView};
 pub use latency::{LatencyView, Percentiles};
 pub use outliers::OutlierConfig;
@@ -65,7 +64,6 @@ pub use strategy::coded_hedged::{CodedHedged, CodedHedgedConfig};
 pub use strategy::config::StrategyConfig;
 pub use strategy::equal_resources::EqualResources;
 pub use strategy::hedge::{Hedge, HedgeConfig};
-pub use strategy::interpolated::{Interpolated, InterpolatedConfig};
 pub use strategy::none::NoRedundancy;
 pub use strategy::replicate::{Replicate, ReplicateConfig};
 pub use strategy::{Strategy, Verdict};

@@ -5,12 +5,17 @@
 //! for some time; twice as long, three times as long if it fails again. After that it is on probation: one failure ejects
 //! it anew, a success clears it. At most a share of a pool is ejected at the same time: where most instances fail, the fault
 //! lies with the queries or the model, and fewer instances would not help.
+//!
+//! A failure that the input may have caused comes here only when it is proven to be the instance's
+//! (`core/blame.rs`). Retries prove it. Of the reserve of their budget each instance has one in
+//! [`CONFIRM_EVERY`] for the queries of a domain, so that five failures are proven within some
+//! seconds, whatever the queries of other domains are like.
 
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::{FailureKind, InstanceId, Time};
+use crate::{DomainId, FailureKind, InstanceId, Time};
 
 /// When an instance is ejected, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,6 +34,19 @@ pub struct OutlierConfig {
 
 /// Requests by whose share of failures an instance is judged; a bit of a word each.
 const WINDOW: u32 = 32;
+/// Least time between two retries from the reserve, for one instance and one share of the domains.
+pub(crate) const CONFIRM_EVERY: Duration = Duration::from_millis(200);
+/// Least time without a good answer that ejects an instance where nothing proves failures.
+const WITHOUT_PROOF: Duration = Duration::from_secs(5);
+/// Shares of the domains, which have their retries apart from each other.
+const CONFIRM_SHARES: usize = 8;
+
+impl OutlierConfig {
+    fn ejected_until(&self, now: Time, record: &Record) -> Time {
+        let times = record.ejections.saturating_add(1);
+        now + self.ejected_for.saturating_mul(times).min(self.ejected_for_at_most)
+    }
+}
 
 impl Default for OutlierConfig {
     fn default() -> Self {
@@ -50,6 +68,10 @@ struct Record {
     /// Ejections since it last did well for a whole window.
     ejections: u32,
     on_probation: bool,
+    /// Time from which the next retry from the reserve is allowed, by share of the domains.
+    confirm_at: [Time; CONFIRM_SHARES],
+    /// Unproven failures since the last success, and the time of the first.
+    unproven: (u32, Time),
 }
 
 /// What is known of instances by their answers.
@@ -78,7 +100,7 @@ impl Outliers {
     ) -> Option<Time> {
         let failed = match failure {
             None => false,
-            Some(failure) if failure.speaks_against_instance() => true,
+            Some(failure) if failure.counts_as_instance_failure() => true,
             Some(_) => return None,
         };
         if self.config.consecutive == 0 {
@@ -88,6 +110,7 @@ impl Outliers {
         record.recent = record.recent << 1 | u32::from(failed);
         record.seen = (record.seen + 1).min(WINDOW);
         if !failed {
+            record.unproven.0 = 0;
             record.on_probation = false;
             if record.seen == WINDOW && record.recent == 0 {
                 record.ejections = 0;
@@ -100,8 +123,46 @@ impl Outliers {
         if !(in_a_row || often || record.on_probation) {
             return None;
         }
-        let times = record.ejections.saturating_add(1);
-        Some(now + self.config.ejected_for.saturating_mul(times).min(self.config.ejected_for_at_most))
+        Some(self.config.ejected_until(now, record))
+    }
+
+    /// A request failed, and nothing has proven yet what is at fault. Until when its instance is to
+    /// be ejected if nothing ever can: when it has answered nothing well for [`WITHOUT_PROOF`] and a
+    /// whole window of requests.
+    pub(crate) fn unproven(&mut self, now: Time, instance: InstanceId) -> Option<Time> {
+        if self.config.consecutive == 0 {
+            return None;
+        }
+        let record = self.records.entry(instance).or_default();
+        let (failures, since) = &mut record.unproven;
+        if *failures == 0 {
+            *since = now;
+        }
+        *failures = (*failures + 1).min(WINDOW);
+        let is_bad = *failures == WINDOW && now.since(*since) >= WITHOUT_PROOF;
+        is_bad.then(|| self.config.ejected_until(now, record))
+    }
+
+    /// Returns whether the instance lately answered something well, so that its failure says
+    /// something about the input.
+    pub(crate) fn is_credible(&self, instance: InstanceId) -> bool {
+        let most = self.config.consecutive.max(1);
+        self.records.get(&instance).is_none_or(|record| record.unproven.0 < most)
+    }
+
+    /// Returns whether a query of `domain` that `instance` failed may be sent to another one from the
+    /// reserve of retries.
+    pub(crate) fn may_confirm(&mut self, now: Time, instance: InstanceId, domain: DomainId) -> bool {
+        if self.config.consecutive == 0 {
+            return false;
+        }
+        let record = self.records.entry(instance).or_default();
+        let Some(at) = record.confirm_at.get_mut(domain.0 as usize % CONFIRM_SHARES) else { return false };
+        let allowed = now >= *at;
+        if allowed {
+            *at = now + CONFIRM_EVERY;
+        }
+        allowed
     }
 
     /// It is gone. What it has in flight may end still, and is remembered: a word for each instance that ever left.
@@ -120,7 +181,8 @@ impl Outliers {
     pub(crate) fn ejected(&mut self, instance: InstanceId) {
         let record = self.records.entry(instance).or_default();
         let ejections = record.ejections.saturating_add(1);
-        *record = Record { ejections, on_probation: true, ..Record::default() };
+        let confirm_at = record.confirm_at;
+        *record = Record { ejections, on_probation: true, confirm_at, ..Record::default() };
     }
 }
 
@@ -162,6 +224,30 @@ mod tests {
         assert_eq!(ejections(&"x".repeat(30))[29], Some(60), "never longer than that");
         let redeemed = format!("xxxxx{}xxxxx", ".".repeat(40));
         assert_eq!(ejections(&redeemed)[49], Some(5), "old failures are forgotten");
+    }
+
+    #[test]
+    fn each_domain_has_retries_of_its_own_from_the_reserve() {
+        let mut outliers = Outliers::new(OutlierConfig::default());
+        let mut may_confirm = |now, domain| outliers.may_confirm(now, INSTANCE, DomainId(domain));
+        let now = Time::ZERO + SECOND;
+        assert!(may_confirm(now, 1) && !may_confirm(now, 1), "one at a time");
+        assert!(may_confirm(now, 2), "another domain is not held up");
+        assert!(!may_confirm(now + CONFIRM_EVERY / 2, 1) && may_confirm(now + CONFIRM_EVERY, 1));
+    }
+
+    #[test]
+    fn unproven_failures_eject_after_a_window_and_some_seconds_without_a_success() {
+        let mut outliers = Outliers::new(OutlierConfig::default());
+        let at = |seconds: u32| Time::ZERO + SECOND * seconds;
+        let fail = |outliers: &mut Outliers, seconds, times: u32| {
+            (0..times).find_map(|_| outliers.unproven(at(seconds), INSTANCE))
+        };
+        assert_eq!(fail(&mut outliers, 1, 1000), None, "not for long");
+        assert_eq!(outliers.ended(at(5), INSTANCE, None), None);
+        assert_eq!(fail(&mut outliers, 6, 31), None, "since the success");
+        assert_eq!(fail(&mut outliers, 10, 1000), None);
+        assert_eq!(fail(&mut outliers, 11, 1), Some(at(16)));
     }
 
     #[test]

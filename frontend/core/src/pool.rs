@@ -31,8 +31,8 @@ pub enum Submitted {
 /// How many queued jobs a freed slot may look past for one that does not avoid its instance.
 const LOOK_PAST: usize = 4;
 /// Free instances among which a redundant request finds one of its own, if there is any: a parity query in the deployed
-/// model's pool is barred from at most those of 16 members and 4 rows, a coded one from those of 31 others.
-const MOST_BARRED: usize = 31;
+/// model's pool is barred from at most those of 16 members and 3 other rows.
+const MOST_BARRED: usize = 19;
 
 #[derive(Debug)]
 struct Instance {
@@ -85,8 +85,6 @@ pub(crate) enum Aside {
     Copy,
     /// A parity query: what it must keep away from will end, and queries go first.
     Parity,
-    /// A coded query in place of queries: it waits like them.
-    Coded,
 }
 
 /// One pool's queue and slots. Pure bookkeeping: the caller starts what it is told to.
@@ -172,6 +170,12 @@ impl Pool {
     /// Whether any instance is up.
     pub fn is_any_up(&self) -> bool {
         self.up > 0
+    }
+
+    /// Returns whether an instance other than this one is up.
+    pub(crate) fn has_other_up(&self, instance: InstanceId) -> bool {
+        let is_up = self.instances.get(&instance.index).is_some_and(Instance::serves);
+        self.up > usize::from(is_up)
     }
 
     /// Whether a job would start at once.

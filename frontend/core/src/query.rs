@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::core::DECODE_MARGIN;
+use crate::core::{DECODE_MARGIN, UnprovenFailure};
 use crate::pool::Avoid;
 use crate::{ClassId, Failure, GroupKey, JobId, PoolId, QueryId, Time};
 
@@ -37,6 +37,8 @@ pub(crate) struct Query<I> {
     pub(crate) backup: Option<JobId>,
     /// Instances that failed it.
     pub(crate) tried: Avoid,
+    /// Failures that its input may have caused; one for each attempt and copy at most.
+    pub(crate) unproven: SmallVec<[UnprovenFailure; 2]>,
     /// Set once every attempt failed and only the strategy can still answer.
     pub(crate) lost: Option<Failure>,
     pub(crate) late_timer: Option<Time>,
@@ -67,8 +69,6 @@ pub(crate) enum Purpose {
     Backup(QueryId),
     /// A parity query.
     Parity(crate::GroupId, crate::Row),
-    /// A coded query that the deployed model answers in place of its group's queries, which are not sent themselves.
-    Coded(crate::GroupId, crate::Row),
 }
 
 impl Purpose {
@@ -77,7 +77,7 @@ impl Purpose {
         match self {
             Self::Query(_) => None,
             Self::Copy(query) | Self::Backup(query) => Some(query.class()),
-            Self::Parity(group, _) | Self::Coded(group, _) => Some(group.class()),
+            Self::Parity(group, _) => Some(group.class()),
         }
     }
 }
@@ -94,7 +94,9 @@ pub(crate) struct Job<I> {
     /// When it was submitted.
     pub(crate) submitted: Time,
     pub(crate) timer: Option<Time>,
-    /// For a parity or coded query at the deployed model.
+    /// The failure of the request in whose place it was sent: a good answer proves it.
+    pub(crate) unproven: Option<UnprovenFailure>,
+    /// For a parity query at the deployed model.
     pub(crate) apart_from: Option<Box<Apart>>,
 }
 
@@ -118,7 +120,7 @@ impl<I> Job<I> {
 /// deployed model itself is to answer.
 pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
     match purpose {
-        Purpose::Copy(_) | Purpose::Coded(..) => true,
+        Purpose::Copy(_) => true,
         Purpose::Parity(..) => pool == PoolId::DEPLOYED,
         Purpose::Query(_) | Purpose::Backup(_) => false,
     }

@@ -6,8 +6,8 @@ mod harness;
 use std::time::Duration;
 
 use harness::{
-    Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config,
-    interpolated_config, replicate_config, unmodified_config,
+    Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config, replicate_config,
+    unmodified_config,
 };
 use parapet_frontend_core::{
     ClassId, CodedHedgedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, InstanceId, PoolId,
@@ -146,36 +146,6 @@ proptest! {
             max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
         };
         run(Harness::coded(4, 2, config), ops);
-    }
-
-    #[test]
-    fn interpolated_k2_s1(ops in ops()) {
-        run(Harness::of(4, 2, StrategyConfig::Interpolated(interpolated_config(2, 1))), ops);
-    }
-
-    #[test]
-    fn interpolated_k3_s2_on_fewer_instances_than_coded_queries(ops in ops()) {
-        run(Harness::of(4, 1, StrategyConfig::Interpolated(interpolated_config(3, 2))), ops);
-    }
-
-    #[test]
-    fn interpolated_k2_s1_with_a_tight_budget_and_audits(ops in ops()) {
-        let mut config = interpolated_config(2, 1);
-        config.redundant_share = 0.7;
-        config.redundant_burst = 3.0;
-        config.max_keys = 1;
-        config.audit_every = 1;
-        run(Harness::of(3, 1, StrategyConfig::Interpolated(config)), ops);
-    }
-
-    #[test]
-    fn interpolated_beside_other_classes(ops in ops()) {
-        let strategies = vec![
-            StrategyConfig::Interpolated(interpolated_config(2, 1)),
-            StrategyConfig::Replicate(replicate_config(2)),
-            StrategyConfig::None,
-        ];
-        run(Harness::build(core_config(4, 2, 0), strategies), ops);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use harness::{
     Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_hedged_config, core_config, hedge_config,
-    interpolated_config, replicate_config,
+    replicate_config,
 };
 use parapet_frontend_core::{
     ClassId, Comparison, Engine, FailureKind, InstanceId, PoolId, StrategyConfig, Time,
@@ -43,7 +43,6 @@ fn every_strategy_is_built_by_its_configuration_for_any_payload() {
         StrategyConfig::ApproximateBackup(backup_config(false)),
         StrategyConfig::Coded(coded_hedged_config(2, 1).coded),
         StrategyConfig::CodedHedged(coded_hedged_config(2, 1)),
-        StrategyConfig::Interpolated(interpolated_config(2, 1)),
     ];
     for (strategy, name) in strategies.iter().zip(StrategyConfig::NAMES) {
         assert_eq!(strategy.name(), name);

@@ -6,7 +6,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_config, interpolated_config};
+use harness::{Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_config};
 use parapet_frontend_core::{
     ClassId, FailureKind, HoldBackOverride, InstanceId, InstanceState, PoolId, StrategyConfig,
 };
@@ -62,20 +62,6 @@ fn a_query_that_comes_while_redundancy_is_off_fails_if_all_its_attempts_do() {
 }
 
 #[test]
-fn interpolated_queries_are_sent_as_they_are_while_redundancy_is_off() {
-    let mut harness = Harness::of(4, 1, StrategyConfig::Interpolated(interpolated_config(2, 1)));
-    harness.switch(false, None);
-    let query = harness.arrive(0, true, SECOND).unwrap();
-    assert!(harness.is_in_flight(query));
-    harness.complete_client(query, None);
-    assert_eq!(harness.fate(query), &Fate::Exact);
-    harness.switch(true, None);
-    let coded = harness.arrive(0, true, SECOND).unwrap();
-    assert!(!harness.is_in_flight(coded), "withheld, as ever");
-    harness.finish();
-}
-
-#[test]
 fn a_hold_back_that_is_put_in_its_place_is_for_queries_that_come_then() {
     let mut harness = Harness::coded(4, 1, coded_config(2, 1));
     let before = [harness.arrive(0, true, SECOND).unwrap(), harness.arrive(0, true, SECOND).unwrap()];
@@ -124,7 +110,7 @@ fn latency_without_approximations_is_that_of_the_late_truth() {
     harness.advance(ms(300));
     harness.complete_client(slow, None);
     let view = harness.engine.latency(harness.now);
-    let without = view.without.unwrap();
+    let without = view.without;
     assert_eq!((view.answered.count, view.approximated, without.count), (2, 1, 2));
     assert!(close(view.answered.p999, HOLD_BACK + ms(2)), "{view:?}");
     assert!(close(without.p999, ms(300) + HOLD_BACK + ms(2)), "{view:?}");
@@ -135,23 +121,10 @@ fn latency_without_approximations_is_that_of_the_late_truth() {
 fn a_truth_that_never_comes_counts_with_the_deadline() {
     let deadline = SECOND;
     let (mut harness, _) = one_is_reconstructed(deadline);
-    assert_eq!(harness.engine.latency(harness.now).without.unwrap().count, 1, "not known yet");
+    assert_eq!(harness.engine.latency(harness.now).without.count, 1, "not known yet");
     harness.advance(LATE_TRUTH_WAIT + ms(1));
-    let without = harness.engine.latency(harness.now).without.unwrap();
+    let without = harness.engine.latency(harness.now).without;
     assert!(without.count == 2 && close(without.p999, deadline), "{without:?}");
-}
-
-#[test]
-fn what_was_never_sent_as_it_is_has_no_other_latency() {
-    let mut harness = Harness::of(4, 1, StrategyConfig::Interpolated(interpolated_config(2, 1)));
-    for _ in 0..2 {
-        harness.arrive(0, true, SECOND).unwrap();
-    }
-    harness.compute();
-    (0..3).for_each(|_| harness.complete_parity(None));
-    harness.compute();
-    let view = harness.engine.latency(harness.now);
-    assert_eq!((view.answered.count, view.approximated, view.without), (2, 2, None));
 }
 
 #[test]

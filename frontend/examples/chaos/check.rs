@@ -1,6 +1,5 @@
 //! What every answer must be, whatever is done to the cluster meanwhile. Pure: a question, what came back, and what was going on.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,9 +8,12 @@ use serde_json::Value;
 
 use crate::configuration::{CLASS_BACKUP, CLASS_HEDGED, CLASS_PLAIN, SHORTEST_HOLD_BACK};
 use crate::model::{DEPLOYED, OUTPUTS, Of, truth};
+pub use crate::verdict::{Verdict, Violation};
 
-/// How much later than its deadline a request may be answered: all of the cluster shares a few cores with its client.
-pub const SLACK: Duration = Duration::from_millis(500);
+/// Time after its deadline at which a request must be answered at the latest. Frontends share a few
+/// cores with all of the cluster, so they need time to be scheduled. The client's own delay does not
+/// count: see [`Answer::missing_at`].
+pub const GRACE: Duration = Duration::from_millis(50);
 /// Whoever gives a healthy cluster this long gets a prediction.
 const ENOUGH: Duration = Duration::from_millis(300);
 /// Clocks of two processes, and whole milliseconds where deadlines have them.
@@ -26,6 +28,8 @@ pub enum Expected {
     BadRequest,
     /// Its key is unknown.
     Unauthorized,
+    /// An error: the input overflows the model.
+    Overflow,
 }
 
 /// A request.
@@ -49,6 +53,9 @@ pub struct Answer {
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
     pub took: Duration,
+    /// Time since the request was sent at which the client looked for the answer in vain. It looks
+    /// once, after the grace.
+    pub missing_at: Option<Duration>,
 }
 
 impl Answer {
@@ -66,62 +73,11 @@ pub struct Circumstances {
     pub failing: bool,
     /// The machine stood still for a time: nothing is said about how long things took.
     pub stalled: bool,
+    /// Longest delay with which the client itself was scheduled meanwhile: the frontend shares its
+    /// cores.
+    pub delay: Duration,
     /// All has been well again for some time.
     pub calm: bool,
-}
-
-/// What an answer was, if it was as it must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    Exact,
-    Hedged,
-    Backup,
-    Reconstructed,
-    Overloaded,
-    DeadlineExceeded,
-    Upstream,
-    Refused,
-}
-
-impl Verdict {
-    /// Whether it has a prediction.
-    pub fn is_prediction(self) -> bool {
-        matches!(self, Self::Exact | Self::Hedged | Self::Backup | Self::Reconstructed)
-    }
-
-    /// As metrics call it.
-    pub fn outcome(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Hedged => "hedged",
-            Self::Backup => "backup",
-            Self::Reconstructed => "reconstructed",
-            Self::Overloaded => "overloaded or unavailable",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::Upstream => "upstream",
-            Self::Refused => "invalid_request",
-        }
-    }
-}
-
-/// What must not be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Of which invariant.
-    pub invariant: &'static str,
-    pub said: String,
-}
-
-impl Violation {
-    pub fn new(invariant: &'static str, said: impl Into<String>) -> Self {
-        Self { invariant, said: said.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.invariant, self.said)
-    }
 }
 
 /// What an answer to a request is.
@@ -130,7 +86,7 @@ impl fmt::Display for Violation {
 /// Which invariant it breaks.
 pub fn judge(question: &Question, answer: &Answer, now: Circumstances) -> Result<Verdict, Violation> {
     in_time(question, answer, now)?;
-    if question.expected != Expected::Answer {
+    if matches!(question.expected, Expected::BadRequest | Expected::Unauthorized) {
         let wanted = if question.expected == Expected::BadRequest { 400 } else { 401 };
         // Those whom it has no room for it turns away before it has looked at what they bring.
         let no_room = question.expected == Expected::BadRequest && answer.status == 503;
@@ -140,7 +96,11 @@ pub fn judge(question: &Question, answer: &Answer, now: Circumstances) -> Result
         error_object(answer)?;
         return Ok(Verdict::Refused);
     }
-    if now.calm && !now.stalled && answer.status != 200 && question.deadline >= ENOUGH {
+    let overflows = question.expected == Expected::Overflow;
+    if overflows && answer.status == 200 {
+        return Err(Violation::new("CG-6", "a prediction for an input that overflows the model"));
+    }
+    if now.calm && !overflows && !now.stalled && answer.status != 200 && question.deadline >= ENOUGH {
         let said = format!("status {} though all is well again: {}", answer.status, said(answer));
         return Err(Violation::new("recovery", said));
     }
@@ -155,7 +115,7 @@ pub fn judge(question: &Question, answer: &Answer, now: Circumstances) -> Result
             Err(Violation::new("CG-1", said))
         }
         504 => error_object(answer).map(|()| Verdict::DeadlineExceeded),
-        502 if now.failing => error_object(answer).map(|()| Verdict::Upstream),
+        502 if now.failing || overflows => error_object(answer).map(|()| Verdict::Upstream),
         status => Err(Violation::new("protocol", format!("status {status}: {}", said(answer)))),
     }
 }
@@ -165,8 +125,14 @@ fn said(answer: &Answer) -> String {
 }
 
 fn in_time(question: &Question, answer: &Answer, now: Circumstances) -> Result<(), Violation> {
-    if answer.took > question.deadline + SLACK && !now.stalled {
-        let said = format!("answered after {:?}, the deadline was {:?}", answer.took, question.deadline);
+    let limit = question.deadline + GRACE;
+    let was_missing = answer.missing_at.is_some_and(|missing_at| missing_at >= limit);
+    if was_missing && answer.took > limit + now.delay && !now.stalled {
+        let Question { deadline, .. } = question;
+        let said = format!(
+            "answered after {:?}, the deadline was {deadline:?}; the client was scheduled up to {:?} late",
+            answer.took, now.delay
+        );
         return Err(Violation::new("CG-1", said));
     }
     Ok(())
@@ -307,7 +273,8 @@ mod tests {
         if provenance == "reconstructed" {
             headers.push(("parapet-code".to_owned(), "sum(k=2,r=1)".to_owned()));
         }
-        Answer { status: 200, headers, body: encoded.body, took: Duration::from_millis(60) }
+        let took = Duration::from_millis(60);
+        Answer { status: 200, headers, body: encoded.body, took, missing_at: None }
     }
 
     fn answer(question: &Question, provenance: &str) -> Answer {
@@ -326,6 +293,7 @@ mod tests {
             headers: vec![("retry-after".to_owned(), "1".to_owned())],
             body,
             took: Duration::from_millis(500),
+            missing_at: None,
         }
     }
 
@@ -347,6 +315,9 @@ mod tests {
         assert_eq!(judge(&question(), &refusal(502), failing), Ok(Verdict::Upstream));
         let bad = Question { expected: Expected::BadRequest, ..question() };
         assert_eq!(judge(&bad, &refusal(400), calm), Ok(Verdict::Refused));
+        let poison = Question { expected: Expected::Overflow, ..question() };
+        assert_eq!(judge(&poison, &refusal(502), calm), Ok(Verdict::Upstream));
+        assert_eq!(broken(&poison, &answer(&poison, "exact")), "CG-6");
     }
 
     #[test]
@@ -406,12 +377,37 @@ mod tests {
     #[test]
     fn answers_that_come_too_late_or_are_given_up_too_soon_are_seen_unless_the_machine_stood_still() {
         let mut late = answer(&question(), "exact");
-        late.took = question().deadline + SLACK + Duration::from_millis(1);
+        late.took = question().deadline + GRACE + Duration::from_millis(1);
+        late.missing_at = Some(question().deadline + GRACE);
         assert_eq!(broken(&question(), &late), "CG-1");
         let stalled = Circumstances { stalled: true, ..Circumstances::default() };
         assert_eq!(judge(&question(), &late, stalled), Ok(Verdict::Exact));
         let soon = Answer { took: Duration::from_millis(300), ..refusal(504) };
         assert_eq!(broken(&question(), &soon), "CG-1");
+    }
+
+    #[test]
+    fn answer_that_is_missing_60_ms_after_its_deadline_is_late() {
+        let mut late = answer(&question(), "exact");
+        late.took = question().deadline + Duration::from_millis(60);
+        late.missing_at = Some(question().deadline + Duration::from_millis(50));
+        assert_eq!(broken(&question(), &late), "CG-1");
+    }
+
+    #[test]
+    fn delay_of_the_client_itself_is_not_charged_to_the_server() {
+        let took = question().deadline + Duration::from_millis(200);
+        let arrived_in_time = Answer { took, ..answer(&question(), "exact") };
+        assert_eq!(judge(&question(), &arrived_in_time, Circumstances::default()), Ok(Verdict::Exact));
+        let missing_at = Some(question().deadline + GRACE);
+        let late = Answer {
+            took: question().deadline + GRACE + Duration::from_millis(30),
+            missing_at,
+            ..arrived_in_time
+        };
+        let delayed = |ms| Circumstances { delay: Duration::from_millis(ms), ..Circumstances::default() };
+        assert_eq!(judge(&question(), &late, delayed(30)), Ok(Verdict::Exact));
+        assert!(judge(&question(), &late, delayed(20)).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::check::{Answer, Expected, Question, SLACK, Violation, judge};
+use crate::check::{Answer, Expected, GRACE, Question, Violation, judge};
 use crate::clock::Clock;
 use crate::configuration::{CLASS_BACKUP, CLASS_HEDGED, CLASS_PLAIN};
 use crate::frontends::{Frontend, Frontends};
@@ -81,22 +81,39 @@ impl Client {
         }
     }
 
+    /// Asks once for what overflows the model.
+    pub async fn poison(mut self) {
+        let key = self.random.random_range(0..3);
+        let put = self.put(Expected::Overflow, Some(key));
+        if let Err(violation) = self.ask(put, false).await {
+            self.record.violated(violation);
+        }
+    }
+
     fn draw(&mut self) -> Put {
+        let key = self.random.random_range(0..3);
+        let (expected, key) = match self.random.random_range(0..100) {
+            0 => (Expected::Unauthorized, None),
+            1..3 => (Expected::BadRequest, Some(key)),
+            _ => (Expected::Answer, Some(key)),
+        };
+        self.put(expected, key)
+    }
+
+    fn put(&mut self, expected: Expected, key: Option<usize>) -> Put {
         let random = &mut self.random;
         self.asked += 1;
         let rows = if random.random_bool(0.8) { 1 } else { random.random_range(2..=3) };
-        let samples: Vec<f32> =
-            (0..rows * INPUTS).map(|_| f32::from(random.random_range(-500_i16..=500))).collect();
+        let sample = |random: &mut ChaCha8Rng| match expected {
+            Expected::Overflow => 3e38,
+            _ => f32::from(random.random_range(-500_i16..=500)),
+        };
+        let samples: Vec<f32> = (0..rows * INPUTS).map(|_| sample(random)).collect();
         let class = match random.random_range(0..100) {
             0..70 => None,
             70..78 => Some(CLASS_PLAIN),
             78..89 => Some(CLASS_HEDGED),
             _ => Some(CLASS_BACKUP),
-        };
-        let (expected, key) = match random.random_range(0..100) {
-            0 => (Expected::Unauthorized, None),
-            1..3 => (Expected::BadRequest, Some(random.random_range(0..3))),
-            _ => (Expected::Answer, Some(random.random_range(0..3))),
         };
         let mut request =
             InferRequest { id: Some(format!("{}-{}", self.number, self.asked)), ..InferRequest::default() };
@@ -161,26 +178,31 @@ impl Client {
         if let Err(error) = reader.stream.write_all(&whole).await {
             return unanswered(asked, error.to_string());
         }
+        // The frontend's deadline begins when it has the request, not when the client writes it.
+        let sent = tokio::time::Instant::now();
         if let Some(after) = gives_up {
             tokio::time::sleep(after).await;
             frontend.seen.lock().abandoned += 1;
             self.record.abandoned();
             return Ok(());
         }
-        let next = tokio::time::timeout(question.deadline + SLACK + PATIENCE, reader.next()).await;
-        let message = match next {
-            Ok(Ok(Some(message))) => message,
-            Ok(Ok(None)) => return unanswered(asked, "the connection was closed".to_owned()),
-            Ok(Err(error)) => return unanswered(asked, error.to_string()),
+        let limit = sent + question.deadline + GRACE;
+        let next = tokio::time::timeout_at(limit + PATIENCE, reader.next_by(limit)).await;
+        let (message, missing_at) = match next {
+            Ok((Ok(Some(message)), missing_at)) => (message, missing_at),
+            Ok((Ok(None), _)) => return unanswered(asked, "the connection was closed".to_owned()),
+            Ok((Err(error), _)) => return unanswered(asked, error.to_string()),
             Err(_) => return unanswered(asked, "nothing came".to_owned()),
         };
         let took = asked.elapsed();
         let mut now = self.record.circumstances(asked);
         now.stalled = self.clock.stalled_since(asked);
+        now.delay = self.clock.delay_since(asked);
         now.calm = calm;
         let status = message.status().unwrap_or_default();
         let closes = message.header("connection") == Some("close");
-        let answer = Answer { status, headers: message.headers, body: message.body, took };
+        let missing_at = missing_at.map(|looked| looked - sent);
+        let answer = Answer { status, headers: message.headers, body: message.body, took, missing_at };
         let verdict = judge(&question, &answer, now).map_err(|violation| {
             let said = format!("{} at {}: {} {question:?}", question.id, frontend.name, violation.said);
             Violation::new(violation.invariant, said)

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 const TICK: Duration = Duration::from_millis(10);
 /// Whoever misses this much was not merely late.
 const STALL: Duration = Duration::from_millis(150);
+/// Delay of a tick that is not worth noting.
+const PROMPT: Duration = Duration::from_millis(5);
 /// Older ones concern nobody.
 const KEPT: usize = 1000;
 
@@ -26,6 +28,8 @@ struct Stalls {
     spans: VecDeque<(Instant, Instant)>,
     total: Duration,
     longest: Duration,
+    /// Ends of ticks that came late, and their delays.
+    delays: VecDeque<(Instant, Duration)>,
 }
 
 impl Clock {
@@ -40,6 +44,14 @@ impl Clock {
                 tokio::time::sleep(TICK).await;
                 let now = Instant::now();
                 let passed = now - before;
+                let delay = passed.saturating_sub(TICK);
+                if delay > PROMPT {
+                    let mut stalls = found.lock();
+                    stalls.delays.push_back((now, delay));
+                    if stalls.delays.len() > KEPT {
+                        stalls.delays.pop_front();
+                    }
+                }
                 if passed > STALL {
                     let mut stalls = found.lock();
                     stalls.total += passed;
@@ -74,6 +86,13 @@ impl Clock {
         let stalls = self.stalls.lock();
         // One that is not over has not been found yet.
         stalls.spans.iter().rev().any(|(_, end)| *end + STALL >= start)
+    }
+
+    /// Longest delay with which this process was scheduled since `start`.
+    pub fn delay_since(&self, start: Instant) -> Duration {
+        let stalls = self.stalls.lock();
+        let recent = stalls.delays.iter().rev().take_while(|(end, _)| *end >= start);
+        recent.map(|(_, delay)| *delay).max().unwrap_or_default()
     }
 
     /// For how long in all, and at most.

@@ -3,11 +3,15 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use crate::check::Violation;
+use crate::client::Client;
 use crate::clock::Clock;
 use crate::frontends::Frontends;
 use crate::model::{CHEAP, DEPLOYED, PARITY as PARITY_MODELS};
@@ -96,7 +100,13 @@ impl Cluster {
 }
 
 /// Waits for its time, does it, and makes it good.
-pub async fn act(planned: Planned, cluster: &Cluster, frontends: &Frontends, record: &Record, clock: &Clock) {
+pub async fn act(
+    planned: Planned,
+    cluster: &Cluster,
+    frontends: &Arc<Frontends>,
+    record: &Arc<Record>,
+    clock: &Clock,
+) {
     clock.until(planned.at).await;
     eprintln!("{planned}");
     let number = record.begins(planned.fault);
@@ -109,8 +119,8 @@ pub async fn act(planned: Planned, cluster: &Cluster, frontends: &Frontends, rec
 async fn done(
     planned: Planned,
     cluster: &Cluster,
-    frontends: &Frontends,
-    record: &Record,
+    frontends: &Arc<Frontends>,
+    record: &Arc<Record>,
     clock: &Clock,
 ) -> Result<()> {
     let over = planned.at + planned.lasts;
@@ -147,7 +157,32 @@ async fn done(
         Fault::Reloaded { variant } => frontends.reload(variant).await.map(|()| None)?,
         Fault::Misconfigured(mistake) => frontends.misconfigure(mistake).await?,
         Fault::Rolled(place) => frontends.roll(place).await?,
+        Fault::Poisoned => {
+            poison(planned, frontends, record, clock).await;
+            None
+        }
     };
     violation.into_iter().for_each(|violation| record.violated(violation));
     Ok(())
+}
+
+/// Poison queries of a burst, and the time from one to the next.
+const BURST: usize = 24;
+const BURST_EVERY: Duration = Duration::from_millis(500);
+/// Poisoners are numbered from here, so that none draws what a client draws.
+const FIRST_POISONER: usize = 1_000_000;
+
+/// Bursts of queries that overflow the model, until the fault is over.
+async fn poison(planned: Planned, frontends: &Arc<Frontends>, record: &Arc<Record>, clock: &Clock) {
+    let (seed, mut number) = (planned.at.as_nanos() as u64, FIRST_POISONER);
+    while clock.elapsed() < planned.at + planned.lasts {
+        let mut burst = JoinSet::new();
+        for _ in 0..BURST {
+            let client = Client::new(number, seed, clock.clone(), Arc::clone(frontends), Arc::clone(record));
+            burst.spawn(client.poison());
+            number += 1;
+        }
+        burst.join_all().await;
+        clock.pass(BURST_EVERY).await;
+    }
 }

@@ -17,7 +17,7 @@ use tokio::process::Child;
 use crate::check::Violation;
 use crate::configuration::{Cluster, DRAIN_DELAY, DRAIN_GRACE, Tenants};
 use crate::metrics::Seen;
-use crate::plan::{FRONTENDS, Mistake};
+use crate::plan::{FRONTENDS, Instance, Mistake};
 use crate::processes;
 use crate::wire::{Message, Reader};
 
@@ -98,6 +98,12 @@ impl Frontends {
 
     pub fn all(&self) -> Vec<Arc<Frontend>> {
         (0..FRONTENDS).map(|place| self.at(place)).collect()
+    }
+
+    /// The instance with this address, as configurations have it.
+    pub fn instance(&self, address: &str) -> Option<Instance> {
+        let mut addresses = self.site.replicas.iter().chain(&self.site.parity);
+        addresses.position(|other| other.to_string() == address)
     }
 
     pub fn tenants(&self) -> &Tenants {

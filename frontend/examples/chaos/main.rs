@@ -7,7 +7,7 @@
 //!
 //! | invariant | how it is seen |
 //! |---|---|
-//! | CG-1 | each request has one answer with its own id, no byte after it, by its deadline; 504 not before the deadline; clients' counts of answers are the frontend's |
+//! | CG-1 | each request has one answer with its own id, no byte after it, at most 50 ms after its deadline; 504 not before the deadline; clients' counts of answers are the frontend's |
 //! | CG-2 | an `exact` answer is the model's, bit for bit; not to be seen: whether one was in hand when a reconstruction went out |
 //! | CG-3 | not to be seen from outside; `frontend/core/tests/invariants.rs` has it |
 //! | CG-4 | no reconstruction, and no backup answer, sooner than the shortest hold-back, unless predictions may have been lost at once |
@@ -15,6 +15,7 @@
 //! | CG-6 | a reconstruction is the model's answer to its own query, bit for bit: sums are exact; nothing that is no number, no other shape; no audit disagrees |
 //! | CG-7 | redundant requests within share and burst, each with one end; with the parity pool lost, answers go on |
 //! | CG-8 | when all is over no query, group or body is left, though clients went away all along |
+//! | blame | only instances are ejected that a fault touched; poison queries touch none |
 
 #![allow(unreachable_pub, reason = "an example")]
 
@@ -30,6 +31,7 @@ mod outcome;
 mod plan;
 mod processes;
 mod relay;
+mod verdict;
 mod watch;
 mod wire;
 

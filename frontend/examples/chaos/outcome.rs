@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::check::{Circumstances, Question, Verdict, Violation};
-use crate::plan::{Fault, REPLICAS};
+use crate::check::{Circumstances, GRACE, Question, Verdict, Violation};
+use crate::plan::{Fault, Instance, REPLICAS};
 
 /// For so long after a fault was made good, requests may have met it; retries and ejections last on.
 const AFTERMATH: Duration = Duration::from_millis(1500);
+/// The longest ejection: twelve times `eject_ms`.
+const EJECTED_FOR: Duration = Duration::from_secs(12);
 /// More of them say nothing new.
 const MOST_VIOLATIONS: usize = 200;
 
@@ -27,6 +29,8 @@ pub struct Noted {
     pub answers: BTreeMap<(&'static str, Verdict), Times>,
     pub abandoned: u64,
     pub excused: u64,
+    /// The latest answer's time after its deadline, but for those that met a stall of the machine.
+    pub latest: Duration,
     /// Approximations whose time was judged, and those that came while predictions may have been lost at once.
     pub hold_backs: [u64; 2],
     pub done: BTreeMap<String, u64>,
@@ -60,6 +64,9 @@ impl Record {
         let times = noted.answers.entry((question.class.unwrap_or("default"), verdict)).or_default();
         times.count += 1;
         times.longest = times.longest.max(took);
+        if !now.stalled {
+            noted.latest = noted.latest.max(took.saturating_sub(question.deadline));
+        }
         if matches!(verdict, Verdict::Reconstructed | Verdict::Backup) {
             noted.hold_backs[usize::from(now.failing_at_once)] += 1;
         }
@@ -111,6 +118,13 @@ impl Record {
         }
     }
 
+    /// Returns whether a fault may have had the instance ejected, now or before.
+    pub fn may_be_ejected(&self, instance: Instance) -> bool {
+        let faults = self.faults.lock();
+        let is_recent = |end: &Option<Instant>| end.is_none_or(|end| end.elapsed() < AFTERMATH + EJECTED_FOR);
+        faults.iter().any(|(fault, _, end)| fault.spoils(instance) && is_recent(end))
+    }
+
     pub fn noted(&self) -> Noted {
         self.noted.lock().clone()
     }
@@ -135,22 +149,36 @@ impl Noted {
         self.answers.iter().filter(|((_, verdict), _)| is_meant(*verdict)).map(|(_, times)| times.count).sum()
     }
 
+    /// Percentage of answers of these kinds.
+    fn share(&self, kinds: &[Verdict]) -> String {
+        let all = self.count(|_| true).max(1) as f64;
+        format!("{:.2} %", 100.0 * self.count(|verdict| kinds.contains(&verdict)) as f64 / all)
+    }
+
+    /// Percentage of answers of each of these kinds that there were.
+    fn shares(&self, kinds: &[Verdict]) -> String {
+        let occurred = kinds.iter().filter(|kind| self.count(|verdict| verdict == **kind) > 0);
+        let shares: Vec<_> =
+            occurred.map(|kind| format!("{} {}", kind.outcome(), self.share(&[*kind]))).collect();
+        if shares.is_empty() { "none".to_owned() } else { shares.join(", ") }
+    }
+
     /// As Markdown.
     pub fn text(&self, line: &str, ran: Duration, stood_still: (Duration, Duration)) -> String {
-        let mut text = format!("`{line}`, {:.0} s: ", ran.as_secs_f64());
-        let all = self.count(|_| true);
-        let _ = write!(
-            text,
-            "{} answers judged, of which {} are predictions ({} reconstructed, {} of a backup model, {} hedged), {} errors and {} \
-             refusals of what was wrong; {} requests given up by their clients.\n**Violations: {}.**",
-            all,
-            self.count(Verdict::is_prediction),
-            self.count(|verdict| verdict == Verdict::Reconstructed),
-            self.count(|verdict| verdict == Verdict::Backup),
-            self.count(|verdict| verdict == Verdict::Hedged),
-            self.count(|verdict| !verdict.is_prediction() && verdict != Verdict::Refused),
-            self.count(|verdict| verdict == Verdict::Refused),
+        let mut text = format!(
+            "`{line}`, {:.0} s: {} answers judged: {}; errors {} ({}); refusals of wrong requests {}. \
+             {} requests given up by their clients. The latest answer came {:.0} ms after its \
+             deadline, as its client saw it ({} ms are allowed).\n\
+             **Violations: {}.**",
+            ran.as_secs_f64(),
+            self.count(|_| true),
+            self.shares(&Verdict::PREDICTIONS),
+            self.share(&Verdict::ERRORS),
+            self.shares(&Verdict::ERRORS),
+            self.share(&[Verdict::Refused]),
             self.abandoned,
+            self.latest.as_secs_f64() * 1e3,
+            GRACE.as_millis(),
             self.violated,
         );
         let _ = write!(
@@ -192,5 +220,32 @@ impl Noted {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_says_the_share_of_each_kind_of_answer() {
+        let times = |count| Times { count, longest: Duration::from_millis(10) };
+        let mut noted = Noted::default();
+        noted.answers.insert(("default", Verdict::Exact), times(700));
+        noted.answers.insert(("plain", Verdict::Exact), times(100));
+        noted.answers.insert(("default", Verdict::Reconstructed), times(50));
+        noted.answers.insert(("default", Verdict::Overloaded), times(120));
+        noted.answers.insert(("plain", Verdict::DeadlineExceeded), times(10));
+        noted.answers.insert(("default", Verdict::Refused), times(20));
+        let text = noted.text("chaos", Duration::from_secs(1), (Duration::ZERO, Duration::ZERO));
+        let shares = [
+            "exact 80.00 %",
+            "reconstructed 5.00 %",
+            "errors 13.00 % (overloaded or unavailable 12.00 %, deadline_exceeded 1.00 %)",
+            "refusals of wrong requests 2.00 %",
+        ];
+        for share in shares {
+            assert!(text.contains(share), "{share} is missing: {text}");
+        }
     }
 }

@@ -73,6 +73,8 @@ pub enum Fault {
     Misconfigured(Mistake),
     /// A new process takes the place of this frontend, which is asked to stop.
     Rolled(usize),
+    /// Clients send bursts of inputs that overflow the model, beside the honest ones.
+    Poisoned,
 }
 
 impl Fault {
@@ -87,6 +89,16 @@ impl Fault {
             Self::Reloaded { .. } => "configuration reloaded".to_owned(),
             Self::Misconfigured(_) => "configuration with a mistake refused".to_owned(),
             Self::Rolled(_) => "frontend rolled".to_owned(),
+            Self::Poisoned => "bursts of poison queries".to_owned(),
+        }
+    }
+
+    /// Returns whether the instance gives its frontends cause to eject it.
+    pub fn spoils(&self, instance: Instance) -> bool {
+        match self {
+            Self::Frozen(of) | Self::Killed(of) | Self::Spoilt(of, ..) => *of == instance,
+            Self::ParityLost { .. } => instance >= REPLICAS,
+            Self::Reloaded { .. } | Self::Misconfigured(_) | Self::Rolled(_) | Self::Poisoned => false,
         }
     }
 
@@ -100,7 +112,8 @@ impl Fault {
             | Self::ParityLost { .. }
             | Self::Reloaded { .. }
             | Self::Misconfigured(_)
-            | Self::Rolled(_) => false,
+            | Self::Rolled(_)
+            | Self::Poisoned => false,
         }
     }
 }
@@ -162,6 +175,8 @@ fn round(random: &mut ChaCha8Rng, variants: usize) -> Vec<Fault> {
     let mistakes = [Mistake::NoToml, Mistake::UnknownModel, Mistake::OtherAddress];
     faults.push(Fault::Misconfigured(mistakes[random.random_range(0..mistakes.len())]));
     faults.push(Fault::Rolled(random.random_range(0..FRONTENDS)));
+    faults.push(Fault::Poisoned);
+    faults.push(Fault::Poisoned);
     faults
 }
 
@@ -183,7 +198,7 @@ mod tests {
     fn every_kind_has_its_turn_and_all_is_made_good_before_the_calm() {
         let planned = draw(1, Duration::from_secs(90), 4);
         let kinds: BTreeSet<String> = planned.iter().map(|planned| planned.fault.kind()).collect();
-        assert_eq!(kinds.len(), 7 + Spoil::ALL.len(), "{kinds:?}");
+        assert_eq!(kinds.len(), 8 + Spoil::ALL.len(), "{kinds:?}");
         let last = Duration::from_secs(90) - CALM;
         assert!(planned.iter().all(|planned| planned.at + planned.lasts <= last));
         assert!(draw(1, CALM, 4).is_empty());

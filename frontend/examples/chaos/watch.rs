@@ -29,7 +29,7 @@ pub async fn watch(frontends: Arc<Frontends>, record: Arc<Record>, clock: Clock)
     loop {
         clock.pass(EVERY).await;
         for frontend in frontends.all() {
-            let found = look(&frontend, &record, &mut warm).await;
+            let found = look(&frontends, &frontend, &record, &mut warm).await;
             // One that stops has no admin listener in the end.
             if !frontend.stopping.load(Ordering::SeqCst) {
                 let found = found.unwrap_or_else(|error| vec![Violation::new("admin", format!("{error:#}"))]);
@@ -40,6 +40,7 @@ pub async fn watch(frontends: Arc<Frontends>, record: Arc<Record>, clock: Clock)
 }
 
 async fn look(
+    frontends: &Frontends,
     frontend: &Frontend,
     record: &Record,
     warm: &mut BTreeMap<String, u64>,
@@ -48,6 +49,11 @@ async fn look(
     let mut found = metrics::at_any_time(&metrics);
     let groups = frontend.ask("GET", "/debug/groups").await?.body;
     found.extend(groups_of(&serde_json::from_slice(&groups)?));
+    let state = serde_json::from_slice(&frontend.ask("GET", "/live/state").await?.body)?;
+    found.extend(ejected(&state).filter_map(|name| {
+        let healthy = frontends.instance(&name).is_none_or(|instance| !record.may_be_ejected(instance));
+        healthy.then(|| Violation::new("blame", format!("{}: {name} is healthy, and ejected", frontend.name)))
+    }));
     let memory = frontend.memory_kb().unwrap_or_default();
     if frontend.started.elapsed() > WARM {
         let before = *warm.entry(frontend.name.clone()).or_insert(memory);
@@ -62,6 +68,14 @@ async fn look(
 async fn scrape(frontend: &Frontend) -> Result<Metrics> {
     let text = frontend.ask("GET", "/metrics").await?.body;
     Ok(Metrics::parse(&String::from_utf8_lossy(&text)))
+}
+
+/// Names of the instances that `/live/state` shows as ejected.
+fn ejected(state: &Value) -> impl Iterator<Item = String> {
+    let models = state["models"].as_array().into_iter().flatten();
+    let instances = models.flat_map(|model| model["instances"].as_array().into_iter().flatten());
+    let ejected = instances.filter(|instance| instance["state"] == "ejected");
+    ejected.map(|instance| instance["name"].as_str().unwrap_or_default().to_owned())
 }
 
 /// What must hold of the groups that `/debug/groups` shows.
@@ -112,6 +126,14 @@ pub async fn at_rest(frontends: &Frontends, record: &Record) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ejected_instances_are_seen() {
+        let instance = |name: &str, state: &str| serde_json::json!({ "name": name, "state": state });
+        let instances = [instance("a", "up"), instance("b", "ejected"), instance("c", "down")];
+        let state = serde_json::json!({ "models": [{ "instances": instances }] });
+        assert_eq!(ejected(&state).collect::<Vec<_>>(), ["b"]);
+    }
 
     #[test]
     fn groups_that_cannot_be_are_seen() {

@@ -1,12 +1,16 @@
 //! HTTP/1.1 messages of known length, byte for byte: a client's library would hide what comes beside an answer.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// No message of this run is longer.
 const LONGEST: usize = 1 << 20;
+/// Time within which the runtime notices what has come to a socket.
+const NOTICE: Duration = Duration::from_millis(1);
 
 /// A request or a response.
 #[derive(Debug)]
@@ -89,6 +93,29 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         Ok(Some(message))
     }
 
+    /// Returns the next message, and the moment at which it was looked for in vain: once, at `limit`
+    /// or later.
+    ///
+    /// A reader that is scheduled late finds a message that has come meanwhile. So its own delay makes
+    /// no message late.
+    pub async fn next_by(&mut self, limit: Instant) -> (io::Result<Option<Message>>, Option<Instant>) {
+        let next = self.next();
+        tokio::pin!(next);
+        tokio::select! {
+            biased;
+            message = &mut next => return (message, None),
+            () = sleep_until(limit) => {}
+        }
+        let looked = Instant::now();
+        // The timer may run before the runtime has asked which sockets are readable.
+        tokio::select! {
+            biased;
+            message = &mut next => return (message, None),
+            () = sleep(NOTICE) => {}
+        }
+        (next.await, Some(looked))
+    }
+
     async fn more(&mut self) -> io::Result<bool> {
         if self.buffer.len() > LONGEST {
             return Err(broken("it is longer than anything here"));
@@ -99,4 +126,58 @@ impl<S: AsyncRead + Unpin> Reader<S> {
 
 fn broken(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a broken message: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+    const DEADLINE: Duration = Duration::from_millis(400);
+
+    fn connected() -> (DuplexStream, Reader<DuplexStream>) {
+        let (server, client) = tokio::io::duplex(1024);
+        (server, Reader::new(client))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn message_that_comes_before_the_limit_was_never_missing() {
+        let (mut server, mut reader) = connected();
+        let limit = Instant::now() + DEADLINE;
+        let answers = async {
+            sleep(DEADLINE / 2).await;
+            server.write_all(ANSWER).await.unwrap();
+        };
+        let ((message, missing_at), ()) = tokio::join!(reader.next_by(limit), answers);
+        assert_eq!(message.unwrap().unwrap().status(), Some(200));
+        assert_eq!(missing_at, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn message_without_its_end_is_missing_at_the_limit() {
+        let (mut server, mut reader) = connected();
+        let limit = Instant::now() + DEADLINE;
+        let (head, body) = ANSWER.split_at(ANSWER.len() - 1);
+        let answers = async {
+            server.write_all(head).await.unwrap();
+            sleep(2 * DEADLINE).await;
+            server.write_all(body).await.unwrap();
+        };
+        let ((message, missing_at), ()) = tokio::join!(reader.next_by(limit), answers);
+        assert_eq!(&message.unwrap().unwrap().body[..], b"{}");
+        assert_eq!(missing_at, Some(limit));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reader_that_is_scheduled_late_finds_a_message_that_came_in_time() {
+        let (mut server, mut reader) = connected();
+        let limit = Instant::now() + DEADLINE;
+        server.write_all(ANSWER).await.unwrap();
+        tokio::time::advance(2 * DEADLINE).await;
+        let (message, missing_at) = reader.next_by(limit).await;
+        assert_eq!(message.unwrap().unwrap().status(), Some(200));
+        assert_eq!(missing_at, None);
+    }
 }

@@ -48,7 +48,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v2/health/ready", get(server_ready))
         .merge(guarded)
         .fallback(async |request: Request| {
-            error(&ServeError::UnknownPath { path: request.uri().path().chars().take(100).collect() })
+            error(&ServeError::UnknownPath { path: request.uri().path().into() })
         })
         .with_state(app)
 }

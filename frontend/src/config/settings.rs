@@ -101,7 +101,8 @@ pub struct ServerSettings {
     pub max_headers: usize,
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
-    /// Bytes that the bodies of all requests may hold at the same time, the first 64 KB of each connection's aside.
+    /// Bytes that the bodies of all requests, and what they decode to, may hold at the same time,
+    /// the first 64 KB of each connection's aside.
     pub max_bodies_bytes: usize,
     /// TLS of both listeners; plain HTTP and gRPC without it.
     pub tls: Option<TlsSettings>,
@@ -297,8 +298,9 @@ const fn queue_wait_share() -> f64 {
 const fn max_in_flight() -> usize {
     4096
 }
+/// The default of an instance's `max_batch_size`.
 const fn max_rows() -> usize {
-    64
+    8
 }
 const fn retry_share() -> f64 {
     0.2

@@ -29,6 +29,7 @@ use self::members::Member;
 use crate::config::HealthSettings;
 use crate::metrics::ModelMeters;
 use crate::model::coding::Coder;
+use crate::model::judged::JudgedOutput;
 use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
@@ -59,6 +60,8 @@ pub struct Driver<T> {
     transport: T,
     coders: Vec<Option<Coder>>,
     outputs: Vec<TensorSpec>,
+    /// The first of them, if it has class scores: classes without a coder are judged by it.
+    judged: Option<JudgedOutput>,
     meters: ModelMeters,
     started: Instant,
     /// An earlier timer than the one slept for was set.
@@ -132,6 +135,7 @@ impl<T: Transport> Driver<T> {
             }),
             transport,
             coders,
+            judged: outputs.first().and_then(|spec| JudgedOutput::of(spec).ok()?),
             outputs,
             meters,
             started: Instant::now(),
@@ -175,9 +179,9 @@ impl<T: Transport> Driver<T> {
         self.coder(class).is_none_or(|coder| coder.covers(&self.outputs, wanted))
     }
 
-    /// The output by which approximations in this class are judged.
-    fn judged(&self, class: ClassId) -> Option<&TensorSpec> {
-        self.coder(class).and_then(Coder::judged).or(self.outputs.first())
+    /// The output by which approximations in this class are judged, if it has class scores.
+    fn judged(&self, class: ClassId) -> Option<&JudgedOutput> {
+        self.coder(class).map_or(self.judged.as_ref(), Coder::judged)
     }
 
     fn coder(&self, class: ClassId) -> Option<&Coder> {

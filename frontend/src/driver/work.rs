@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{Driver, Locked};
 use crate::metrics::Source;
-use crate::model::coding::{Coder, agree};
+use crate::model::coding::Coder;
 use crate::model::line::Line;
 use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
@@ -153,7 +153,7 @@ impl<T: Transport> Driver<T> {
         self.meters.upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
             tracing::debug!(%job, ?instance, %failure, "upstream request failed");
-            spans.failed(failure);
+            spans.failed(failure.kind.to_string());
         }
         drop(spans);
         self.feed(|locked, now| {
@@ -169,7 +169,7 @@ impl<T: Transport> Driver<T> {
                 .encode(row, inputs)
                 .inspect_err(|error| {
                     tracing::warn!(%group, %error, "a group could not be encoded");
-                    spans.failed(error);
+                    spans.failed("encoding failed");
                 })
                 .map(|parity| parity.traced(traces))
                 .ok()
@@ -211,11 +211,14 @@ impl<T: Transport> Driver<T> {
         self.feed(|locked, now| locked.engine.reconstructed(now, query, output, &mut locked.actions));
     }
 
+    /// Counts whether an approximation agrees with the truth; nothing where there is no top class
+    /// to compare.
     fn compare(&self, comparison: &Comparison<Output>) {
-        let agree = |class: ClassId, given: &Output, truth: &Output| agree(self.judged(class)?, given, truth);
+        let (Comparison::LateTruth { class, .. } | Comparison::Audit { class, .. }) = comparison;
+        let Some(judged) = self.judged(*class) else { return };
         match comparison {
             Comparison::LateTruth { class, reconstruction, truth } => {
-                if let Some(agrees) = agree(*class, reconstruction, truth) {
+                if let Some(agrees) = judged.agrees(reconstruction, truth) {
                     self.meters.compared(*class, Source::LateTruth, agrees);
                 }
             }
@@ -232,7 +235,7 @@ impl<T: Transport> Driver<T> {
                 // A reconstruction that is not finite agrees with nothing.
                 let agrees = coder
                     .decode(*slot, &others, parity)
-                    .is_ok_and(|reconstruction| agree(*class, &reconstruction, truth) == Some(true));
+                    .is_ok_and(|reconstruction| judged.agrees(&reconstruction, truth) == Some(true));
                 self.meters.compared(*class, Source::Audit, agrees);
             }
         }

@@ -1,4 +1,4 @@
-//! What every call passes on its way in: the key and the quota; then its message is read, within its bounds.
+//! Admission of calls: the key and the quota; then the message is read, within its bounds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use parapet_http_serve::{Allowance, RequestBody, Reserved};
-use parapet_open_inference_grpc::{Message, receive};
+use parapet_open_inference::ProtocolError;
+use parapet_open_inference_grpc::{Call, Hold, Message, Room, receive, receive_request};
 use tonic::body::Body;
 use tower::{Service, service_fn};
 
@@ -14,6 +15,7 @@ use super::service::{Names, server, status};
 use crate::account::Account;
 use crate::error::ServeError;
 use crate::http::App;
+use crate::serving::Serving;
 use crate::tenants::MixingDomain;
 
 /// Calls of health checks, which have no keys.
@@ -45,20 +47,40 @@ pub(crate) fn service(
     })
 }
 
-/// The call with its whole message and its [`MixingDomain`], and what is to be kept for as long.
-async fn admit(
-    app: &App,
-    request: Request<RequestBody>,
-) -> Result<(Request<Message>, Reserved), tonic::Status> {
+/// The call with its whole message and its [`MixingDomain`], and the memory that it holds.
+async fn admit(app: &App, request: Request<RequestBody>) -> Result<(Request<Message>, Held), tonic::Status> {
     let (mut parts, body) = request.into_parts();
     let infers = parts.uri.path() == INFER;
-    let received = match identify(app, &mut parts, infers) {
-        Ok(()) => message(app, &mut parts, body, infers).await,
-        Err(refused) => Err(refused),
-    };
-    match received {
-        Ok((message, reserved)) => Ok((Request::from_parts(parts, message), reserved)),
-        Err(refused) => Err(refuse(app, &parts.headers, infers, &refused)),
+    // As over HTTP, a call without a key or beyond the quota is not traced.
+    identify(app, &mut parts, infers).map_err(|refused| status(&refused))?;
+    match message(app, &mut parts, body, infers).await {
+        Ok((message, held)) => Ok((Request::from_parts(parts, message), held)),
+        Err(refused) if infers => Err(refuse(app, &parts.headers, &refused)),
+        Err(refused) => Err(status(&refused)),
+    }
+}
+
+/// Memory of a call's message; the models decide on its contents.
+struct Held {
+    reserved: Reserved,
+    serving: Arc<Serving>,
+}
+
+impl Hold for Held {
+    fn hold(&mut self, bytes: usize) -> bool {
+        self.reserved.hold(bytes).is_ok()
+    }
+}
+
+impl Room for Held {
+    type Error = ServeError;
+
+    fn admit(&self, model: &str, bytes: usize) -> Result<(), ServeError> {
+        match self.serving.model(model).map(|model| model.max_contents()) {
+            Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
+            None if bytes > 0 => Err(ServeError::UnknownModel { model: model.into() }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -67,16 +89,21 @@ async fn message(
     parts: &mut Parts,
     body: RequestBody,
     infers: bool,
-) -> Result<(Message, Reserved), ServeError> {
+) -> Result<(Message, Held), ServeError> {
     let serving = app.serving();
-    let settings = serving.server();
-    let limit = if infers { settings.max_body_bytes } else { settings.max_body_bytes.min(MAX_NAME_BYTES) };
+    let (limit, time) = (serving.server().max_body_bytes, serving.server().body_read_timeout);
     let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
-    let mut reserved = app.body_memory().reserve_within(allowance);
-    let hold = |bytes| reserved.hold(bytes).is_ok();
-    let message = receive(&mut parts.headers, body, limit, settings.body_read_timeout, hold).await?;
-    parts.extensions.insert(message.length());
-    Ok((message, reserved))
+    let held = Held { reserved: app.body_memory().reserve_within(allowance), serving };
+    let headers = &mut parts.headers;
+    if !infers {
+        return Ok(receive(headers, body, limit.min(MAX_NAME_BYTES), time, held).await?);
+    }
+    let Call { inference, message, room } = receive_request(headers, body, limit, time, held).await?;
+    if let Some(inference) = inference {
+        // Decoded here: the service finds it among the extensions.
+        parts.extensions.insert(inference);
+    }
+    Ok((message, room))
 }
 
 /// As [`crate::http`]'s guard has it: health needs no key, and only predictions count against the quota.
@@ -96,15 +123,13 @@ fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError
     Ok(())
 }
 
-/// Which model it was for stands in the message, which is not here.
-fn refuse(app: &App, headers: &HeaderMap, infers: bool, error: &ServeError) -> tonic::Status {
+/// Refuses a call for inference. The message, which names the model, could not be read.
+fn refuse(app: &App, headers: &HeaderMap, error: &ServeError) -> tonic::Status {
     let mut refused = status(error);
-    if infers {
-        let mut names = Names::of(headers);
-        let account = Account::begin(app, "", &names.request_id, headers);
-        names.trace_id = account.trace_id();
-        account.unknown(error);
-        names.write(refused.metadata_mut());
-    }
+    let mut names = Names::of(headers);
+    let account = Account::begin(app, None, &names.request_id, headers);
+    names.trace_id = account.trace_id();
+    account.unknown(error);
+    names.write(refused.metadata_mut());
     refused
 }

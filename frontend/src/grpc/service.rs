@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use parapet_frontend_core::Rejected;
-use parapet_open_inference::{InferRequest, Tensor};
+use parapet_open_inference::{InferRequest, error_text};
 use parapet_open_inference_grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
     ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
     ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference_grpc::{
-    Form, InferenceServer, InferenceService, MessageLength, code_of, read_request, timeout_of, write_response,
+    Form, Inference, InferenceServer, InferenceService, code_of, timeout_of, write_response,
 };
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -48,12 +48,8 @@ impl Service {
         model: &ServedModel,
         domain: MixingDomain,
         headers: &HeaderMap,
-        (message, length): (ModelInferRequest, MessageLength),
+        (mut request, form): (InferRequest, Form),
     ) -> Result<(Response<ModelInferResponse>, Provenance), ServeError> {
-        let (mut request, form) = read_request(message)?;
-        if form == Form::Raw {
-            Tensor::detach(&mut request.inputs, length.0);
-        }
         take_metadata(&mut request, &MetadataMap::from_headers(headers.clone()));
         if !model.driver().has_room() {
             return Err(Rejected::Overloaded.into());
@@ -62,7 +58,9 @@ impl Service {
         let mut response = Response::new(write_response(&response, form));
         let metadata = response.metadata_mut();
         metadata.insert(PROVENANCE, MetadataValue::from_static(provenance.kind));
-        if let Ok(confidence) = format!("{:.4}", provenance.confidence).parse() {
+        if let Some(Ok(confidence)) =
+            provenance.confidence.map(|confidence| format!("{confidence:.4}").parse())
+        {
             metadata.insert(CONFIDENCE, confidence);
         }
         if let Some(code) = provenance.code.as_deref().and_then(|code| code.parse().ok()) {
@@ -133,25 +131,28 @@ impl InferenceService for Service {
         &self,
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
-        let (metadata, extensions, message) = request.into_parts();
+        let (metadata, mut extensions, _) = request.into_parts();
         // Whom the request may share a coding group with, as its key says.
         let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
-        // The guard says how long it is, of every message.
-        let length = extensions.get().copied().unwrap_or(MessageLength(usize::MAX));
-        let (name, version) = (message.model_name.clone(), message.model_version.clone());
+        // The guard has decoded it, of every message that tonic takes for one.
+        let Some(Inference { model, version, request, form }) = extensions.remove() else {
+            return Err(Status::internal("the message was not decoded"));
+        };
         let headers = metadata.into_headers();
         let mut names = Names::of(&headers);
-        let account = Account::begin(&self.app, &name, &names.request_id, &headers);
+        let model = self.model(&model, &version);
+        let known = model.as_ref().ok().map(|model| model.name());
+        let account = Account::begin(&self.app, known, &names.request_id, &headers);
         names.trace_id = account.trace_id();
-        let mut result = match self.model(&name, &version) {
+        let mut result = match &model {
             Ok(model) => {
-                let result = account.scope(self.infer_on(&model, domain, &headers, (message, length))).await;
-                account.end(&model, &result);
+                let result = account.scope(self.infer_on(model, domain, &headers, (request, form))).await;
+                account.end(model, &result);
                 result.map(|(response, _)| response).map_err(|refused| status(&refused))
             }
             Err(unknown) => {
-                account.unknown(&unknown);
-                Err(status(&unknown))
+                account.unknown(unknown);
+                Err(status(unknown))
             }
         };
         names.write(match &mut result {
@@ -194,7 +195,7 @@ pub(super) fn status(error: &ServeError) -> Status {
         ServeError::Receive(error) => error.code(),
         error => code_of(error.classify().0),
     };
-    let mut status = Status::new(code, error.to_string());
+    let mut status = Status::new(code, error_text(error));
     if let Some(seconds) = error.retry_after() {
         // What gRPC calls Retry-After.
         status.metadata_mut().insert("grpc-retry-pushback-ms", (seconds * 1000).into());

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, VARY};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use parapet_content_coding::{Coding, decode as decompress, encode as compress};
+use parapet_content_coding::{Coding, encode as compress};
 use parapet_frontend_core::Rejected;
-use parapet_http_serve::{BodyError, read_body_within};
 use parapet_open_inference::{
-    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, decode_request, encode_response,
+    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, encode_response,
 };
 
+use super::body;
 use super::response::{error, with_type};
 use super::routes::App;
 use crate::account::{
@@ -47,19 +46,21 @@ async fn answer(app: &App, name: &str, version: Option<&str>, request: Request) 
     // Whom the request may share a coding group with, as its key says.
     let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
     let request_id = request_id(headers);
-    let account = Account::begin(app, name, request_id.to_str().unwrap_or_default(), headers);
+    let model = app.model(name, version);
+    let known = model.as_ref().ok().map(|model| model.name());
+    let account = Account::begin(app, known, request_id.to_str().unwrap_or_default(), headers);
     let trace_id = account.trace_id();
-    let mut response = match app.model(name, version) {
+    let mut response = match &model {
         Ok(model) => {
             // On the heap, since each layer of the server around it would copy it once or twice.
-            let inferring = Box::pin(infer_on(app, &model, domain, headers, body));
+            let inferring = Box::pin(infer_on(app, model, domain, headers, body));
             let result = account.scope(inferring).await;
-            account.end(&model, &result);
+            account.end(model, &result);
             result.map_or_else(|refused| error(&refused), |(response, _)| response)
         }
         Err(unknown) => {
-            account.unknown(&unknown);
-            error(&unknown)
+            account.unknown(unknown);
+            error(unknown)
         }
     };
     response.headers_mut().insert(REQUEST_ID, request_id);
@@ -76,26 +77,11 @@ async fn infer_on(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Response, Provenance), ServeError> {
-    let coding = Coding::of_request(headers)?;
-    let header_length = header_length(headers)?;
-    // Whom we cannot take we turn away before we take his body.
+    // Reject before reading the body when there is no room.
     if !model.driver().has_room() {
         return Err(Rejected::Overloaded.into());
     }
-    let serving = app.serving();
-    let settings = serving.server();
-    let max_bytes = settings.max_body_bytes;
-    let (mut body, mut reserved) =
-        read_body_within(body, max_bytes, settings.body_read_timeout, app.body_memory()).await?;
-    if let Some(coding) = coding {
-        // Bodies are unpacked in turn, so that this takes time as receiving does.
-        let limit = settings.body_read_timeout;
-        body = tokio::time::timeout(limit, decompress(coding, body, max_bytes))
-            .await
-            .map_err(|_| BodyError::Timeout { limit })??;
-        reserved.hold(body.len())?;
-    }
-    let mut request = decode(body, header_length).await?;
+    let (mut request, _held) = body::read(app, model, headers, body).await?;
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
@@ -115,17 +101,6 @@ async fn infer_on(
         headers.insert(CODE, code);
     }
     Ok((response, provenance))
-}
-
-/// JSON from this length on (some milliseconds of work) is read away from the thread that serves.
-const LONG_JSON: usize = 256 * 1024;
-
-async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ServeError> {
-    if header_length.unwrap_or(body.len()) < LONG_JSON {
-        return Ok(decode_request(body, header_length)?);
-    }
-    let decoded = tokio::task::spawn_blocking(move || decode_request(body, header_length)).await;
-    Ok(decoded.map_err(|_| ServeError::Input("the body could not be read".to_owned()))??)
 }
 
 /// The answer, compressed if the client likes that best and it is worth it.
@@ -172,20 +147,11 @@ impl BinaryOutputs {
 
 /// With four decimals. That of an exact prediction, nearly every one, need not be worked out.
 fn confidence(provenance: &Provenance) -> Option<HeaderValue> {
-    if provenance.confidence == 1.0 {
+    let confidence = provenance.confidence?;
+    if confidence == 1.0 {
         return Some(HeaderValue::from_static("1.0000"));
     }
-    HeaderValue::from_str(&format!("{:.4}", provenance.confidence)).ok()
-}
-
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
-    value
-        .to_str()
-        .ok()
-        .and_then(|value| value.trim().parse().ok())
-        .map(Some)
-        .ok_or_else(|| ServeError::Input(format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes")))
+    HeaderValue::from_str(&format!("{confidence:.4}")).ok()
 }
 
 fn request_id(headers: &HeaderMap) -> HeaderValue {

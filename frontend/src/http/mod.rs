@@ -1,5 +1,6 @@
 //! The Open Inference Protocol's server side: routes, bodies, error objects, request ids.
 
+mod body;
 mod guard;
 mod infer;
 mod response;

@@ -32,7 +32,7 @@ pub(super) fn text(body: String) -> Response {
 /// The protocol's error object with the error's status.
 pub(crate) fn error(error: &ServeError) -> Response {
     let (status, _) = error.classify();
-    let mut response = json(&ErrorObject { error: error.to_string() });
+    let mut response = json(&ErrorObject::of(error));
     *response.status_mut() = status;
     if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));

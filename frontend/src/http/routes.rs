@@ -180,13 +180,11 @@ impl App {
 
     pub(crate) fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<ServedModel>, ServeError> {
         let serving = self.serving.load();
-        let model = serving
-            .model(name)
-            .ok_or_else(|| ServeError::UnknownModel { model: name.chars().take(100).collect() })?;
+        let model = serving.model(name).ok_or_else(|| ServeError::UnknownModel { model: name.into() })?;
         match version {
             Some(version) if version != model.version().to_string() => Err(ServeError::UnknownVersion {
-                model: name.to_owned(),
-                version: version.chars().take(40).collect(),
+                model: name.into(),
+                version: version.into(),
                 served: model.version(),
             }),
             _ => Ok(Arc::clone(model)),
@@ -327,10 +325,10 @@ async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap)
 }
 
 async fn unknown_path(uri: Uri) -> Response {
-    error(&ServeError::UnknownPath { path: uri.path().chars().take(100).collect() })
+    error(&ServeError::UnknownPath { path: uri.path().into() })
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {
-    let (method, path) = (method.to_string(), uri.path().chars().take(100).collect());
+    let (method, path) = (method.as_str().into(), uri.path().into());
     error(&ServeError::Method { method, path })
 }

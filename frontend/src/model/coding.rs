@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::{BerrutDecoder, Calibration, DecodeError, Decoder, agrees, build_decoder, confidence};
-use parapet_encoder::{
-    BerrutEncoder, Code, CodeError, CodeSpec, EncodeError, Encoder, OutputDomain, build_encoder,
-};
+use parapet_decoder::{Calibration, ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
+use parapet_encoder::{Code, CodeError, EncodeError, Encoder, OutputDomain, build_encoder};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use parapet_repository::TensorSpec;
 use thiserror::Error;
 
+use super::judged::JudgedOutput;
 use super::line::Line;
 use crate::config::{ClassCode, CodedTensors, LearnedConfig, ModelConfig, RedundantPool};
 use crate::payload::{Input, Output};
@@ -40,6 +39,8 @@ pub enum CodingError {
 pub struct Coder {
     inputs: Vec<CodedInput>,
     outputs: Vec<CodedOutput>,
+    /// The first of them, if it has class scores.
+    judged: Option<JudgedOutput>,
     /// For each parity row; empty unless all rows have one.
     calibrations: Vec<Calibration>,
     label: String,
@@ -53,7 +54,7 @@ pub struct Coder {
 struct CodedInput {
     /// Where it stands among the deployed model's.
     position: usize,
-    encode: Encode,
+    encoder: Box<dyn Encoder>,
     /// Its name at each row's parity model; none where the deployed model itself is asked.
     parity_names: Vec<String>,
 }
@@ -63,25 +64,11 @@ struct CodedOutput {
     /// Where it stands among the deployed model's; a parity model's outputs are in the code's own order.
     position: usize,
     spec: TensorSpec,
-    decode: Decode,
-}
-
-#[derive(Debug)]
-enum Encode {
-    /// Queries are sent as they are, and parity queries beside them.
-    Systematic(Box<dyn Encoder>),
-    /// Coded queries are sent in their place.
-    EveryCoded(BerrutEncoder),
-}
-
-#[derive(Debug)]
-enum Decode {
-    Systematic(Box<dyn Decoder>),
-    EveryCoded(BerrutDecoder),
+    decoder: Box<dyn Decoder>,
 }
 
 impl Coder {
-    /// A coder by parity models, or by interpolation of what the deployed model itself says.
+    /// A coder by parity models.
     ///
     /// # Errors
     /// [`CodeError`] when the code does not fit an input or an output.
@@ -93,8 +80,8 @@ impl Coder {
         let coder = Self::of(
             model,
             &code.tensors,
-            |shape| Ok(Encode::Systematic(build_encoder(&code.spec, shape)?)),
-            |len| Ok(Decode::Systematic(build_decoder(&code.spec, len)?)),
+            |shape| build_encoder(&code.spec, shape),
+            |len| build_decoder(&code.spec, len),
         )?;
         let mut coder = Self {
             label: Code::try_from(&code.spec)?.label(),
@@ -106,21 +93,6 @@ impl Coder {
             input.parity_names = parity.iter().filter_map(name).collect();
         }
         Ok(coder)
-    }
-
-    /// A coder of which every query is coded into `k + r`.
-    ///
-    /// # Errors
-    /// [`CodeError`] when the code does not fit an input or an output.
-    pub fn every_coded(model: &ModelConfig, code: &ClassCode) -> Result<Self, CodeError> {
-        let CodeSpec { k, r, transform, .. } = &code.spec;
-        let coder = Self::of(
-            model,
-            &code.tensors,
-            |shape| Ok(Encode::EveryCoded(BerrutEncoder::new(*k, *r, shape)?)),
-            |len| Ok(Decode::EveryCoded(BerrutDecoder::new(*k, *r, transform.clone(), len)?)),
-        )?;
-        Ok(Self { label: BerrutEncoder::new(*k, *r, &[1])?.label(), ..coder })
     }
 
     /// A coder by a learned code's networks, which are for one input and one output.
@@ -138,8 +110,8 @@ impl Coder {
         let coder = Self::of(
             model,
             &code.tensors,
-            |_| Ok(Encode::Systematic(networks.clone().into_coders().0)),
-            |_| Ok(Decode::Systematic(networks.clone().into_coders().1)),
+            |_| Ok(networks.clone().into_coders().0),
+            |_| Ok(networks.clone().into_coders().1),
         )?;
         let label = networks.code().label();
         Ok(Self { label, calibrations, line: Some(Line::new(learned.max_queue)), ..coder })
@@ -149,19 +121,20 @@ impl Coder {
     fn of(
         model: &ModelConfig,
         tensors: &CodedTensors,
-        encode: impl Fn(&[usize]) -> Result<Encode, CodeError>,
-        decode: impl Fn(usize) -> Result<Decode, CodeError>,
+        encoder: impl Fn(&[usize]) -> Result<Box<dyn Encoder>, CodeError>,
+        decoder: impl Fn(usize) -> Result<Box<dyn Decoder>, CodeError>,
     ) -> Result<Self, CodeError> {
         let inputs = tensors.inputs.iter().zip(tensors.inputs_of(&model.entry)).map(|(&position, spec)| {
-            Ok(CodedInput { position, encode: encode(&spec.shape)?, parity_names: Vec::new() })
+            Ok(CodedInput { position, encoder: encoder(&spec.shape)?, parity_names: Vec::new() })
         });
         let outputs =
             tensors.outputs.iter().zip(tensors.outputs_of(&model.entry)).map(|(&position, spec)| {
-                Ok(CodedOutput { position, spec: spec.clone(), decode: decode(spec.sample_len())? })
+                Ok(CodedOutput { position, spec: spec.clone(), decoder: decoder(spec.sample_len())? })
             });
         Ok(Self {
             inputs: inputs.collect::<Result<_, CodeError>>()?,
             outputs: outputs.collect::<Result<_, CodeError>>()?,
+            judged: tensors.outputs_of(&model.entry).next().and_then(|spec| judged(model, spec)),
             calibrations: Vec::new(),
             label: String::new(),
             covers_all: tensors.outputs.len() == model.entry.outputs.len(),
@@ -175,9 +148,10 @@ impl Coder {
         self.covers_all || model.iter().all(|output| is_coded(&output.name) || !wanted(&output.name))
     }
 
-    /// The output by which reconstructions are judged.
-    pub fn judged(&self) -> Option<&TensorSpec> {
-        self.outputs.first().map(|output| &output.spec)
+    /// The output by which reconstructions are judged: the first that is coded, if it has class
+    /// scores.
+    pub fn judged(&self) -> Option<&JudgedOutput> {
+        self.judged.as_ref()
     }
 
     /// Where encoding and decoding wait for their turn, if they compute networks: no request should wait behind them.
@@ -192,19 +166,15 @@ impl Coder {
 
     /// What the numbers of a reconstruction are.
     pub fn output_domain(&self) -> OutputDomain {
-        match self.outputs.first().map(|output| &output.decode) {
-            Some(Decode::Systematic(decoder)) => decoder.output_domain(),
-            Some(Decode::EveryCoded(decoder)) => decoder.output_domain(),
-            None => OutputDomain::Deployed,
-        }
+        self.outputs.first().map_or(OutputDomain::Deployed, |output| output.decoder.output_domain())
     }
 
     /// Whether the confidence of reconstructions is a measured agreement.
     pub fn is_calibrated(&self) -> bool {
-        !self.calibrations.is_empty()
+        self.judged.is_some() && !self.calibrations.is_empty()
     }
 
-    /// The parity or coded query of `row` for these k inputs of equal shapes.
+    /// The parity query of `row` for these k inputs of equal shapes.
     ///
     /// # Errors
     /// [`CodingError`] when the inputs do not fit the code.
@@ -225,16 +195,15 @@ impl Coder {
         parity: &[Option<Arc<Output>>],
     ) -> Result<Output, CodingError> {
         let answered = |row: usize| parity.get(row).is_some_and(Option::is_some);
-        let mut confidence = 1.0;
+        let mut confidence = None;
         let mut tensors = Vec::with_capacity(self.outputs.len());
         for (index, output) in self.outputs.iter().enumerate() {
             let known = values(predictions, output.position)?;
             let coded = values(parity, index)?;
             let out = output.decode(slot, &known, &coded)?;
             let sample_len = output.spec.sample_len().max(1);
-            if index == 0 {
-                let samples = out.chunks(sample_len).map(|sample| self.confidence(sample, answered));
-                confidence = samples.fold(1.0, f32::min);
+            if let (0, Some(judged)) = (index, &self.judged) {
+                confidence = Some(self.confidence(judged.classes(), &out, answered));
             }
             let rows = out.len() / sample_len;
             let shape: Vec<usize> = std::iter::once(rows).chain(output.spec.shape.iter().copied()).collect();
@@ -243,14 +212,18 @@ impl Coder {
         Ok(Output { tensors, confidence })
     }
 
-    /// How far one sample of a reconstruction can be trusted: as measured for the rows that answered, the least of them; if
-    /// nothing was measured, its top class's probability.
-    fn confidence(&self, sample: &[f32], answered: impl Fn(usize) -> bool) -> f32 {
-        if !self.is_calibrated() {
-            return confidence(sample);
-        }
-        let rows = self.calibrations.iter().enumerate().filter(|(row, _)| answered(*row));
-        rows.map(|(_, calibration)| calibration.confidence(sample)).fold(1.0, f32::min)
+    /// Trust in the samples of a reconstruction, that of the least certain: as measured for the
+    /// rows that answered, the least of them; if nothing was measured, the top class's probability.
+    fn confidence(&self, classes: ClassAxis, samples: &[f32], answered: impl Fn(usize) -> bool) -> f32 {
+        let measured = |scores: ClassScores<'_>| {
+            let rows = self.calibrations.iter().enumerate().filter(|(row, _)| answered(*row));
+            rows.map(|(_, calibration)| calibration.confidence(scores)).fold(1.0, f32::min)
+        };
+        let of_sample = |scores: ClassScores<'_>| match self.is_calibrated() {
+            true => measured(scores),
+            false => Score::TopProbability.of(scores),
+        };
+        classes.samples(samples).map(of_sample).fold(1.0, f32::min)
     }
 }
 
@@ -264,10 +237,7 @@ impl CodedInput {
         let queries = tensors.iter().map(|tensor| tensor.f32s()).collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
-        match &self.encode {
-            Encode::Systematic(encoder) => encoder.encode(row, &views, &mut parity)?,
-            Encode::EveryCoded(encoder) => encoder.encode(row, &views, &mut parity)?,
-        }
+        self.encoder.encode(row, &views, &mut parity)?;
         let name = self.parity_names.get(row).unwrap_or(&first.name);
         Ok(Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?)
     }
@@ -283,10 +253,7 @@ impl CodedOutput {
         let len = predictions.iter().chain(parity).flatten().map(Vec::len).next().unwrap_or(0);
         let mut out = vec![0.0; len];
         let (known, coded) = (views(predictions), views(parity));
-        match &self.decode {
-            Decode::Systematic(decoder) => decoder.decode(&known, &coded, usize::from(slot.0), &mut out)?,
-            Decode::EveryCoded(decoder) => decoder.decode(&coded, usize::from(slot.0), &mut out)?,
-        }
+        self.decoder.decode(&known, &coded, usize::from(slot.0), &mut out)?;
         if !out.iter().all(|value| value.is_finite()) {
             return Err(CodingError::NotFinite);
         }
@@ -294,12 +261,18 @@ impl CodedOutput {
     }
 }
 
-/// Whether an approximation names the deployed model's top class for every sample of `output`; they may be in different
-/// domains, for every output transform keeps the top class. `None` if it is no FP32.
-pub fn agree(output: &TensorSpec, approximation: &Output, truth: &Output) -> Option<bool> {
-    let values = |given: &Output| given.tensor(&output.name).and_then(|tensor| tensor.f32s().ok());
-    let (a, b) = (values(approximation)?, values(truth)?);
-    Some(agrees(&a, &b, a.len() / output.sample_len().max(1)))
+/// The output `spec` as one that reconstructions are judged by. A model without class scores is
+/// served all the same.
+fn judged(model: &ModelConfig, spec: &TensorSpec) -> Option<JudgedOutput> {
+    JudgedOutput::of(spec).unwrap_or_else(|reason| {
+        let (model, output) = (&model.entry.name, &spec.name);
+        tracing::warn!(
+            model,
+            output,
+            "the output has {reason}: reconstructions are sent without a confidence, and their agreement is not measured"
+        );
+        None
+    })
 }
 
 /// What each has at `position`.

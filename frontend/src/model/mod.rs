@@ -1,6 +1,7 @@
 //! A served model: what the protocol says of it, what it takes, and the driver behind it.
 
 pub mod coding;
+pub mod judged;
 pub mod line;
 mod request;
 
@@ -13,10 +14,10 @@ use std::time::Duration;
 use parapet_discovery::Discovery;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, Engine, GroupKey, OutlierConfig, PoolConfig, PoolId,
+    Answer, ByClass, ClassId, CoreConfig, DomainId, Engine, GroupKey, OutlierConfig, PoolConfig, PoolId,
     QueueLimitConfig, Strategy, StrategyConfig,
 };
-use parapet_open_inference::{InferRequest, InferResponse, ModelMetadata, Parameters};
+use parapet_open_inference::{Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters};
 use parapet_tls::ClientTls;
 use tokio::time::Instant;
 
@@ -34,8 +35,9 @@ use crate::upstream::{Instances, Transport};
 pub struct Provenance {
     /// One of [`Provenance::KINDS`].
     pub kind: &'static str,
-    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`].
-    pub confidence: f32,
+    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`]. None
+    /// for a reconstruction whose output has no class scores.
+    pub confidence: Option<f32>,
     /// Whether that is how often such reconstructions agreed when it was measured ([`parapet_decoder::Calibration`]).
     pub calibrated: bool,
     /// For a reconstruction, the code's short name.
@@ -176,6 +178,11 @@ impl<T: Transport> ServedModel<T> {
         }
     }
 
+    /// Bytes of contents that a request may have, beyond small ones.
+    pub(crate) fn max_contents(&self) -> usize {
+        request::max_contents(&self.config.entry.inputs, self.config.max_rows)
+    }
+
     /// The longest deadline that a request may ask for.
     pub fn max_timeout(&self) -> Duration {
         self.config.max_timeout
@@ -212,7 +219,8 @@ impl<T: Transport> ServedModel<T> {
         let class = request::class(&request.parameters, &self.config.classes)?;
         for requested in &request.outputs {
             if !self.config.entry.outputs.iter().any(|output| output.name == requested.name) {
-                return Err(ServeError::Input(format!("the model has no output {:?}", requested.name)));
+                let name = Excerpt::from(&requested.name);
+                return Err(ServeError::Input(format!("the model has no output {name:?}")));
             }
         }
         let InferRequest { id, inputs, outputs: named, .. } = request;
@@ -282,7 +290,9 @@ impl Provenance {
     fn parameters(&self) -> Parameters {
         let mut parameters = Parameters::new();
         parameters.insert("provenance".to_owned(), self.kind.into());
-        parameters.insert("confidence".to_owned(), f64::from(self.confidence).into());
+        if let Some(confidence) = self.confidence {
+            parameters.insert("confidence".to_owned(), f64::from(confidence).into());
+        }
         if self.calibrated {
             parameters.insert("confidence_calibrated".to_owned(), true.into());
         }
@@ -299,7 +309,7 @@ impl Provenance {
 /// Shape and dtype are fixed by the model but for the number of samples; that and the domain must agree (CG-6).
 fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> {
     let rows = u32::try_from(rows).map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
-    Ok(GroupKey(u64::from(domain.number()) << 32 | u64::from(rows)))
+    Ok(GroupKey { domain: DomainId(domain.number()), kind: rows })
 }
 
 /// What metrics call the deployed model's pool.
@@ -351,7 +361,6 @@ fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
         (_, Some(learned)) => Coder::learned(config, code, learned).map(Some),
         (StrategyConfig::Coded(coded), None) => Coder::new(config, code, coded).map(Some),
         (StrategyConfig::CodedHedged(hedged), None) => Coder::new(config, code, &hedged.coded).map(Some),
-        (StrategyConfig::Interpolated(_), None) => Coder::every_coded(config, code).map(Some),
         _ => Ok(None),
     });
     // The configuration was resolved by building these very coders.

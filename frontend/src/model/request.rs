@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parapet_frontend_core::{ClassId, Rejected};
-use parapet_open_inference::{Parameters, Tensor};
+use parapet_open_inference::{Excerpt, Parameters, Tensor};
 use parapet_repository::TensorSpec;
 use serde_json::Value;
 
@@ -67,8 +67,25 @@ pub(super) fn class(parameters: &Parameters, classes: &[ClassConfig]) -> Result<
 }
 
 fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
-    let shown: String = value.to_string().chars().take(40).collect();
+    // A text is not written as JSON first, which could take as much again.
+    let shown = match value {
+        Value::String(text) => format!("{:?}", Excerpt::from(text)),
+        other => Excerpt::from(&other.to_string()).to_string(),
+    };
     ServeError::Input(format!("parameter {parameter:?} must be {expected}, not {shown}"))
+}
+
+/// Contents of this size are taken for any model, so that mistakes in small requests are told
+/// precisely.
+const SMALL_CONTENTS: usize = 64 * 1024;
+
+/// Bytes of contents that a request of `max_rows` samples can have; those of BYTES have no bound.
+pub(super) fn max_contents(specs: &[TensorSpec], max_rows: usize) -> usize {
+    let bytes = |spec: &TensorSpec| {
+        spec.datatype.size().map_or(usize::MAX, |size| spec.sample_len().saturating_mul(size))
+    };
+    let sample = specs.iter().map(bytes).fold(0, usize::saturating_add);
+    sample.saturating_mul(max_rows).max(SMALL_CONTENTS)
 }
 
 /// The inputs in the model's order, and the number of samples in each.
@@ -96,7 +113,7 @@ pub(super) fn check_inputs(
     if let Some(extra) = given.first() {
         return Err(ServeError::Input(format!(
             "the model has no input {:?}, or it is there twice",
-            extra.name
+            Excerpt::from(&extra.name)
         )));
     }
     Ok((inputs, rows.unwrap_or(1)))
@@ -186,6 +203,32 @@ mod tests {
 
     fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
         check_inputs(tensors, &[spec()], 4).map(|(_, rows)| rows).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn contents_are_bounded_by_the_most_samples_of_the_model() {
+        let spec = |datatype, shape: &[usize]| TensorSpec {
+            name: "input".to_owned(),
+            datatype,
+            shape: shape.to_vec(),
+        };
+        let (image, mask) = (spec(Datatype::Fp32, &[3, 100, 100]), spec(Datatype::Bool, &[100, 100]));
+        assert_eq!(max_contents(&[image, mask], 10), 10 * (120_000 + 10_000));
+        assert_eq!(max_contents(&[spec(Datatype::Fp32, &[4])], 64), SMALL_CONTENTS);
+        assert_eq!(max_contents(&[spec(Datatype::Bytes, &[1])], 64), usize::MAX);
+    }
+
+    #[test]
+    fn a_mistake_repeats_little_of_a_long_text() {
+        let long = "\u{200b}".repeat(1 << 20);
+        let refused = options(json!({"timeout": long})).unwrap_err().to_string();
+        assert!(refused.len() < 2200, "{} bytes", refused.len());
+        let extra = vec![
+            Tensor::from_f32("input", [1, 2, 2], &[0.5; 4]).unwrap(),
+            Tensor::from_f32(long, [1], &[0.5]).unwrap(),
+        ];
+        let refused = check(extra).unwrap_err();
+        assert!(refused.len() < 2200, "{} bytes", refused.len());
     }
 
     #[test]

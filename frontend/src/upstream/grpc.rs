@@ -21,6 +21,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use self::within_tls::WithinTls;
+use super::failure::failure;
 use super::outputs::Expected;
 use super::{Scheme, TIMER, Unready, given_up};
 use crate::payload::{Input, Output};
@@ -126,7 +127,7 @@ impl Instance {
     }
 
     fn failure(&self, kind: FailureKind, reason: &str) -> Failure {
-        Failure::new(kind, format!("{}: {reason}", self.name))
+        failure(&self.name, kind, reason)
     }
 
     /// What a status says about the instance and the query.

@@ -18,6 +18,7 @@ use parapet_open_inference::{
 
 use tokio::time::Instant;
 
+use super::failure::failure;
 use super::outputs::Expected;
 use super::{Scheme, Unready, given_up};
 use crate::payload::{Input, Output};
@@ -172,7 +173,7 @@ impl Instance {
     }
 
     fn failure(&self, kind: FailureKind, reason: &str) -> Failure {
-        Failure::new(kind, format!("{}: {reason}", self.name))
+        failure(&self.name, kind, reason)
     }
 
     fn unanswered(&self, error: &SendError) -> Failure {
@@ -210,7 +211,7 @@ impl Instance {
             _ => FailureKind::InstanceError,
         };
         let said = serde_json::from_slice::<ErrorObject>(&response.body).map(|object| object.error).ok();
-        let said: String = said.unwrap_or_default().chars().take(200).collect();
+        let said = said.unwrap_or_default();
         self.failure(kind, &format!("{} {said}", response.status))
     }
 }

@@ -79,7 +79,7 @@ impl Instances {
 
     fn instance(&self, id: InstanceId) -> Result<Arc<Instance>, Failure> {
         let instance = self.instances.read().get(&id).map(Arc::clone);
-        instance.ok_or_else(|| Failure::new(FailureKind::Unreachable, format!("{id:?} is not there")))
+        instance.ok_or_else(|| Failure::new(FailureKind::Unreachable, "the instance has left"))
     }
 }
 
@@ -125,7 +125,9 @@ impl Transport for Instances {
         match &*self.instance(id)? {
             Instance::Http(instance) => instance.infer(&input).await,
             Instance::Grpc(instance) => instance.infer(&input).await,
-            Instance::Unreachable => Err(Failure::new(FailureKind::Unreachable, format!("{id:?}: no TLS"))),
+            Instance::Unreachable => {
+                Err(Failure::new(FailureKind::Unreachable, "the instance is reached by TLS only"))
+            }
         }
     }
 

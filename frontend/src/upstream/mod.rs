@@ -1,5 +1,6 @@
 //! Requests to instances, behind a trait so that tests can answer from memory.
 
+mod failure;
 mod grpc;
 mod http;
 mod instances;

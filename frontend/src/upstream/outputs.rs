@@ -31,7 +31,7 @@ impl Expected {
     pub(super) fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
         let mut outputs = response.outputs;
         let tensors = self.outputs.iter().map(|spec| take_output(&mut outputs, spec, rows));
-        Ok(Output { tensors: tensors.collect::<Result<_, _>>()?, confidence: 1.0 })
+        Ok(Output { tensors: tensors.collect::<Result<_, _>>()?, confidence: Some(1.0) })
     }
 }
 

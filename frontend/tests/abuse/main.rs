@@ -10,13 +10,14 @@ mod support;
 
 mod bodies;
 mod connections;
+mod flood;
 mod grpc;
 mod headers;
 mod replay;
 mod requests;
 mod site;
 
-use site::while_others_are_served;
+use site::{at_default_limits, while_others_are_served};
 
 /// A test for each kind: its name, what is done, and lines of the server's configuration that are its own; beside a bystander
 /// who asks by the same protocol.
@@ -71,6 +72,18 @@ kinds! { while_others_are_served:
     endless_keep_alive: connections::endless_keep_alive, "max_connection_age_ms = 700";
 }
 
+/// Without a line of `[server]`: what the defaults let through.
+mod by_default {
+    use crate::{at_default_limits, flood};
+
+    kinds! { at_default_limits:
+        bodies_that_errors_could_repeat: flood::error_bodies;
+        names_of_megabytes: flood::long_names;
+        lists_of_many_parts: flood::wide_lists;
+        data_that_grows_when_it_is_read: flood::wide_data;
+    }
+}
+
 mod over_grpc {
     use crate::grpc::{connections, frames, messages, while_others_are_served};
 
@@ -99,5 +112,16 @@ mod over_grpc {
         messages_that_fill_memory: messages::fill_memory;
         several_messages_of_one_call: messages::several;
         calls_that_are_given_up: messages::given_up;
+    }
+}
+
+mod over_grpc_by_default {
+    use crate::grpc::{at_default_limits, flood};
+
+    kinds! { at_default_limits:
+        messages_that_errors_could_repeat: flood::error_bodies;
+        names_of_megabytes: flood::long_names;
+        lists_of_many_parts: flood::wide_lists;
+        data_that_grows_when_it_is_read: flood::wide_data;
     }
 }

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{INPUTS, body, close, instance, linear, plain_toml, repository, wait_until};
 
-/// The bounds under which every kind of abuse takes place.
+/// The bounds under which most kinds of abuse take place.
 const SERVER: &str = "max_connections = 60\nmax_connections_per_peer = 24\nheader_read_timeout_ms = 400\n\
                       body_read_timeout_ms = 400\nwrite_timeout_ms = 400\nmax_bodies_bytes = 300000\n";
 /// The most that abuse may make the frontend grow by.
@@ -41,42 +41,75 @@ impl Drop for Site {
     }
 }
 
-/// Counts a bystander's answers.
-pub type Answered = Arc<AtomicUsize>;
+/// Number of a bystander's answers, and the time that the slowest one took.
+#[derive(Debug, Clone, Default)]
+pub struct Answered {
+    number: Arc<AtomicUsize>,
+    worst_micros: Arc<AtomicU64>,
+}
+
+impl Answered {
+    /// Notes an answer to what was asked at `asked`.
+    pub fn note(&self, asked: Instant) {
+        let micros = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.worst_micros.fetch_max(micros, Ordering::SeqCst);
+        self.number.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn number(&self) -> usize {
+        self.number.load(Ordering::SeqCst)
+    }
+
+    fn worst(&self) -> Duration {
+        Duration::from_micros(self.worst_micros.load(Ordering::SeqCst))
+    }
+}
 
 /// Has `abuse` done to a frontend with `server` lines in its configuration. Meanwhile a bystander asks without a pause and
 /// must be answered; afterwards no connection may be left, and memory must not have grown.
 pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
     let bystander = |site: &Site, answered| tokio::spawn(bystander(site.address, answered));
-    while_one_is_served(server, bystander, abuse).await;
+    while_one_is_served(Limits::Tight(server), bystander, abuse).await;
+}
+
+/// The same without a line of `[server]`.
+pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
+    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.address, answered));
+    while_one_is_served(Limits::Default, bystander, abuse).await;
+}
+
+/// Bounds of the frontend.
+#[derive(Debug, Clone, Copy)]
+pub enum Limits<'a> {
+    /// Those of [`SERVER`], and lines in their place.
+    Tight(&'a str),
+    /// Those that it has by itself.
+    Default,
 }
 
 /// The same beside another bystander.
 pub async fn while_one_is_served(
-    server: &str,
+    limits: Limits<'_>,
     bystander: impl FnOnce(&Site, Answered) -> JoinHandle<()>,
     abuse: impl AsyncFnOnce(&Site),
 ) {
-    let site = Site::start(server).await;
+    let site = Site::start(limits).await;
     let before = site.memory_kb("VmRSS:");
     let answered = Answered::default();
-    let bystander = bystander(&site, Arc::clone(&answered));
-    wait_until("asked once", HUNG, async || answered.load(Ordering::SeqCst) > 0 || bystander.is_finished())
-        .await;
+    let bystander = bystander(&site, answered.clone());
+    wait_until("asked once", HUNG, async || answered.number() > 0 || bystander.is_finished()).await;
 
     tokio::time::timeout(HUNG, abuse(&site)).await.expect("the abuse comes to an end");
 
     // The first of these may have been on its way before the abuse ended, the second was asked after the first.
-    let so_far = answered.load(Ordering::SeqCst);
-    wait_until("answered", HUNG, async || {
-        bystander.is_finished() || answered.load(Ordering::SeqCst) >= so_far + 2
-    })
-    .await;
+    let so_far = answered.number();
+    wait_until("answered", HUNG, async || bystander.is_finished() || answered.number() >= so_far + 2).await;
     assert!(!bystander.is_finished(), "the bystander gave up: {:?}", bystander.await);
     let left = async || metric(&site.metrics().await, "parapet_connections_open") <= 2.0;
     wait_until("rid of the abusers' connections", HUNG, left).await;
     bystander.abort();
     let grown = site.memory_kb("VmHWM:").saturating_sub(before);
+    eprintln!("memory grew by {grown} KB; the bystander's slowest answer took {:?}", answered.worst());
     assert!(grown < MEMORY_KB, "memory grew by {grown} KB");
 }
 
@@ -88,6 +121,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
             Some(stream) => stream,
             None => TcpStream::connect(address).await.expect("a bystander may connect"),
         };
+        let asked = Instant::now();
         let answer = tokio::time::timeout(HUNG, ask(&mut stream, &SAMPLE)).await.expect("an answer");
         // A connection that was closed while it was idle is no missing answer.
         let Some((status, text)) = answer else { continue };
@@ -95,7 +129,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let values: Vec<f32> = serde_json::from_value(json["outputs"][0]["data"].clone()).expect("values");
         assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
-        answered.fetch_add(1, Ordering::SeqCst);
+        answered.note(asked);
         connection = Some(stream);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -131,16 +165,17 @@ pub fn metric(text: &str, name: &str) -> f64 {
 }
 
 impl Site {
-    async fn start(server: &str) -> Self {
+    async fn start(limits: Limits<'_>) -> Self {
         let instance = instance::start(None).await;
         let repository = repository();
         let model = "slots_per_instance = 64\nmax_queue = 8\nmax_timeout_ms = 2500";
         let text = plain_toml(repository.path(), &[instance], model);
-        let text = text.replacen(
-            "[server]\n",
-            &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{}", merged(server)),
-            1,
-        );
+        let (text, server) = match limits {
+            Limits::Tight(server) => (text, merged(server)),
+            Limits::Default => (text.replacen("max_body_bytes = 100000\n", "", 1), String::new()),
+        };
+        let text =
+            text.replacen("[server]\n", &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{server}"), 1);
         let config = repository.path().join("parapet.toml");
         std::fs::write(&config, text).unwrap();
         let mut frontend = Command::new(env!("CARGO_BIN_EXE_parapet-frontend"))
@@ -179,10 +214,7 @@ impl Site {
 
     /// Sends `bytes` from the abuser's address and returns all that comes back until the server closes. It must close.
     pub async fn send(&self, bytes: impl AsRef<[u8]>) -> String {
-        let mut stream = self.abuser().await;
-        // The server may close before all of it is written: that is what it is there for.
-        let _ = stream.write_all(bytes.as_ref()).await;
-        until_closed(&mut stream).await
+        send_over(self.abuser().await, bytes).await
     }
 
     /// Sends a whole request that asks for its connection's end; the status that comes back.
@@ -205,6 +237,13 @@ impl Site {
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches("kB").trim().parse().unwrap()
     }
+}
+
+/// As [`Site::send`], on this connection.
+pub async fn send_over(mut stream: TcpStream, bytes: impl AsRef<[u8]>) -> String {
+    // The server may close before all of it is written: that is what it is there for.
+    let _ = stream.write_all(bytes.as_ref()).await;
+    until_closed(&mut stream).await
 }
 
 async fn connect(from: Ipv4Addr, to: SocketAddr) -> TcpStream {

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use parapet_http_serve::{Limits, Server};
 use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request, encode_response};
 use parapet_tls::ServerTls;
@@ -25,9 +25,28 @@ pub static TIMEOUT_US: AtomicU64 = AtomicU64::new(0);
 
 /// Answers at once, but for [`HANG`].
 pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
+    start_of(OUTPUTS, tls).await
+}
+
+/// The same with the first `outputs` of the linear model's values as its only ones.
+pub async fn start_of(outputs: usize, tls: Option<Arc<ServerTls>>) -> SocketAddr {
+    let infer = post(async move |headers: HeaderMap, body: Bytes| predict(outputs, headers, body).await);
     let app = Router::new()
         .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
-        .route("/v2/models/{model}/versions/1/infer", post(predict));
+        .route("/v2/models/{model}/versions/1/infer", infer);
+    serve(app, tls).await
+}
+
+/// Is ready, and answers every query with an error of its own.
+pub async fn broken(error: &'static str) -> SocketAddr {
+    let infer = post(async move || (StatusCode::INTERNAL_SERVER_ERROR, format!("{{\"error\":\"{error}\"}}")));
+    let app = Router::new()
+        .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
+        .route("/v2/models/{model}/versions/1/infer", infer);
+    serve(app, None).await
+}
+
+async fn serve(app: Router, tls: Option<Arc<ServerTls>>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::new(app, Limits::default()).with_tls(tls);
@@ -35,7 +54,7 @@ pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
     address
 }
 
-async fn predict(headers: HeaderMap, body: Bytes) -> Response {
+async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
     let length = headers[HEADER_CONTENT_LENGTH].to_str().unwrap().parse().unwrap();
     if let Some(timeout) = headers.get("parapet-timeout-us") {
         TIMEOUT_US.store(timeout.to_str().unwrap().parse().unwrap(), Ordering::SeqCst);
@@ -46,13 +65,14 @@ async fn predict(headers: HeaderMap, body: Bytes) -> Response {
         std::future::pending::<()>().await;
     }
     let rows = values.len() / INPUTS;
-    let outputs: Vec<f32> = values.chunks(INPUTS).flat_map(linear).collect();
+    let answers: Vec<f32> =
+        values.chunks(INPUTS).flat_map(|sample| linear(sample).into_iter().take(outputs)).collect();
     let response = InferResponse {
         model_name: "linear".to_owned(),
         model_version: None,
         id: None,
         parameters: serde_json::Map::new(),
-        outputs: vec![Tensor::from_f32("output", vec![rows, OUTPUTS], &outputs).unwrap()],
+        outputs: vec![Tensor::from_f32("output", vec![rows, outputs], &answers).unwrap()],
     };
     let encoded = encode_response(&response, |_| true).unwrap();
     let length = encoded.header_length.unwrap().to_string();

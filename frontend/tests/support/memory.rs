@@ -24,6 +24,8 @@ pub enum State {
     Dead,
     /// Answers with an error.
     Broken,
+    /// Answers after its service time, with NaN for everything.
+    NotFinite(Duration),
 }
 
 /// Instances by id; clones share them.
@@ -124,9 +126,17 @@ impl Memory {
                 State::Frozen => state.changed().await.unwrap(),
                 State::Dead => return Err(Failure::new(FailureKind::Unreachable, "dead")),
                 State::Broken => return Err(Failure::new(FailureKind::InstanceError, "broken")),
+                State::NotFinite(service) => {
+                    tokio::time::sleep(service).await;
+                    return Err(not_finite());
+                }
             }
         }
     }
+}
+
+fn not_finite() -> Failure {
+    Failure::new(FailureKind::InvalidOutput, "the output holds a NaN or an infinity")
 }
 
 struct InFlight(Arc<AtomicUsize>);
@@ -143,7 +153,12 @@ impl Transport for Memory {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let _guard = InFlight(Arc::clone(&self.in_flight));
         self.served(instance).await?;
-        Ok(Output { tensors: self.answer.to(instance.pool, &input), confidence: 1.0 })
+        let tensors = self.answer.to(instance.pool, &input);
+        // As the upstream client checks what an instance answers.
+        if tensors.iter().any(Tensor::has_non_finite) {
+            return Err(not_finite());
+        }
+        Ok(Output { tensors, confidence: Some(1.0) })
     }
 
     async fn ready(&self, instance: InstanceId) -> Result<(), Unready> {
@@ -151,7 +166,7 @@ impl Transport for Memory {
         loop {
             let now = *state.borrow_and_update();
             match now {
-                State::Well(_) | State::Broken => return Ok(()),
+                State::Well(_) | State::Broken | State::NotFinite(_) => return Ok(()),
                 State::Dead => return Err(Unready::Unreachable("dead".to_owned())),
                 State::Frozen => state.changed().await.unwrap(),
             }

@@ -20,7 +20,7 @@ use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::config::{ConfigError, FrontendConfig};
 use parapet_onnx::linear_model;
 use parapet_open_inference::Datatype;
-use parapet_repository::{CodeMetadata, ModelToml, Platform, TensorSpec};
+use parapet_repository::{Calibration, CodeMetadata, ModelToml, Platform, Score, TensorSpec};
 
 pub const INPUTS: usize = 4;
 pub const OUTPUTS: usize = 3;
@@ -49,20 +49,41 @@ pub fn add_parity_row(root: &Path, name: &str, row: usize, spec: CodeSpec) {
 }
 
 pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {
-    let tensor =
-        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    add_model_of(root, name, &[OUTPUTS], code);
+    let file = linear_model(&[INPUTS], &WEIGHTS, &[0.0; OUTPUTS]).unwrap();
+    fs::write(root.join(name).join("1/model.onnx"), file).unwrap();
+}
+
+/// An entry whose one output has `shape`, without a graph: for instances that need none.
+pub fn add_model_of(root: &Path, name: &str, shape: &[usize], code: Option<CodeMetadata>) {
+    let tensor = |name: &str, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: shape.to_vec(),
+    };
     let model = ModelToml {
         name: name.to_owned(),
         platform: Platform::OnnxRuntime,
-        inputs: vec![tensor("input", INPUTS)],
-        outputs: vec![tensor("output", OUTPUTS)],
+        inputs: vec![tensor("input", &[INPUTS])],
+        outputs: vec![tensor("output", shape)],
         code,
         training: toml::Table::new(),
     };
     model.save(&root.join(name)).unwrap();
     fs::create_dir_all(root.join(name).join("1")).unwrap();
-    let file = linear_model(&[INPUTS], &WEIGHTS, &[0.0; OUTPUTS]).unwrap();
-    fs::write(root.join(name).join("1/model.onnx"), file).unwrap();
+    fs::write(root.join(name).join("1/model.onnx"), b"not looked into").unwrap();
+}
+
+/// The deployed model `linear` with one output of `shape`, and its parity model `linear-parity` (k
+/// = 2), as training with top classes calibrated it: certain, whatever it answers.
+pub fn repository_of(shape: &[usize]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    add_model_of(root.path(), "linear", shape, None);
+    let certain = Calibration { score: Score::default(), edges: Vec::new(), agreement: vec![1.0] };
+    let code = CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Sum, 2, 1));
+    let code = CodeMetadata { calibration: Some(certain), ..code };
+    add_model_of(root.path(), "linear-parity", shape, Some(code));
+    root
 }
 
 /// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query is the sum of both, and each

@@ -228,3 +228,15 @@ async fn another_output_is_invalid_over_http() {
 async fn another_output_is_invalid_over_grpc() {
     another_output_is_invalid("grpc").await;
 }
+
+#[tokio::test]
+async fn an_error_of_an_instance_reaches_the_client_without_the_instance_s_address() {
+    let repository = super::repository();
+    let instance = crate::support::instance::broken("no luck").await;
+    let plain = |root: &std::path::Path| crate::support::plain_toml(root, &[instance], "");
+    let cluster = crate::Cluster::of(Vec::new(), repository, plain).await;
+    let answer = crate::infer(cluster.address, &[1.0; INPUTS], "").await;
+    assert_eq!(answer.status, crate::StatusCode::BAD_GATEWAY);
+    let said = answer.json()["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("no luck") && !said.contains(&instance.to_string()), "{said}");
+}

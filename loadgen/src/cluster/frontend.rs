@@ -19,7 +19,7 @@ pub(super) fn configuration(
     let mut settings = strategy.settings.clone();
     let mut pool = deployed;
     match strategy.known_kind() {
-        Some(StrategyKind::Replicate | StrategyKind::Hedge | StrategyKind::Interpolated) => pool = addresses,
+        Some(StrategyKind::Replicate | StrategyKind::Hedge) => pool = addresses,
         Some(StrategyKind::EqualResources) => {
             settings.insert("instances".to_owned(), list(redundant));
         }

@@ -50,7 +50,7 @@ impl Roles {
     /// | strategy | deployed | others |
     /// |---|---|---|
     /// | `none` | `instances` | |
-    /// | `equal_resources`, `replicate`, `hedge`, `interpolated` | `instances + redundant` | |
+    /// | `equal_resources`, `replicate`, `hedge` | `instances + redundant` | |
     /// | `coded`, `coded_hedged` | `instances` | a parity pool for each row; they share `redundant` evenly |
     /// | `approximate_backup` | `instances` | `redundant` of the backup model |
     ///
@@ -85,14 +85,6 @@ impl Roles {
                 let rows = (0u8..).zip(0..r).map(|(row, place)| (Role::Parity(row), of_row(place)));
                 Ok(std::iter::once((Role::Deployed, instances)).chain(rows).collect())
             }
-            StrategyKind::Interpolated => {
-                let workers = strategy.settings.k + strategy.settings.r;
-                if workers > instances + redundant {
-                    let fix = "every coded query wants an instance of its own: lower k or add instances";
-                    return Err(ExperimentError::Number { what: "k + r", value: workers.to_string(), fix });
-                }
-                Ok(vec![(Role::Deployed, instances + redundant)])
-            }
             StrategyKind::ApproximateBackup => {
                 needs(1)?;
                 Ok(vec![(Role::Deployed, instances), (Role::Backup, redundant)])
@@ -111,15 +103,9 @@ mod tests {
 
     #[test]
     fn every_redundant_strategy_has_as_many_instances() {
-        for spec in [
-            "equal_resources",
-            "replicate",
-            "hedge",
-            "coded:r=3",
-            "coded_hedged",
-            "approximate_backup",
-            "interpolated:k=16:r=3",
-        ] {
+        for spec in
+            ["equal_resources", "replicate", "hedge", "coded:r=3", "coded_hedged", "approximate_backup"]
+        {
             let total: usize = pools(spec).unwrap().iter().map(|(_, count)| count).sum();
             assert_eq!(total, 19, "{spec}");
         }
@@ -132,7 +118,6 @@ mod tests {
     fn too_few_instances_are_refused() {
         assert_eq!(pools("coded:k=13"), Err(ExperimentError::TooFewForGroup { k: 13, instances: 12 }));
         assert!(matches!(pools("coded:r=8"), Err(ExperimentError::TooFewRedundant { needed: 8, .. })));
-        assert!(matches!(pools("interpolated:k=16:r=4"), Err(ExperimentError::Number { what: "k + r", .. })));
         let none = Roles { instances: 0, redundant: 1 };
         assert!(none.pools(&"none".parse().unwrap()).is_err());
     }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, InterpolatedConfig,
-    PoolId, ReplicateConfig, StrategyConfig,
+    ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, PoolId,
+    ReplicateConfig, StrategyConfig,
 };
 
 use super::{ExperimentError, Role};
@@ -28,13 +28,11 @@ pub enum StrategyKind {
     Coded,
     /// Coded redundancy, and a second copy when a query is late.
     CodedHedged,
-    /// Every query coded, none sent as it is.
-    Interpolated,
 }
 
 impl StrategyKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::None,
         Self::EqualResources,
         Self::Replicate,
@@ -42,7 +40,6 @@ impl StrategyKind {
         Self::ApproximateBackup,
         Self::Coded,
         Self::CodedHedged,
-        Self::Interpolated,
     ];
 
     /// Its name, the same as in the frontend's configuration.
@@ -55,7 +52,6 @@ impl StrategyKind {
             Self::ApproximateBackup => "approximate_backup",
             Self::Coded => "coded",
             Self::CodedHedged => "coded_hedged",
-            Self::Interpolated => "interpolated",
         }
     }
 
@@ -73,7 +69,6 @@ impl StrategyKind {
             Self::ApproximateBackup => "a cheaper model's prediction for each query that is late",
             Self::Coded => "a reconstruction for each query that is late",
             Self::CodedHedged => "a reconstruction or a copy for each query that is late",
-            Self::Interpolated => "coded queries on all instances in place of each group's own",
         }
     }
 }
@@ -83,7 +78,7 @@ impl StrategyKind {
 pub struct StrategySettings {
     /// Queries in a coding group.
     pub k: usize,
-    /// Parity rows; where every query is coded, the spare coded ones.
+    /// Parity rows.
     pub r: usize,
     /// Requests for each query, where several are sent at once.
     pub copies: u32,
@@ -91,8 +86,6 @@ pub struct StrategySettings {
     pub hold_back: HoldBackPolicy,
     /// How long a coding group may stay open while somebody in it waits.
     pub flush_after: Duration,
-    /// Where every query is coded, how long after that one of a group with too few outputs is sent as it is.
-    pub plain_after: Duration,
     /// Whether a backup model is asked for each query on its arrival, and not only when it is late.
     pub eager: bool,
     /// Parity queries, or requests to a backup model, allowed for each query.
@@ -120,7 +113,6 @@ impl Default for StrategySettings {
                 max_over_median: HoldBackPolicy::MAX_OVER_MEDIAN,
             },
             flush_after: Duration::from_millis(10),
-            plain_after: Duration::from_millis(100),
             eager: false,
             redundant_share: 1.0,
             redundant_burst: 16.0,
@@ -157,10 +149,9 @@ impl fmt::Display for StrategySpec {
 }
 
 impl StrategySpec {
-    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`), and further `plain_ms`,
+    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`), and further
     /// `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`, `redundant_share`, `hedge_share`, `burst`, `shed_above`,
-    /// `defer_parity`;
-    /// what is not there is as in `defaults`.
+    /// `defer_parity`; what is not there is as in `defaults`.
     ///
     /// # Errors
     /// When there is no such strategy or parameter, or a number cannot be.
@@ -178,7 +169,6 @@ impl StrategySpec {
                 "r" => settings.r = value.parse().map_err(|_| wrong())?,
                 "eager" => settings.eager = value.parse().map_err(|_| wrong())?,
                 "copies" => settings.copies = value.parse().map_err(|_| wrong())?,
-                "plain_ms" => settings.plain_after = millis(value).ok_or_else(wrong)?,
                 "flush_ms" => settings.flush_after = millis(value).ok_or_else(wrong)?,
                 "hold_back_ms" => {
                     settings.hold_back = HoldBackPolicy::Fixed(millis(value).ok_or_else(wrong)?);
@@ -255,7 +245,6 @@ impl StrategySpec {
                 share: settings.hedge_share,
                 burst: settings.redundant_burst,
             }),
-            StrategyKind::Interpolated => StrategyConfig::Interpolated(settings.interpolated(shed_above)),
         }
     }
 }
@@ -285,25 +274,6 @@ impl StrategySettings {
         let burst = self.redundant_burst;
         let good = (0.0..=1e9).contains(&burst);
         number(good, "redundant burst", burst.to_string(), "give a number from 0 to 1000000000")
-    }
-
-    /// `r` is the number of spare coded queries, `flush_after` how long a query may wait for its group.
-    fn interpolated(&self, shed_above: usize) -> InterpolatedConfig {
-        let workers = (self.k + self.r) as f64;
-        InterpolatedConfig {
-            k: self.k,
-            spare: self.r,
-            fill_within: self.flush_after,
-            hold_back: self.hold_back.clone(),
-            plain_after: self.plain_after,
-            coded_timeout: PARITY_TIMEOUT,
-            late_truth_wait: LATE_TRUTH_WAIT,
-            redundant_share: workers / self.k.max(1) as f64,
-            redundant_burst: self.redundant_burst.max(2.0 * workers),
-            shed_above,
-            audit_every: 50,
-            max_keys: 64,
-        }
     }
 
     fn coded(&self, shed_above: usize) -> CodedConfig {

@@ -105,9 +105,7 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
                 push(name, value)
             }
             ("burst" | "redundant_burst", value) => push("burst", value),
-            ("flush_after_ms" | "fill_within_ms", value) => push("flush_ms", value),
-            ("plain_after_ms", value) => push("plain_ms", value),
-            ("spare", value) => push("r", value),
+            ("flush_after_ms", value) => push("flush_ms", value),
             ("max_copies", Value::Integer(copies)) => push("copies", &Value::from(copies.saturating_add(1))),
             ("share", value) if kind == Some(StrategyKind::Hedge) => push("hedge_share", value),
             ("share", value) if kind == Some(StrategyKind::ApproximateBackup) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, GroupKey, PoolId, QueryId, Time,
+    Action, Answer, Arrival, ClassId, DomainId, Engine, Failure, FailureKind, GroupKey, PoolId, QueryId, Time,
 };
 use rustc_hash::FxHashMap;
 
@@ -171,7 +171,7 @@ impl Simulator {
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 0,
-            key: GroupKey(0),
+            key: GroupKey { domain: DomainId(0), kind: 0 },
             deadline: now + self.simulation.frontend.deadline,
             allow_approximate: self.simulation.load.allow_approximate,
             class: ClassId::DEFAULT,

@@ -6,30 +6,75 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
+use parking_lot::Mutex;
 
+use crate::turns::{LONG_BYTES, SHORT};
 use crate::{Coding, CodingError};
 
-pub(crate) fn decode(coding: Coding, body: &[u8], limit: usize) -> Result<Bytes, CodingError> {
-    let decoded = match coding {
-        Coding::Gzip => read(MultiGzDecoder::new(body), limit),
-        Coding::Deflate if is_zlib(body) => read(ZlibDecoder::new(body), limit),
-        Coding::Deflate => read(DeflateDecoder::new(body), limit),
-    };
-    let decoded = decoded.map_err(|error| CodingError::Malformed {
-        coding: coding.name(),
-        reason: error.to_string().into(),
-    })?;
-    if decoded.len() > limit {
-        return Err(CodingError::TooLarge { limit });
+/// Bytes that `body` decodes to, of which none is kept.
+pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<usize, CodingError> {
+    // One byte more than allowed, if there are so many.
+    let mut decoder = reader(coding, body).take(limit as u64 + 1);
+    let length = io::copy(&mut decoder, &mut io::sink()).map_err(|error| malformed(coding, &error))?;
+    match usize::try_from(length) {
+        Ok(length) if length <= limit => Ok(length),
+        _ => Err(CodingError::TooLarge { limit }),
     }
-    Ok(decoded.into())
 }
 
-/// One byte more than allowed, if there are so many.
-fn read(decoder: impl Read, limit: usize) -> io::Result<Vec<u8>> {
-    let mut decoded = Vec::new();
-    decoder.take(limit as u64 + 1).read_to_end(&mut decoded)?;
-    Ok(decoded)
+/// Decodes `body` to its `length` bytes.
+pub(crate) fn decode(coding: Coding, body: &[u8], length: usize) -> Result<Bytes, CodingError> {
+    let is_long = length > SHORT;
+    let mut decoded = if is_long { long_buffer(length) } else { Vec::with_capacity(length) };
+    let mut decoder = reader(coding, body).take(length as u64);
+    decoder.read_to_end(&mut decoded).map_err(|error| malformed(coding, &error))?;
+    Ok(if is_long { Bytes::from_owner(Long(decoded)) } else { decoded.into() })
+}
+
+/// Buffer of a long body that is gone. The next one takes it: an allocator, which gives memory
+/// back some time after it was freed, would hold those of several bodies.
+static SPARE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// An empty buffer for `length` bytes.
+fn long_buffer(length: usize) -> Vec<u8> {
+    let mut spare = std::mem::take(&mut *SPARE.lock());
+    if spare.capacity() < length {
+        drop(spare);
+        // Bodies of nearly the same length take the same buffer.
+        return Vec::with_capacity(length.next_multiple_of(SHORT));
+    }
+    spare.clear();
+    spare
+}
+
+/// Decoded long body. Its buffer becomes the spare one.
+struct Long(Vec<u8>);
+
+impl AsRef<[u8]> for Long {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        let mut spare = SPARE.lock();
+        if (spare.capacity()..=LONG_BYTES).contains(&self.0.capacity()) {
+            std::mem::swap(&mut *spare, &mut self.0);
+        }
+    }
+}
+
+fn malformed(coding: Coding, error: &io::Error) -> CodingError {
+    CodingError::Malformed { coding: coding.name(), reason: error.to_string().into() }
+}
+
+fn reader(coding: Coding, body: &[u8]) -> Box<dyn Read + '_> {
+    match coding {
+        Coding::Gzip => Box::new(MultiGzDecoder::new(body)),
+        Coding::Deflate if is_zlib(body) => Box::new(ZlibDecoder::new(body)),
+        Coding::Deflate => Box::new(DeflateDecoder::new(body)),
+    }
 }
 
 /// Whether the two bytes of zlib's header are there (RFC 1950, section 2.2).
@@ -62,9 +107,16 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{decoded_len, encode, *};
 
     const BOTH: [Coding; 2] = [Coding::Gzip, Coding::Deflate];
+
+    fn decode(coding: Coding, body: &[u8], limit: usize) -> Result<Bytes, CodingError> {
+        let length = decoded_len(coding, body, limit)?;
+        let decoded = super::decode(coding, body, length)?;
+        assert_eq!(decoded.len(), length);
+        Ok(decoded)
+    }
 
     proptest! {
         #[test]
@@ -83,6 +135,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn long_bodies_take_the_buffer_of_the_one_before_and_nothing_of_its_contents() {
+        for (byte, length) in [(1, SHORT + 2), (2, 2 * SHORT), (3, SHORT + 1), (4, LONG_BYTES + 1)] {
+            let body = vec![byte; length];
+            let kept = decode(Coding::Gzip, &encode(Coding::Gzip, &body), length).unwrap();
+            let other = decode(Coding::Gzip, &encode(Coding::Gzip, &[9; SHORT + 1]), length).unwrap();
+            assert_eq!((kept, other), (body.into(), vec![9; SHORT + 1].into()));
+        }
+        assert!(SPARE.lock().capacity() <= LONG_BYTES);
     }
 
     #[test]

@@ -1,19 +1,23 @@
 //! Parapet: content codings of HTTP bodies (RFC 9110, sections 8.4 and 12.5.3): gzip and deflate.
 //!
-//! [`Coding::of_request`] and [`Coding::for_response`] read the headers, [`decode`] and [`encode`] do the work, away from
-//! the threads that serve connections where it takes long. Decoding gives at most as many bytes as it is allowed, whatever
-//! a body claims, and sets memory aside only as bytes come out: a small body can unfold to a thousand times its size.
+//! [`Coding::of_request`] and [`Coding::for_response`] read the headers; [`decode`] and [`encode`]
+//! do the work, away from the threads that serve connections where it takes long. A small body can
+//! unfold to a thousand times its size: its decoded bytes are counted first, and memory is set
+//! aside for no more than are allowed. A decoded body is read within the turn in which it was
+//! decoded ([`Reader`]), and [`in_turn`] gives a long body that came uncompressed a turn of its
+//! own, so that no flood of bodies is in work at the same time.
 
 mod accept;
 mod codec;
+mod turns;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, StatusCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use turns::{SHORT, Turn};
 
 /// Value for `Accept-Encoding` in an answer of 415: what [`Coding::of_request`] understands.
 pub const UNDERSTOOD: &str = "gzip, deflate";
@@ -24,29 +28,27 @@ pub const SMALLEST: usize = 1024;
 /// From this length on a body is encoded on another thread; it takes about a millisecond.
 const LONG: usize = 64 * 1024;
 
-/// Bodies that are coded on other threads at a time: more than there are processors would only take their threads' memory.
-static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Arc::new(Semaphore::new(processors))
-});
-
 /// For so long a body that is only better encoded waits for its turn; encoding it then takes as long as it takes.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Waits for a turn. Given up before, nothing is begun.
-async fn turn() -> Option<OwnedSemaphorePermit> {
-    // Never closed.
-    Arc::clone(&TURNS).acquire_owned().await.ok()
-}
+/// Takes a decoded body, in the turn in which it was decoded.
+pub trait Reader: Send + 'static {
+    /// What the body is read as.
+    type Read: Send + 'static;
+    /// Why it is not.
+    type Error: From<CodingError> + Send + 'static;
 
-/// Does `work` on another thread. `None` if it panics.
-async fn in_turn<T: Send + 'static>(
-    turn: OwnedSemaphorePermit,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    // The turn is over when the work is, not when nobody waits for it any more.
-    let working = tokio::task::spawn_blocking(move || (work(), turn));
-    working.await.ok().map(|(done, _)| done)
+    /// Sets memory aside for a body of `bytes` bytes.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn hold(&mut self, bytes: usize) -> Result<(), Self::Error>;
+
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// When the body is not what it has to be.
+    fn read(self, body: Bytes) -> Result<Self::Read, Self::Error>;
 }
 
 /// A coding of a body.
@@ -138,20 +140,58 @@ impl Coding {
     }
 }
 
-/// Undoes `coding`; `limit` is how many bytes may come out. When too many others do so, too, it waits for its turn: whoever calls this
-/// says for how long.
+/// Undoes `coding`, of which at most `limit` bytes may come out, and has `reader` read them. When
+/// too many others are at it, too, it waits for its turn: the caller bounds the time.
 ///
 /// # Errors
-/// [`CodingError::TooLarge`] and [`CodingError::Malformed`].
-pub async fn decode(coding: Coding, body: Bytes, limit: usize) -> Result<Bytes, CodingError> {
-    // However few bytes there are, it is not known how many come out.
-    let decoded = match turn().await {
-        Some(turn) => in_turn(turn, move || codec::decode(coding, &body, limit)).await,
-        None => None,
+/// [`CodingError::TooLarge`] and [`CodingError::Malformed`]; the reader's.
+pub async fn decode<R: Reader>(
+    coding: Coding,
+    body: Bytes,
+    limit: usize,
+    reader: R,
+) -> Result<R::Read, R::Error> {
+    let failed = || CodingError::Malformed { coding: coding.name(), reason: "unpacking it failed".into() };
+    // However few bytes there are, it is not known how many come out. Nearly all bodies turn out to
+    // be short.
+    let turn = Turn::of(SHORT).await.ok_or_else(failed)?;
+    let short = turn.take(move |_| {
+        let short = limit.min(SHORT);
+        match codec::decoded_len(coding, &body, short) {
+            Err(CodingError::TooLarge { .. }) if short < limit => Err((body, reader)),
+            length => Ok(decode_to(coding, &body, length, reader)),
+        }
+    });
+    let (body, reader) = match short.await.ok_or_else(failed)? {
+        Ok(read) => return read,
+        Err(long) => long,
     };
-    decoded.unwrap_or_else(|| {
-        Err(CodingError::Malformed { coding: coding.name(), reason: "unpacking it failed".into() })
-    })
+    let turn = Turn::of(limit).await.ok_or_else(failed)?;
+    let long = turn.take(move |turn| {
+        let length = codec::decoded_len(coding, &body, limit);
+        turn.shrink_to(length.as_ref().copied().unwrap_or_default());
+        decode_to(coding, &body, length, reader)
+    });
+    long.await.ok_or_else(failed)?
+}
+
+fn decode_to<R: Reader>(
+    coding: Coding,
+    body: &[u8],
+    length: Result<usize, CodingError>,
+    mut reader: R,
+) -> Result<R::Read, R::Error> {
+    let length = length?;
+    reader.hold(length)?;
+    reader.read(codec::decode(coding, body, length)?)
+}
+
+/// Does `work` on a body of `bytes` bytes in its turn, on another thread. `None` if it panics.
+pub async fn in_turn<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    Turn::of(bytes).await?.take(|_| work()).await
 }
 
 /// The body in `coding`; `None` if it is better sent as it is, or too many others wait for their turn.
@@ -161,8 +201,8 @@ pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            let turn = tokio::time::timeout(PATIENCE, turn()).await.ok()??;
-            in_turn(turn, move || codec::encode(coding, &body)).await?
+            let turn = tokio::time::timeout(PATIENCE, Turn::of(SHORT)).await.ok()??;
+            turn.take(move |_| codec::encode(coding, &body)).await?
         }
     };
     (encoded.len() < body.len()).then_some(encoded)
@@ -195,13 +235,44 @@ mod tests {
         }
     }
 
+    /// Reads any body, of at most so many bytes.
+    struct Plain(usize);
+
+    impl Reader for Plain {
+        type Read = Bytes;
+        type Error = CodingError;
+
+        fn hold(&mut self, bytes: usize) -> Result<(), CodingError> {
+            if bytes <= self.0 { Ok(()) } else { Err(CodingError::TooLarge { limit: self.0 }) }
+        }
+
+        fn read(self, body: Bytes) -> Result<Bytes, CodingError> {
+            Ok(body)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_held_by_its_decoded_length_and_read_whatever_that_is() {
+        for length in [0, 1, SHORT, SHORT + 1, 3 * SHORT] {
+            let body = Bytes::from(vec![7; length]);
+            let encoded = codec::encode(Coding::Gzip, &body);
+            let decode = |limit, held| decode(Coding::Gzip, encoded.clone(), limit, Plain(held));
+            assert_eq!(decode(length, length).await.unwrap(), body);
+            let too_large = |limit| Err(CodingError::TooLarge { limit });
+            if let Some(less) = length.checked_sub(1) {
+                assert_eq!(decode(less, length).await, too_large(less), "{length}");
+                assert_eq!(decode(length, less).await, too_large(less), "not held: {length}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn small_bodies_and_those_that_do_not_shrink_go_as_they_are() {
         assert_eq!(encode(Coding::Gzip, &Bytes::from(vec![0; SMALLEST - 1])).await, None);
         for length in [SMALLEST, LONG] {
             let body = Bytes::from(vec![0; length]);
             let encoded = encode(Coding::Gzip, &body).await.unwrap();
-            assert_eq!(decode(Coding::Gzip, encoded, length).await.unwrap(), body);
+            assert_eq!(decode(Coding::Gzip, encoded, length, Plain(length)).await.unwrap(), body);
             let mut state = 1_u32;
             let noise = std::iter::repeat_with(|| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

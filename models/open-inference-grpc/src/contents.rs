@@ -32,10 +32,9 @@ pub(crate) fn to_bytes(
         ("fp64_contents", fp64_contents.len()),
         ("bytes_contents", bytes_contents.len()),
     ];
-    let wanted =
-        field(datatype).ok_or_else(|| MessageError::RawOnly { tensor: tensor.to_owned(), datatype })?;
+    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly { tensor: tensor.into(), datatype })?;
     if let Some((given, _)) = lengths.into_iter().find(|(name, length)| *length > 0 && *name != wanted) {
-        let tensor = tensor.to_owned();
+        let tensor = tensor.into();
         return Err(MessageError::WrongContents { tensor, datatype, wanted, given });
     }
     macro_rules! elements {
@@ -46,7 +45,7 @@ pub(crate) fn to_bytes(
             let mut bytes = Vec::with_capacity($values.len() * size_of::<$type>());
             for (element, value) in $values.into_iter().enumerate() {
                 let narrow = <$type>::try_from(value).map_err(|_| MessageError::OutOfRange {
-                    tensor: tensor.to_owned(),
+                    tensor: tensor.into(),
                     datatype,
                     element,
                     value: value.into(),

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parapet_open_inference::{
-    Datatype, InferRequest, InferResponse, ModelMetadata, ProtocolError, RequestedOutput, ServerMetadata,
-    Tensor,
+    Datatype, Excerpt, InferRequest, InferResponse, MAX_AXES, ModelMetadata, ProtocolError, RequestedOutput,
+    ServerMetadata, Tensor,
 };
+use prost::DecodeError;
 
 use crate::message::{
     InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
@@ -17,6 +18,25 @@ use crate::{contents, parameters};
 /// A message that breaks the protocol. Sending it again fails again: none of these is worth a retry.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
+    /// The message cannot be decoded.
+    #[error("{0}")]
+    Malformed(#[from] DecodeError),
+    /// The message has more parts than are taken.
+    #[error("the message has more than {limit} {parts}")]
+    TooMany {
+        /// The parts, and their remedy if there is one.
+        parts: &'static str,
+        /// How many are taken.
+        limit: usize,
+    },
+    /// A name, id or parameter is longer than is taken.
+    #[error("a text of {bytes} bytes; at most {limit} are taken")]
+    LongText {
+        /// Its length.
+        bytes: usize,
+        /// The longest that is taken.
+        limit: usize,
+    },
     /// What REST's messages can do wrong, too.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -32,13 +52,13 @@ pub enum MessageError {
     #[error("tensor {tensor:?}: has \"contents\" and raw contents; leave one out")]
     Ambiguous {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
     },
     /// An axis of less than no length.
     #[error("tensor {tensor:?}: shape {shape:?} has a negative axis")]
     Shape {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// The shape.
         shape: Vec<i64>,
     },
@@ -46,7 +66,7 @@ pub enum MessageError {
     #[error("tensor {tensor:?}: {datatype} has no typed contents; send it as raw contents")]
     RawOnly {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its datatype.
         datatype: Datatype,
     },
@@ -54,7 +74,7 @@ pub enum MessageError {
     #[error("tensor {tensor:?}: {datatype} is sent as \"{wanted}\", not as \"{given}\"")]
     WrongContents {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its datatype.
         datatype: Datatype,
         /// The datatype's field.
@@ -66,7 +86,7 @@ pub enum MessageError {
     #[error("tensor {tensor:?}: element {element} is {value}, not a {datatype} value")]
     OutOfRange {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its datatype.
         datatype: Datatype,
         /// Index of the element.
@@ -159,7 +179,7 @@ fn refuse_extensions(
     extensions: &[&'static str],
 ) -> Result<(), MessageError> {
     match extensions.iter().find(|extension| parameters.contains_key(**extension)) {
-        Some(parameter) => Err(ProtocolError::Extension { tensor: tensor.to_owned(), parameter }.into()),
+        Some(parameter) => Err(ProtocolError::Extension { tensor: tensor.into(), parameter }.into()),
         None => Ok(()),
     }
 }
@@ -176,16 +196,20 @@ fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Messa
     let InferTensor { name, datatype, shape, parameters, contents } = message;
     refuse_extensions(&name, &parameters, &[SHARED_MEMORY])?;
     let Ok(datatype) = datatype.parse::<Datatype>() else {
-        return Err(ProtocolError::UnknownDatatype { tensor: name, datatype }.into());
+        let (tensor, datatype) = (Excerpt::from(&name), Excerpt::from(&datatype));
+        return Err(ProtocolError::UnknownDatatype { tensor, datatype }.into());
     };
+    if shape.len() > MAX_AXES {
+        return Err(ProtocolError::Axes { tensor: Excerpt::from(&name), axes: shape.len() }.into());
+    }
     let Ok(axes) = shape.iter().map(|&axis| usize::try_from(axis)).collect::<Result<Vec<usize>, _>>() else {
-        return Err(MessageError::Shape { tensor: name, shape });
+        return Err(MessageError::Shape { tensor: Excerpt::from(&name), shape });
     };
     let contents = contents.unwrap_or_default();
     let data = match raw {
         // MLServer sets both, with nothing in one of them.
         Some(raw) if contents == InferTensorContents::default() => raw,
-        Some(_) => return Err(MessageError::Ambiguous { tensor: name }),
+        Some(_) => return Err(MessageError::Ambiguous { tensor: Excerpt::from(&name) }),
         None => contents::to_bytes(&name, datatype, contents)?,
     };
     Ok(Tensor::new(name, datatype, axes, data)?)

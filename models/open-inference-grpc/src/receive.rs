@@ -1,7 +1,8 @@
 //! Reading a call's message within bounds, before tonic sees it.
 //!
-//! tonic reads messages, too, but sets aside what a message says that it will be, undoes compression before anybody could
-//! count what comes out, and reads on for as long as something comes.
+//! tonic reads messages, too, but sets aside what a message says that it will be, undoes
+//! compression before its output can be counted, reads on for as long as something comes, and
+//! decodes on the thread that serves connections.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,7 +15,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
-use parapet_content_coding::{Coding, CodingError, decode};
+use parapet_content_coding::{Coding, CodingError, Reader, decode};
 use tonic::Code;
 
 use crate::code_of;
@@ -74,38 +75,73 @@ impl ReceiveError {
     }
 }
 
-/// What comes before a message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+/// Bytes before a message: whether it is compressed, and its length.
+pub(crate) const PREFIX: usize = 5;
 /// Pieces that are shorter are copied together: each may hold on to a whole buffer of its connection.
 const SHORT: usize = 4096;
-const ENCODING: &str = "grpc-encoding";
+pub(crate) const ENCODING: &str = "grpc-encoding";
 
-/// Reads the message of a call, which has no more than `limit` bytes and takes no longer than `time`, and undoes its
-/// compression (the headers say so then); `hold` is asked before so many bytes in all are held. What is not a message is left to
-/// tonic, which says what is wrong with it.
+/// Memory that all messages share.
+pub trait Hold: Send + 'static {
+    /// Sets aside `bytes` bytes in all for a message and for what it decodes to, unless there are
+    /// no more.
+    fn hold(&mut self, bytes: usize) -> bool;
+}
+
+/// Reads the message of a call, which has no more than `limit` bytes and takes no longer than
+/// `time`, and undoes its compression (the headers say so then). Memory is asked of `held` first. A
+/// body that is no message is left to tonic, which says what is wrong with it.
 ///
 /// # Errors
 /// [`ReceiveError`].
-pub async fn receive<B>(
+pub async fn receive<B, H: Hold>(
     headers: &mut HeaderMap,
     body: B,
     limit: usize,
     time: Duration,
-    hold: impl FnMut(usize) -> bool,
-) -> Result<Message, ReceiveError>
+    mut held: H,
+) -> Result<(Message, H), ReceiveError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let read = tokio::time::timeout(time, read(headers, body, limit, hold)).await;
+    let read = async {
+        let mut message = collect(body, limit, &mut held).await?;
+        headers.remove(header::CONTENT_LENGTH);
+        let Some(coding) = message.coding(headers) else { return Ok((message, held)) };
+        headers.remove(ENCODING);
+        let unpacked = Unpacked { length: message.length, held };
+        decode(coding, message.joined().slice(PREFIX..), limit, unpacked).await
+    };
+    let read = tokio::time::timeout(time, read).await;
     read.unwrap_or(Err(ReceiveError::Timeout { limit: time }))
 }
 
-async fn read<B>(
-    headers: &mut HeaderMap,
+/// Takes a message that was compressed.
+struct Unpacked<H> {
+    /// Its length when it was.
+    length: usize,
+    held: H,
+}
+
+impl<H: Hold> Reader for Unpacked<H> {
+    type Read = (Message, H);
+    type Error = ReceiveError;
+
+    fn hold(&mut self, bytes: usize) -> Result<(), ReceiveError> {
+        if self.held.hold(self.length + PREFIX + bytes) { Ok(()) } else { Err(ReceiveError::NoMemory) }
+    }
+
+    fn read(self, message: Bytes) -> Result<(Message, H), ReceiveError> {
+        Ok((Message::of(message), self.held))
+    }
+}
+
+/// The body of a call, as it came.
+pub(crate) async fn collect<B>(
     mut body: B,
     limit: usize,
-    mut hold: impl FnMut(usize) -> bool,
+    held: &mut impl Hold,
 ) -> Result<Message, ReceiveError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -115,7 +151,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ReceiveError::Aborted { reason: error.into() })?;
         let Ok(data) = frame.into_data() else { continue };
-        if !hold(message.length + data.len()) {
+        if !held.hold(message.length + data.len()) {
             return Err(ReceiveError::NoMemory);
         }
         message.push(data);
@@ -129,15 +165,6 @@ where
         return Err(ReceiveError::Aborted { reason: "it ends too soon".into() });
     }
     message.finish();
-    if let Some(coding) = message.coding(headers) {
-        let decoded = decode(coding, message.joined().slice(PREFIX..), limit).await?;
-        if !hold(PREFIX + decoded.len()) {
-            return Err(ReceiveError::NoMemory);
-        }
-        message = Message::of(decoded);
-        headers.remove(ENCODING);
-    }
-    headers.remove(header::CONTENT_LENGTH);
     Ok(message)
 }
 
@@ -147,18 +174,14 @@ pub struct Message {
     pieces: VecDeque<Bytes>,
     /// Short pieces that come after those.
     short: BytesMut,
-    length: usize,
+    pub(crate) length: usize,
     prefix: [u8; PREFIX],
 }
 
-/// How long the message of a call is, uncompressed: among its extensions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MessageLength(pub usize);
-
 impl Message {
-    /// How long it is.
-    pub const fn length(&self) -> MessageLength {
-        MessageLength(self.length)
+    /// A message without fields.
+    pub(crate) fn empty() -> Self {
+        Self::of(Bytes::new())
     }
 
     /// With its prefix.
@@ -199,14 +222,20 @@ impl Message {
         usize::try_from(length.get_u32()).ok()
     }
 
-    /// What it is compressed with, if it is.
-    fn coding(&self, headers: &HeaderMap) -> Option<Coding> {
+    /// Whether its prefix says that it is as it was written, without compression.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.length >= PREFIX && self.prefix.first() == Some(&0)
+    }
+
+    /// Its compression, if it has one that is known.
+    pub(crate) fn coding(&self, headers: &HeaderMap) -> Option<Coding> {
         let is_compressed = self.length >= PREFIX && self.prefix.first() == Some(&1);
         let name = headers.get(ENCODING).filter(|_| is_compressed)?;
         Coding::of_name(name.to_str().ok()?)
     }
 
-    fn joined(&mut self) -> Bytes {
+    /// Takes it whole, with its prefix.
+    pub(crate) fn joined(&mut self) -> Bytes {
         if self.pieces.len() <= 1 {
             return self.pieces.pop_front().unwrap_or_default();
         }

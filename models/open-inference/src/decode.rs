@@ -8,17 +8,77 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::{
-    Datatype, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor, json_data,
-    parameters,
+    Datatype, Excerpt, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor,
+    bounded, json_data, parameters,
 };
+
+/// Memory for what a body decodes to, asked for before it is set aside.
+pub trait Room {
+    /// Bytes of contents that one request may have.
+    fn max_contents(&self) -> usize;
+
+    /// Sets aside `bytes` bytes in all beside the body, unless there are no more.
+    fn hold(&mut self, bytes: usize) -> bool;
+}
+
+/// Room without a bound.
+struct Unbounded;
+
+impl Room for Unbounded {
+    fn max_contents(&self) -> usize {
+        usize::MAX
+    }
+
+    fn hold(&mut self, _: usize) -> bool {
+        true
+    }
+}
+
+/// Contents that a body decodes to, beside itself.
+pub(crate) struct Contents<'r> {
+    room: &'r mut dyn Room,
+    bytes: usize,
+}
+
+impl<'r> Contents<'r> {
+    fn of(room: &'r mut dyn Room) -> Self {
+        Self { room, bytes: 0 }
+    }
+
+    /// Sets memory aside for `more` bytes of a tensor.
+    pub(crate) fn grow(&mut self, more: usize) -> Result<(), ProtocolError> {
+        self.bytes = self.bytes.saturating_add(more);
+        let (bytes, limit) = (self.bytes, self.room.max_contents());
+        if bytes > limit {
+            return Err(ProtocolError::Contents { bytes, limit });
+        }
+        if self.room.hold(bytes) { Ok(()) } else { Err(ProtocolError::NoMemory) }
+    }
+}
 
 /// Reads a request. `header_length` is the value of [`crate::HEADER_CONTENT_LENGTH`] where the message has one; without
 /// it the whole body is JSON. Binary tensors are slices of `body`, unless they are a small part of it ([`Tensor::detach`]).
 pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ProtocolError> {
-    let (json, mut binary) = split(&body, header_length)?;
-    let header: RequestHeader<'_> = serde_json::from_slice(&json).map_err(ProtocolError::Json)?;
-    let mut inputs = binary.tensors(header.inputs)?;
+    decode_request_within(body, header_length, &mut Unbounded)
+}
+
+/// Reads a request as [`decode_request`] does, within `room`.
+///
+/// # Errors
+/// [`ProtocolError`].
+pub fn decode_request_within(
+    body: Bytes,
+    header_length: Option<usize>,
+    room: &mut dyn Room,
+) -> Result<InferRequest, ProtocolError> {
+    let (json, binary) = split(&body, header_length)?;
+    let mut contents = Contents::of(room);
+    let header: RequestHeader<'_> = bounded::read(&json)?;
+    let mut inputs = tensors(header.inputs, binary, &mut contents)?;
     if header_length.is_some() {
+        if !contents.room.hold(contents.bytes + Tensor::detached_bytes(&inputs, body.len())) {
+            return Err(ProtocolError::NoMemory);
+        }
         Tensor::detach(&mut inputs, body.len());
     }
     let outputs = header.outputs.unwrap_or_default().into_iter();
@@ -28,23 +88,25 @@ pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<Infer
 
 /// Reads a response; `header_length` as for [`decode_request`].
 pub fn decode_response(body: Bytes, header_length: Option<usize>) -> Result<InferResponse, ProtocolError> {
-    let (json, mut binary) = split(&body, header_length)?;
-    let header: ResponseHeader<'_> = serde_json::from_slice(&json).map_err(ProtocolError::Json)?;
+    let (json, binary) = split(&body, header_length)?;
+    let header: ResponseHeader<'_> = bounded::read(&json)?;
     Ok(InferResponse {
         model_name: header.model_name,
         model_version: header.model_version,
         id: header.id,
         parameters: header.parameters.unwrap_or_default(),
-        outputs: binary.tensors(header.outputs)?,
+        outputs: tensors(header.outputs, binary, &mut Contents::of(&mut Unbounded))?,
     })
 }
 
-fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Binary), ProtocolError> {
+/// The header, and the part of the body after it, of which each announced tensor takes the next
+/// piece.
+fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Bytes), ProtocolError> {
     let header_length = header_length.unwrap_or(body.len());
     if header_length > body.len() {
         return Err(ProtocolError::HeaderBeyondBody { header_length, body_length: body.len() });
     }
-    Ok((body.slice(..header_length), Binary { rest: body.slice(header_length..) }))
+    Ok((body.slice(..header_length), body.slice(header_length..)))
 }
 
 #[derive(Deserialize)]
@@ -87,7 +149,8 @@ impl TryFrom<OutputHeader> for RequestedOutput {
     fn try_from(header: OutputHeader) -> Result<Self, ProtocolError> {
         let OutputHeader { name, parameters } = header;
         let Some(parameters) = parameters else { return Ok(Self { name, binary_data: None }) };
-        let unsupported = |parameter| Err(ProtocolError::Extension { tensor: name.clone(), parameter });
+        let tensor = Excerpt::from(&name);
+        let unsupported = |parameter| Err(ProtocolError::Extension { tensor, parameter });
         match parameters {
             OutputParameters { classification: Some(_), .. } => unsupported("classification"),
             OutputParameters { shared_memory_region: Some(_), .. } => unsupported(SHARED_MEMORY),
@@ -104,6 +167,7 @@ struct TensorHeader<'a> {
     name: String,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
+    #[serde(deserialize_with = "bounded::shape")]
     shape: Vec<usize>,
     parameters: Option<TensorParameters>,
     #[serde(borrow)]
@@ -116,45 +180,44 @@ struct TensorParameters {
     shared_memory_region: Option<IgnoredAny>,
 }
 
-/// The part of the body after the JSON, of which each announced tensor takes the next piece.
-struct Binary {
-    rest: Bytes,
+fn tensors(
+    headers: Vec<TensorHeader<'_>>,
+    mut binary: Bytes,
+    contents: &mut Contents<'_>,
+) -> Result<Vec<Tensor>, ProtocolError> {
+    let tensor = |header| tensor(header, &mut binary, contents);
+    let tensors = headers.into_iter().map(tensor).collect::<Result<_, _>>()?;
+    match binary.len() {
+        0 => Ok(tensors),
+        left => Err(ProtocolError::BinaryLeftOver { left }),
+    }
 }
 
-impl Binary {
-    fn tensors(&mut self, headers: Vec<TensorHeader<'_>>) -> Result<Vec<Tensor>, ProtocolError> {
-        let tensors = headers.into_iter().map(|header| self.tensor(header)).collect::<Result<_, _>>()?;
-        match self.rest.len() {
-            0 => Ok(tensors),
-            left => Err(ProtocolError::BinaryLeftOver { left }),
-        }
+fn tensor(
+    header: TensorHeader<'_>,
+    binary: &mut Bytes,
+    contents: &mut Contents<'_>,
+) -> Result<Tensor, ProtocolError> {
+    let TensorHeader { name, datatype, shape, parameters, data } = header;
+    let tensor = || Excerpt::from(&name);
+    let Ok(datatype) = datatype.parse::<Datatype>() else {
+        let datatype = Excerpt::from(datatype.as_ref());
+        return Err(ProtocolError::UnknownDatatype { tensor: tensor(), datatype });
+    };
+    if parameters.as_ref().is_some_and(|parameters| parameters.shared_memory_region.is_some()) {
+        return Err(ProtocolError::Extension { tensor: tensor(), parameter: SHARED_MEMORY });
     }
-
-    fn tensor(&mut self, header: TensorHeader<'_>) -> Result<Tensor, ProtocolError> {
-        let TensorHeader { name, datatype, shape, parameters, data } = header;
-        let Ok(datatype) = datatype.parse::<Datatype>() else {
-            return Err(ProtocolError::UnknownDatatype { tensor: name, datatype: datatype.into_owned() });
-        };
-        if parameters.as_ref().is_some_and(|parameters| parameters.shared_memory_region.is_some()) {
-            return Err(ProtocolError::Extension { tensor: name, parameter: SHARED_MEMORY });
-        }
-        let binary_data_size = parameters.and_then(|parameters| parameters.binary_data_size);
-        match (binary_data_size, data) {
-            (Some(size), None) => {
-                let data = self.take(&name, size)?;
-                Tensor::new(name, datatype, shape, data)
+    let binary_data_size = parameters.and_then(|parameters| parameters.binary_data_size);
+    match (binary_data_size, data) {
+        (Some(announced), None) => {
+            let available = binary.len();
+            if announced > available {
+                return Err(ProtocolError::BinaryTooShort { tensor: tensor(), announced, available });
             }
-            (None, Some(data)) => json_data::tensor(name, datatype, shape, data.get()),
-            (None, None) => Err(ProtocolError::MissingData { tensor: name }),
-            (Some(_), Some(_)) => Err(ProtocolError::AmbiguousData { tensor: name }),
+            Tensor::new(name, datatype, shape, binary.split_to(announced))
         }
-    }
-
-    fn take(&mut self, tensor: &str, announced: usize) -> Result<Bytes, ProtocolError> {
-        let available = self.rest.len();
-        if announced > available {
-            return Err(ProtocolError::BinaryTooShort { tensor: tensor.to_owned(), announced, available });
-        }
-        Ok(self.rest.split_to(announced))
+        (None, Some(data)) => json_data::tensor(contents, name, datatype, shape, data.get()),
+        (None, None) => Err(ProtocolError::MissingData { tensor: tensor() }),
+        (Some(_), Some(_)) => Err(ProtocolError::AmbiguousData { tensor: tensor() }),
     }
 }

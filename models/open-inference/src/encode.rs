@@ -88,7 +88,7 @@ fn write(
 ) -> Result<Encoded, ProtocolError> {
     let contents: usize = tensors.iter().map(|tensor| tensor.data.len()).sum();
     let mut body = Vec::with_capacity(contents + HEADER_ROOM);
-    serde_json::to_writer(&mut body, header).map_err(ProtocolError::Json)?;
+    serde_json::to_writer(&mut body, header).map_err(|error| ProtocolError::Json(error.into()))?;
     let mut header_length = None;
     let json_length = body.len();
     for tensor in tensors.iter().filter(|tensor| binary(&tensor.name)) {

@@ -1,15 +1,35 @@
-//! What a message can do wrong.
+//! Mistakes of messages. Their errors repeat a message's text as [`Excerpt`]s, so that none is
+//! long.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Datatype;
+use crate::bounded::MAX_AXES;
+use crate::excerpt::error_text;
+use crate::{Datatype, Excerpt};
 
-/// A message that breaks the protocol. Sending the same bytes again fails again: none of these is worth a retry.
+/// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
+/// worth a retry, but for [`ProtocolError::NoMemory`].
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     /// The JSON part is malformed, lacks a required field, or has a field of the wrong type.
     #[error("invalid JSON: {0}")]
-    Json(#[source] serde_json::Error),
+    Json(#[source] JsonError),
+    /// The JSON part has values within values within values.
+    #[error("the JSON is nested deeper than {limit}")]
+    Deep {
+        /// The deepest that is taken.
+        limit: usize,
+    },
+    /// The JSON part has a long text where no tensor's data are.
+    #[error("invalid JSON: a text of {length} bytes; at most {limit} are taken")]
+    LongText {
+        /// Bytes of the text, with its escapes.
+        length: usize,
+        /// Bytes that are taken, without them.
+        limit: usize,
+    },
     /// `Inference-Header-Content-Length` reaches past the end of the body.
     #[error("Inference-Header-Content-Length is {header_length} but the body has only {body_length} bytes")]
     HeaderBeyondBody {
@@ -24,15 +44,34 @@ pub enum ProtocolError {
     )]
     UnknownDatatype {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// What was given.
-        datatype: String,
+        datatype: Excerpt,
     },
+    /// The shape has more axes than are taken.
+    #[error("tensor {tensor:?}: {axes} axes; at most {MAX_AXES} are taken")]
+    Axes {
+        /// Name of the tensor.
+        tensor: Excerpt,
+        /// Axes of the shape.
+        axes: usize,
+    },
+    /// The tensors' contents are more than the model takes.
+    #[error("contents of {bytes} bytes; a request to this model has at most {limit}; send fewer samples")]
+    Contents {
+        /// Bytes of the contents, up to the tensor with which they come to be more.
+        bytes: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// All requests together hold as much memory as they may. Worth a retry.
+    #[error("the requests together would hold more memory than is allowed; try again later")]
+    NoMemory,
     /// The shape's element or byte count does not fit the address space.
     #[error("tensor {tensor:?}: shape {shape:?} is too large")]
     ShapeOverflow {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// The shape.
         shape: Vec<usize>,
     },
@@ -40,19 +79,19 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: give either \"data\" or \"parameters\".\"binary_data_size\"")]
     MissingData {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
     },
     /// The tensor has both `data` and `parameters.binary_data_size`.
     #[error("tensor {tensor:?}: has both \"data\" and \"binary_data_size\"; leave one out")]
     AmbiguousData {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
     },
     /// Shape times element size differs from the bytes given.
     #[error("tensor {tensor:?}: shape {shape:?} of {datatype} takes {expected} bytes, got {actual}")]
     ByteCount {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its shape.
         shape: Vec<usize>,
         /// Its datatype.
@@ -66,7 +105,7 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: shape {shape:?} takes {expected} elements, got {actual}")]
     ElementCount {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its shape.
         shape: Vec<usize>,
         /// Elements that the shape makes.
@@ -80,7 +119,7 @@ pub enum ProtocolError {
     )]
     BinaryTooShort {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its `binary_data_size`.
         announced: usize,
         /// Bytes left in the body.
@@ -96,17 +135,17 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: \"data\" is not valid {datatype}: {source}")]
     Data {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Its datatype.
         datatype: Datatype,
         /// What is wrong; line and column count from the start of `data`.
-        source: serde_json::Error,
+        source: JsonError,
     },
     /// A BYTES tensor whose element lengths do not add up to its contents.
     #[error("tensor {tensor:?}: BYTES element {element} reaches past the tensor's end")]
     BytesElement {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Index of the element.
         element: usize,
     },
@@ -114,7 +153,7 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: has datatype {actual}, expected {expected}")]
     DatatypeMismatch {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// What the reader wants.
         expected: Datatype,
         /// What the tensor has.
@@ -124,7 +163,7 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it out")]
     Extension {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// The parameter.
         parameter: &'static str,
     },
@@ -132,15 +171,51 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: {reason}; use the binary form")]
     NoJsonForm {
         /// Name of the tensor.
-        tensor: String,
+        tensor: Excerpt,
         /// Why not.
         reason: &'static str,
     },
 }
+
+/// Mistake in JSON, and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonError {
+    problem: Excerpt,
+    line: usize,
+    column: usize,
+}
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let place = format!(" at line {line} column {column}");
+        Self { problem: text.strip_suffix(&place).unwrap_or(&text).into(), line, column }
+    }
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { problem, line, column } = self;
+        match line {
+            0 => write!(formatter, "{problem}"),
+            line => write!(formatter, "{problem} at line {line} column {column}"),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {}
 
 /// Body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorObject {
     /// One line for the caller: what, where, and the fix.
     pub error: String,
+}
+
+impl ErrorObject {
+    /// The object for `error`, in at most 1 KiB.
+    pub fn of(error: &dyn fmt::Display) -> Self {
+        Self { error: error_text(error) }
+    }
 }

@@ -9,36 +9,41 @@ use half::f16;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
+use crate::bounded::MAX_AXES;
+use crate::decode::Contents;
 use crate::tensor::element_count;
-use crate::{Datatype, ProtocolError, Tensor};
+use crate::{Datatype, Excerpt, ProtocolError, Tensor};
 
 /// Why a BF16 tensor is refused.
 const BF16_IS_BINARY: &str = "BF16 cannot be sent as JSON";
 
-/// Arrays nested deeper than this are refused: no tensor has so many axes.
-const MAX_DEPTH: usize = 16;
-
-/// Reads `json` as the contents of a tensor.
+/// Reads `json` as the contents of a tensor, for which `contents` has room.
 pub(crate) fn tensor(
+    contents: &mut Contents<'_>,
     name: String,
     datatype: Datatype,
     shape: Vec<usize>,
     json: &str,
 ) -> Result<Tensor, ProtocolError> {
     if !datatype.has_json_form() {
-        return Err(ProtocolError::NoJsonForm { tensor: name, reason: BF16_IS_BINARY });
+        return Err(ProtocolError::NoJsonForm { tensor: Excerpt::from(&name), reason: BF16_IS_BINARY });
     }
     let expected = element_count(&name, &shape)?;
-    // An element takes two characters at least, whatever the shape claims.
-    let capacity = expected.min(json.len() / 2 + 1) * datatype.size().unwrap_or(4);
+    // Whatever the shape claims, a number takes two characters at least and a string three.
+    let capacity = match datatype.size() {
+        Some(size) => expected.min(json.len() / 2 + 1) * size,
+        None => expected.min(json.len() / 3 + 1) * 4 + json.len(),
+    };
+    contents.grow(capacity)?;
     let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);
-    if let Err(source) = read.and_then(|()| deserializer.end()) {
-        return Err(ProtocolError::Data { tensor: name, datatype, source });
+    if let Err(error) = read.and_then(|()| deserializer.end()) {
+        return Err(ProtocolError::Data { tensor: Excerpt::from(&name), datatype, source: error.into() });
     }
     if sink.count != expected {
-        return Err(ProtocolError::ElementCount { tensor: name, shape, expected, actual: sink.count });
+        let (tensor, actual) = (Excerpt::from(&name), sink.count);
+        return Err(ProtocolError::ElementCount { tensor, shape, expected, actual });
     }
     Tensor::new(name, datatype, shape, sink.bytes.into())
 }
@@ -155,8 +160,8 @@ impl<'de> Visitor<'de> for Elements<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { sink, depth } = self;
-        if depth == MAX_DEPTH {
-            return Err(A::Error::custom(format_args!("arrays are nested deeper than {MAX_DEPTH}")));
+        if depth == MAX_AXES {
+            return Err(A::Error::custom(format_args!("arrays are nested deeper than {MAX_AXES}")));
         }
         while elements.next_element_seed(Elements { sink: &mut *sink, depth: depth + 1 })?.is_some() {}
         Ok(())
@@ -200,7 +205,7 @@ impl<'a> JsonData<'a> {
         } else {
             return Ok(Self(tensor));
         };
-        Err(ProtocolError::NoJsonForm { tensor: tensor.name.clone(), reason })
+        Err(ProtocolError::NoJsonForm { tensor: Excerpt::from(&tensor.name), reason })
     }
 }
 

@@ -4,16 +4,20 @@
 //! the wire, a [`Tensor`] holds its contents little-endian and row-major, exactly as the binary extension carries them:
 //! a binary tensor is a slice of the body it came in, and only JSON tensors are converted.
 //!
-//! A body in binary form is the JSON header followed by the contents of the tensors that announced a
-//! `binary_data_size`, in the header's order; [`HEADER_CONTENT_LENGTH`] says where the JSON ends. Sizes that a message
-//! claims are checked against the bytes that came before anything is allocated for them.
+//! A body in binary form is the JSON header followed by the contents of the tensors that announced
+//! a `binary_data_size`, in the header's order; [`HEADER_CONTENT_LENGTH`] says where the JSON ends.
+//! Sizes that a message claims are checked against the bytes that came before anything is allocated
+//! for them. Texts, lists and shapes of a header are bounded while it is read, and errors repeat no
+//! more than an [`Excerpt`] of them.
 //!
 //! This crate knows no sockets: the servers and clients hand bodies in and out.
 
+mod bounded;
 mod datatype;
 mod decode;
 mod encode;
 mod error;
+mod excerpt;
 mod json_data;
 mod message;
 mod metadata;
@@ -21,10 +25,12 @@ mod openapi;
 mod parameters;
 mod tensor;
 
+pub use bounded::{MAX_AXES, MAX_TEXT};
 pub use datatype::Datatype;
-pub use decode::{decode_request, decode_response};
+pub use decode::{Room, decode_request, decode_request_within, decode_response};
 pub use encode::{Encoded, Encoding, encode_inputs, encode_request, encode_response};
-pub use error::{ErrorObject, ProtocolError};
+pub use error::{ErrorObject, JsonError, ProtocolError};
+pub use excerpt::{Excerpt, error_text};
 pub use message::{InferRequest, InferResponse, Parameters, RequestedOutput};
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use openapi::{OPENAPI_PATH, openapi};

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::{Datatype, ProtocolError};
+use crate::bounded::MAX_AXES;
+use crate::{Datatype, Excerpt, ProtocolError};
 
 /// A tensor. `data` is row-major and little-endian, as in the binary tensor extension; BYTES elements are each preceded
 /// by their length as a little-endian `u32`.
@@ -47,12 +48,17 @@ impl Tensor {
     /// Copies tensors out of a message of `length` bytes in which they lie, if it is half as long again as they are, or more: whoever
     /// keeps one keeps all of its message.
     pub fn detach(tensors: &mut [Self], length: usize) {
-        let own: usize = tensors.iter().map(|tensor| tensor.data.len()).sum();
-        if length - length / 3 > own {
+        if Self::detached_bytes(tensors, length) > 0 {
             for tensor in tensors {
                 tensor.data = Bytes::copy_from_slice(&tensor.data);
             }
         }
+    }
+
+    /// Bytes that [`Tensor::detach`] copies.
+    pub fn detached_bytes(tensors: &[Self], length: usize) -> usize {
+        let own: usize = tensors.iter().map(|tensor| tensor.data.len()).sum();
+        if length - length / 3 > own { own } else { 0 }
     }
 
     /// Number of elements that the shape makes; 1 for a scalar.
@@ -70,7 +76,7 @@ impl Tensor {
     /// Copies the values of an FP32 tensor into `out`, which must have as many elements.
     pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
         if self.datatype != Datatype::Fp32 {
-            let (tensor, actual) = (self.name.clone(), self.datatype);
+            let (tensor, actual) = (self.excerpt(), self.datatype);
             return Err(ProtocolError::DatatypeMismatch { tensor, expected: Datatype::Fp32, actual });
         }
         if self.data.len() != out.len() * 4 {
@@ -113,6 +119,10 @@ impl Tensor {
     }
 
     fn check(&self) -> Result<(), ProtocolError> {
+        if self.shape.len() > MAX_AXES {
+            let (tensor, axes) = (self.excerpt(), self.shape.len());
+            return Err(ProtocolError::Axes { tensor, axes });
+        }
         let elements = self.element_count()?;
         let Some(size) = self.datatype.size() else {
             return self.check_byte_strings(elements);
@@ -122,7 +132,7 @@ impl Tensor {
             return Ok(());
         }
         Err(ProtocolError::ByteCount {
-            tensor: self.name.clone(),
+            tensor: self.excerpt(),
             shape: self.shape.clone(),
             datatype: self.datatype,
             expected,
@@ -137,7 +147,7 @@ impl Tensor {
             read += 4 + element.len();
         }
         if read != self.data.len() {
-            return Err(ProtocolError::BytesElement { tensor: self.name.clone(), element: count });
+            return Err(ProtocolError::BytesElement { tensor: self.excerpt(), element: count });
         }
         if count != expected {
             return Err(self.element_count_error(expected, count));
@@ -145,8 +155,13 @@ impl Tensor {
         Ok(())
     }
 
+    /// Its name, for errors.
+    fn excerpt(&self) -> Excerpt {
+        Excerpt::from(&self.name)
+    }
+
     fn element_count_error(&self, expected: usize, actual: usize) -> ProtocolError {
-        ProtocolError::ElementCount { tensor: self.name.clone(), shape: self.shape.clone(), expected, actual }
+        ProtocolError::ElementCount { tensor: self.excerpt(), shape: self.shape.clone(), expected, actual }
     }
 }
 
@@ -159,7 +174,7 @@ pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, Prot
 }
 
 fn overflow(tensor: &str, shape: &[usize]) -> ProtocolError {
-    ProtocolError::ShapeOverflow { tensor: tensor.to_owned(), shape: shape.to_vec() }
+    ProtocolError::ShapeOverflow { tensor: tensor.into(), shape: shape.to_vec() }
 }
 
 #[cfg(test)]
@@ -174,6 +189,13 @@ mod tests {
         assert!(matches!(huge, Err(ProtocolError::ShapeOverflow { .. })));
         let bytes_overflow = Tensor::new("x", Datatype::Fp32, vec![usize::MAX / 2], Bytes::new());
         assert!(matches!(bytes_overflow, Err(ProtocolError::ShapeOverflow { .. })));
+    }
+
+    #[test]
+    fn a_shape_of_more_than_sixteen_axes_is_refused() {
+        let tensor = |axes| Tensor::new("x", Datatype::Uint8, vec![1; axes], Bytes::from_static(b"1"));
+        assert!(tensor(16).is_ok());
+        assert!(matches!(tensor(17), Err(ProtocolError::Axes { axes: 17, .. })));
     }
 
     #[test]

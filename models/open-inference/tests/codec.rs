@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use parapet_open_inference::{
-    Datatype, Encoding, InferRequest, InferResponse, ProtocolError, RequestedOutput, Tensor, decode_request,
-    decode_response, encode_request, encode_response,
+    Datatype, Encoding, InferRequest, InferResponse, ProtocolError, RequestedOutput, Room, Tensor,
+    decode_request, decode_request_within, decode_response, encode_request, encode_response,
 };
 
 fn decode(json: &str) -> Result<InferRequest, ProtocolError> {
@@ -196,4 +196,164 @@ fn the_binary_part_must_be_used_up_exactly() {
     assert!(matches!(decode(4, 4, Some(7)), Err(ProtocolError::Json(_))));
     let without_length = decode_request(Bytes::from(header(4)), None);
     assert!(matches!(without_length, Err(ProtocolError::BinaryTooShort { .. })));
+}
+
+/// Requests with `long` in each place that has text.
+fn with_text(long: &str) -> Vec<String> {
+    vec![
+        format!(r#"{{"inputs":[{{"name":"{long}","datatype":"FP31","shape":[1],"data":[1]}}]}}"#),
+        format!(r#"{{"inputs":[{{"name":"{long}","datatype":"FP32","shape":[2],"data":[1]}}]}}"#),
+        format!(r#"{{"inputs":[{{"name":"{long}","datatype":"FP32","shape":[1]}}]}}"#),
+        input(long, "[1]", "[1]"),
+        input("FP32", &format!("\"{long}\""), "[1]"),
+        input("FP32", &format!("[\"{long}\"]"), "[1]"),
+        input("FP32", "[1]", &format!("[\"{long}\"]")),
+        input("FP32", "[1]", &format!("\"{long}\"")),
+        format!(r#"{{"inputs":"{long}"}}"#),
+        format!(r#"{{"inputs":["{long}"]}}"#),
+        format!(r#"{{"inputs":[],"outputs":"{long}"}}"#),
+        format!(r#"{{"inputs":[],"outputs":[{{"name":"{long}","parameters":{{"classification":1}}}}]}}"#),
+        format!(r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":"{long}"}}]}}"#),
+        format!(r#"{{"inputs":[],"parameters":"{long}"}}"#),
+        format!(r#"{{"inputs":[],"parameters":{{"{long}":[]}}}}"#),
+        format!(r#""{long}""#),
+    ]
+}
+
+#[test]
+fn an_error_is_short_whatever_text_its_message_has() {
+    for character in ["\u{200b}", "\\u0007", "x", "ä"] {
+        for length in [300, 100_000] {
+            for body in with_text(&character.repeat(length)) {
+                let refused = error(&body);
+                assert!(refused.len() < 5000, "{} bytes of {}", refused.len(), &body[..70]);
+                assert!(refused.chars().count() < 2500, "{refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_text_is_refused_by_its_length_wherever_it_is() {
+    for body in with_text(&"x".repeat(100_000)) {
+        let refused = error(&body);
+        let is_data = refused.contains("\"data\" is not valid");
+        assert!(refused.contains("a text of 100000 bytes") || is_data, "{}: {refused}", &body[..70]);
+    }
+}
+
+#[test]
+fn an_error_keeps_the_place_of_a_mistake_behind_a_long_text() {
+    let refused = error(&input("FP32", &format!("\"{}\"", "x".repeat(300)), "[1]"));
+    assert!(refused.contains("invalid type: string") && refused.ends_with("column 344"), "{refused}");
+}
+
+#[test]
+fn a_text_beyond_four_kilobytes_is_refused_where_it_would_be_copied() {
+    let long = |length: usize| "x".repeat(length);
+    let id = |length| decode(&format!(r#"{{"inputs":[],"id":"{}"}}"#, long(length)));
+    assert_eq!(id(4096).unwrap().id.unwrap().len(), 4096);
+    assert!(id(4097).unwrap_err().to_string().contains("a text of 4097 bytes; at most 4096"));
+    let parameter = |length| decode(&format!(r#"{{"inputs":[],"parameters":{{"a":"{}"}}}}"#, long(length)));
+    assert!(parameter(4096).is_ok() && parameter(4097).is_err());
+    let element = input("BYTES", "[1]", &format!("[\"{}\"]", long(100_000)));
+    assert_eq!(decode(&element).unwrap().inputs[0].data.len(), 100_004, "contents are no names");
+}
+
+#[test]
+fn lists_and_shapes_are_refused_while_they_are_read() {
+    let shape = |axes: usize| decode(&input("FP32", &format!("[{}]", vec!["1"; axes].join(",")), "[1]"));
+    assert_eq!(shape(16).unwrap().inputs[0].shape, [1; 16]);
+    for axes in [17, 1_000_000] {
+        let refused = shape(axes).unwrap_err().to_string();
+        assert!(refused.contains("more than 16 axes") && refused.len() < 200, "{refused}");
+    }
+    let tensor = r#"{"name":"x","datatype":"FP32","shape":[1],"data":[1]}"#;
+    let inputs = |number: usize| decode(&format!(r#"{{"inputs":[{}]}}"#, vec![tensor; number].join(",")));
+    assert_eq!(inputs(1024).unwrap().inputs.len(), 1024);
+    assert!(inputs(1025).unwrap_err().to_string().contains("a list of more than 1024"));
+    let outputs = vec![r#"{"name":""}"#; 1025].join(",");
+    let refused = error(&format!(r#"{{"inputs":[],"outputs":[{outputs}]}}"#));
+    assert!(refused.contains("a list of more than 1024"), "{refused}");
+}
+
+#[test]
+fn a_long_header_is_refused_if_it_is_deep() {
+    let with = |unknown: &str| decode(&format!(r#"{{"inputs":[],"unknown":{unknown}}}"#));
+    let padding = "x".repeat(100_000);
+    let nested = |depth: usize| format!("{}\"{padding}\"{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(with(&nested(63)).is_ok());
+    assert!(matches!(with(&nested(64)), Err(ProtocolError::Deep { limit: 64 })));
+    let text = format!(r#"[[["{}\"{}"]]]"#, "[".repeat(100), "{".repeat(100_000));
+    assert!(with(&text).is_ok(), "brackets in a text are no depth");
+    let side_by_side = vec!["[{}]"; 50_000].join(",");
+    assert!(with(&format!("[{side_by_side}]")).is_ok());
+}
+
+#[test]
+fn long_text_is_refused_unread_except_in_tensor_data() {
+    let escapes = r"\u0007".repeat(100_000);
+    let name = format!(r#"{{"inputs":[{{"name":"{escapes}"}}]}}"#);
+    let refused = decode(&name).unwrap_err();
+    assert!(matches!(refused, ProtocolError::LongText { length: 600_000, limit: 4096 }), "{refused}");
+    let key = format!(r#"{{"inputs":[],"parameters":{{"{escapes}":1}}}}"#);
+    assert!(matches!(decode(&key), Err(ProtocolError::LongText { .. })));
+    let element = input("BYTES", "[1]", &format!("[\"{escapes}\"]"));
+    assert_eq!(decode(&element).unwrap().inputs[0].data.len(), 100_004);
+}
+
+/// Notes what is asked for, up to a limit.
+struct Asked {
+    max_contents: usize,
+    memory: usize,
+    held: Vec<usize>,
+}
+
+impl Room for Asked {
+    fn max_contents(&self) -> usize {
+        self.max_contents
+    }
+
+    fn hold(&mut self, bytes: usize) -> bool {
+        self.held.push(bytes);
+        bytes <= self.memory
+    }
+}
+
+#[test]
+fn decoded_contents_are_held_before_they_are_made() {
+    let two = r#"{"inputs":[
+        {"name":"a","datatype":"FP64","shape":[3],"data":[1,1,1]},
+        {"name":"b","datatype":"BYTES","shape":[2],"data":["x",""]}]}"#;
+    let decode = |max_contents, memory| {
+        let mut asked = Asked { max_contents, memory, held: Vec::new() };
+        let body = Bytes::copy_from_slice(two.as_bytes());
+        (decode_request_within(body, None, &mut asked), asked.held)
+    };
+    let (request, held) = decode(100, 100);
+    let made: usize = request.unwrap().inputs.iter().map(|tensor| tensor.data.len()).sum();
+    // Two empty strings at least, and the text of the array.
+    assert_eq!((made, held), (24 + 9, vec![24, 24 + 8 + 8]));
+    assert!(matches!(decode(100, 23), (Err(ProtocolError::NoMemory), held) if held == [24]));
+    let (refused, held) = decode(23, 100);
+    assert!(matches!(refused, Err(ProtocolError::Contents { bytes: 24, limit: 23, .. })) && held.is_empty());
+    assert!(matches!(decode(39, 100), (Err(ProtocolError::Contents { bytes: 40, .. }), _)), "all together");
+}
+
+#[test]
+fn a_claimed_shape_holds_no_more_than_its_text_can_have() {
+    let mut asked = Asked { max_contents: usize::MAX, memory: usize::MAX, held: Vec::new() };
+    let body = Bytes::from(input("FP64", "[1000000000]", "[1,1,1]"));
+    decode_request_within(body, None, &mut asked).unwrap_err();
+    assert_eq!(asked.held, [8 * 4]);
+}
+
+#[test]
+fn tensors_that_are_copied_out_of_their_body_are_held_beside_it() {
+    let header =
+        r#"{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","parameters":{"binary_data_size":4}}]}"#;
+    let mut asked = Asked { max_contents: 0, memory: 100, held: Vec::new() };
+    let body = Bytes::from([header.as_bytes(), &[0; 4]].concat());
+    decode_request_within(body, Some(header.len()), &mut asked).unwrap();
+    assert_eq!(asked.held, [4]);
 }

@@ -234,10 +234,6 @@ impl ModelToml {
         check_name(&code.deployed)?;
         let invalid = |source| RepositoryError::Code { path: path.to_owned(), source };
         Code::try_from(&code.spec).map_err(invalid)?;
-        if code.spec.encoder == EncoderKind::Berrut {
-            let problem = "\"berrut\" has no parity models".to_owned();
-            return wrong("code.encoder", problem, "use \"sum\" or \"concat\", or leave [code] out");
-        }
         for (field, names, own) in
             [("inputs", &code.inputs, &self.inputs), ("outputs", &code.outputs, &self.outputs)]
         {

@@ -144,7 +144,7 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
-    assert!(replaced("\"concat\"", "\"berrut\"").contains("code.generator: "));
+    assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
     let calibration =
         |given: &str| replaced("[training]", &format!("[code.calibration]\n{given}\n[training]"));
     assert!(calibration("edges = [0.5]\nagreement = [0.9]").contains("1 edges and 1 agreements"));
@@ -152,8 +152,6 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
         calibration("edges = [0.5]\nagreement = [0.9, 0.8]").contains("code.calibration.agreement[1] = 0.8")
     );
     assert!(calibration("score = \"hope\"\nedges = []\nagreement = [1]").contains("top_probability"));
-    let berrut = PARITY.replacen("\"concat\"", "\"berrut\"", 1).replacen("generator = [[1.0, 1.0]]", "", 1);
-    assert!(error(&berrut).contains("code.encoder: \"berrut\" has no parity models"));
     let transform = |given: &str| replaced("r = 1", &format!("r = 1\ntransform = {given}"));
     assert!(transform("{ kind = \"softmax\" }").contains("log_softmax"));
     assert!(transform("{ kind = \"log_softmax\", flor = -9 }").contains("flor"));

@@ -176,7 +176,7 @@ impl Config {
                 max_delay: Duration::from_micros(settings.max_batch_delay_us.unwrap_or(0).into()),
             },
             queue_capacity: settings.queue_capacity.unwrap_or(NonZeroUsize::MIN.saturating_add(127)),
-            max_body_bytes: settings.max_body_bytes.unwrap_or(8 << 20),
+            max_body_bytes: settings.max_body_bytes.unwrap_or(16 << 20),
             body_timeout: duration(settings.body_timeout_ms, seconds(10)),
             request_timeout: duration(settings.request_timeout_ms, seconds(30)),
             limits: Limits {

@@ -58,7 +58,7 @@ pub struct Settings {
     /// Requests of a model that may wait [default: 128]
     #[arg(long, value_name = "N")]
     pub queue_capacity: Option<NonZeroUsize>,
-    /// Bytes of a request's body at most [default: 8388608]
+    /// Bytes of a request's body at most [default: 16777216]
     #[arg(long, value_name = "BYTES")]
     pub max_body_bytes: Option<usize>,
     /// Time for a request's body to arrive [default: 10000]

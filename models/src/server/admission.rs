@@ -1,27 +1,27 @@
 //! Whether a request fits the model: what passes here can be batched with any other.
 
-use parapet_open_inference::{Datatype, InferRequest, Tensor};
+use parapet_open_inference::{Datatype, Excerpt, InferRequest, Tensor};
 use parapet_repository::ModelEntry;
 
 /// A request that does not fit its model.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InputError {
     #[error("input {input:?} is missing; the model takes {}", expected.join(", "))]
-    Missing { input: String, expected: Vec<String> },
+    Missing { input: Excerpt, expected: Vec<String> },
     #[error("input {input:?} is unknown or given twice; the model takes {}", expected.join(", "))]
-    Unexpected { input: String, expected: Vec<String> },
+    Unexpected { input: Excerpt, expected: Vec<String> },
     #[error("input {input:?}: datatype {actual}, expected {expected}")]
-    Datatype { input: String, expected: Datatype, actual: Datatype },
+    Datatype { input: Excerpt, expected: Datatype, actual: Datatype },
     #[error("input {input:?}: shape {actual:?}, expected [batch, {}]", list(expected))]
-    Shape { input: String, expected: Vec<usize>, actual: Vec<usize> },
+    Shape { input: Excerpt, expected: Vec<usize>, actual: Vec<usize> },
     #[error("input {input:?}: {actual} rows on the batch axis, the input before it has {expected}")]
-    UnequalRows { input: String, expected: usize, actual: usize },
+    UnequalRows { input: Excerpt, expected: usize, actual: usize },
     #[error("{rows} rows on the batch axis; send 1 to {limit}")]
     Rows { rows: usize, limit: usize },
     #[error("input {input:?} holds a NaN or an infinity")]
-    NonFinite { input: String },
+    NonFinite { input: Excerpt },
     #[error("output {output:?} is unknown; the model gives {}", expected.join(", "))]
-    Output { output: String, expected: Vec<String> },
+    Output { output: Excerpt, expected: Vec<String> },
 }
 
 /// What is left of a request once it is known to fit.
@@ -47,36 +47,40 @@ pub(crate) fn admit(
         let found =
             given.iter_mut().find(|tensor| tensor.as_ref().is_some_and(|given| given.name == spec.name));
         let Some(tensor) = found.and_then(Option::take) else {
-            return Err(InputError::Missing { input: spec.name.clone(), expected: expected() });
+            return Err(InputError::Missing { input: Excerpt::from(&spec.name), expected: expected() });
         };
         if tensor.datatype != spec.datatype {
             let (expected, actual) = (spec.datatype, tensor.datatype);
-            return Err(InputError::Datatype { input: tensor.name, expected, actual });
+            return Err(InputError::Datatype { input: Excerpt::from(&tensor.name), expected, actual });
         }
         let Some((&tensor_rows, _)) = tensor.shape.split_first().filter(|(_, sample)| *sample == spec.shape)
         else {
             let (expected, actual) = (spec.shape.clone(), tensor.shape);
-            return Err(InputError::Shape { input: tensor.name, expected, actual });
+            return Err(InputError::Shape { input: Excerpt::from(&tensor.name), expected, actual });
         };
         let expected = *rows.get_or_insert(tensor_rows);
         if tensor_rows != expected {
-            return Err(InputError::UnequalRows { input: tensor.name, expected, actual: tensor_rows });
+            return Err(InputError::UnequalRows {
+                input: Excerpt::from(&tensor.name),
+                expected,
+                actual: tensor_rows,
+            });
         }
         if !(1..=max_rows).contains(&tensor_rows) {
             return Err(InputError::Rows { rows: tensor_rows, limit: max_rows });
         }
         if tensor.has_non_finite() {
-            return Err(InputError::NonFinite { input: tensor.name });
+            return Err(InputError::NonFinite { input: Excerpt::from(&tensor.name) });
         }
         inputs.push(tensor);
     }
     if let Some(tensor) = given.into_iter().flatten().next() {
-        return Err(InputError::Unexpected { input: tensor.name, expected: expected() });
+        return Err(InputError::Unexpected { input: Excerpt::from(&tensor.name), expected: expected() });
     }
     let known = |name: &str| entry.outputs.iter().any(|spec| spec.name == name);
     if let Some(unknown) = request.outputs.iter().find(|output| !known(&output.name)) {
         let expected = entry.outputs.iter().map(|spec| spec.name.clone()).collect();
-        return Err(InputError::Output { output: unknown.name.clone(), expected });
+        return Err(InputError::Output { output: Excerpt::from(&unknown.name), expected });
     }
     Ok(Admitted { inputs, rows: rows.unwrap_or_default() })
 }

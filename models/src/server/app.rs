@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parapet_open_inference::Excerpt;
 use parapet_repository::ModelEntry;
 use parapet_tls::ServerTls;
 use serde::Deserialize;
@@ -79,7 +80,7 @@ impl App {
         let models = self.models.get().ok_or(ApiError::Starting)?;
         models.get(model).ok_or_else(|| {
             let available = models.keys().cloned().collect();
-            ApiError::UnknownModel { model: model.to_owned(), available }
+            ApiError::UnknownModel { model: model.into(), available }
         })
     }
 
@@ -91,8 +92,8 @@ impl App {
             Some(version) => version.parse().ok().and_then(|version: u64| versions.get(&version)),
         };
         found.cloned().ok_or_else(|| ApiError::UnknownVersion {
-            model: path.model.clone(),
-            version: path.version.clone().unwrap_or_default(),
+            model: Excerpt::from(&path.model),
+            version: path.version.as_deref().unwrap_or_default().into(),
             available: versions.keys().copied().collect(),
         })
     }

@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use parapet_content_coding::{CodingError, UNDERSTOOD};
 use parapet_http_serve::BodyError;
-use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, ProtocolError};
-use parapet_open_inference_grpc::MessageError;
+use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, Excerpt, ProtocolError};
+use parapet_open_inference_grpc::{MessageError, ReceiveError};
 
 use super::admission::InputError;
 use crate::batching::BatchError;
@@ -18,21 +18,23 @@ use crate::metrics::Outcome;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("{method} {path}: no such route; see the Open Inference Protocol, /v2/...")]
-    NoRoute { method: Method, path: String },
+    NoRoute { method: Excerpt, path: Excerpt },
     #[error("{path} does not take {method}")]
-    NoMethod { method: Method, path: String },
+    NoMethod { method: Excerpt, path: Excerpt },
     #[error("unknown model {model:?}; this instance serves {}", available.join(", "))]
-    UnknownModel { model: String, available: Vec<String> },
+    UnknownModel { model: Excerpt, available: Vec<String> },
     #[error("model {model:?} has no version {version:?} here; this instance serves {available:?}")]
-    UnknownVersion { model: String, version: String, available: Vec<u64> },
+    UnknownVersion { model: Excerpt, version: Excerpt, available: Vec<u64> },
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
     Coding(#[from] CodingError),
     #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error(transparent)]
     Message(#[from] MessageError),
     #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
-    HeaderLength { value: String },
+    HeaderLength { value: Excerpt },
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     #[error(transparent)]
@@ -62,6 +64,7 @@ impl ApiError {
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Body(error) => error.status(),
             Self::Coding(error) => error.status(),
+            Self::Receive(error) => error.status(),
             // Only the client can ask for another form of the answer.
             Self::HeaderLength { .. }
             | Self::Protocol(_)
@@ -105,7 +108,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
         let status = self.status();
-        let object = ErrorObject { error: self.to_string() };
+        let object = ErrorObject::of(&self);
         let mut response = Response::new(Body::from(serde_json::to_vec(&object).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -122,9 +125,9 @@ impl IntoResponse for ApiError {
 }
 
 pub(super) async fn no_route(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoRoute { method, path: uri.path().to_owned() }
+    ApiError::NoRoute { method: method.as_str().into(), path: uri.path().into() }
 }
 
 pub(super) async fn no_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoMethod { method, path: uri.path().to_owned() }
+    ApiError::NoMethod { method: method.as_str().into(), path: uri.path().into() }
 }

@@ -2,16 +2,19 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http;
 use parapet_http_serve::RequestBody;
+use parapet_open_inference::{InferRequest, error_text};
 use parapet_open_inference_grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
     ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
     ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference_grpc::{
-    InferenceServer, InferenceService, code_of, read_request, receive, timeout_of, write_response,
+    Form, Hold, Inference, InferenceServer, InferenceService, Message, Room, code_of, receive_request,
+    timeout_of, write_response,
 };
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
@@ -26,6 +29,9 @@ use crate::metrics::Outcome;
 
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
 pub(crate) const MAX_STREAMS: u32 = 1024;
+
+/// The call whose message is decoded away from the threads that serve connections.
+const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// The service, with the bounds of the configuration.
 pub(crate) fn service(
@@ -45,12 +51,49 @@ pub(crate) fn service(
         let mut server = server.clone();
         async move {
             let (mut parts, body) = request.into_parts();
-            match receive(&mut parts.headers, body, max_bytes, time, |_| true).await {
+            match receive(&mut parts, body, max_bytes, time).await {
                 Ok(message) => server.call(http::Request::from_parts(parts, message)).await,
-                Err(error) => Ok(Status::new(error.code(), error.to_string()).into_http()),
+                Err(error) => Ok(status(error).into_http()),
             }
         }
     })
+}
+
+/// Messages have no bound but that of each.
+struct Unbounded;
+
+impl Hold for Unbounded {
+    fn hold(&mut self, _: usize) -> bool {
+        true
+    }
+}
+
+impl Room for Unbounded {
+    type Error = ApiError;
+
+    fn admit(&self, _: &str, _: usize) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+/// Receives a call's message. A request for inference is decoded here: the service finds it among
+/// the extensions.
+async fn receive(
+    parts: &mut http::request::Parts,
+    body: RequestBody,
+    max_bytes: usize,
+    time: Duration,
+) -> Result<Message, ApiError> {
+    let headers = &mut parts.headers;
+    if parts.uri.path() != INFER {
+        let received = parapet_open_inference_grpc::receive(headers, body, max_bytes, time, Unbounded);
+        return Ok(received.await?.0);
+    }
+    let call = receive_request(headers, body, max_bytes, time, Unbounded).await?;
+    if let Some(inference) = call.inference {
+        parts.extensions.insert(inference);
+    }
+    Ok(call.message)
 }
 
 fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
@@ -69,12 +112,12 @@ impl Service {
     async fn answer(
         &self,
         model: &ServedModel,
-        request: Request<ModelInferRequest>,
+        timeout: Option<Duration>,
+        (mut request, form): (InferRequest, Form),
     ) -> Result<ModelInferResponse, ApiError> {
         self.app.check_open()?;
         let most = self.app.config.request_timeout;
-        let limit = timeout_of(request.metadata()).map_or(most, |limit| limit.min(most));
-        let (mut request, form) = read_request(request.into_inner())?;
+        let limit = timeout.map_or(most, |limit| limit.min(most));
         let response = predict(&self.app, model, &mut request, limit).await?;
         Ok(write_response(&response, form))
     }
@@ -87,7 +130,11 @@ fn path(model: String, version: String) -> ModelPath {
 /// The error as [`ApiError::status`] has it.
 fn status(error: ApiError) -> Status {
     error.log();
-    Status::new(code_of(error.status()), error.to_string())
+    let code = match &error {
+        ApiError::Receive(error) => error.code(),
+        error => code_of(error.status()),
+    };
+    Status::new(code, error_text(&error))
 }
 
 #[tonic::async_trait]
@@ -136,10 +183,14 @@ impl InferenceService for Service {
         &self,
         mut request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
-        let message = request.get_mut();
-        let path = path(std::mem::take(&mut message.model_name), std::mem::take(&mut message.model_version));
-        let model = self.app.model(&path).map_err(status)?;
-        let result = self.answer(&model, request).await;
+        // Decoded when it was received, of every message that tonic takes for one.
+        let Some(Inference { model, version, request: message, form }) = request.extensions_mut().remove()
+        else {
+            return Err(status(ApiError::Internal("the message was not decoded")));
+        };
+        let model = self.app.model(&path(model, version)).map_err(status)?;
+        let timeout = timeout_of(request.metadata());
+        let result = self.answer(&model, timeout, (message, form)).await;
         model.metrics.request(result.as_ref().map_or_else(ApiError::outcome, |_| Outcome::Ok));
         result.map(Response::new).map_err(status)
     }

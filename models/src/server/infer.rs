@@ -8,10 +8,11 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use parapet_content_coding::Coding;
+use parapet_content_coding::{Coding, Reader, in_turn};
 use parapet_http_serve::{BodyError, read_body};
 use parapet_open_inference::{
-    Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, decode_request, encode_response,
+    Encoded, Excerpt, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, decode_request,
+    encode_response,
 };
 
 use super::admission::{Admitted, admit};
@@ -56,14 +57,8 @@ async fn answer(
     let coding = Coding::of_request(headers)?;
     let header_length = header_length(headers)?;
     let max_bytes = app.config.max_body_bytes;
-    let mut body = read_body(body, max_bytes, app.config.body_timeout).await?;
-    if let Some(coding) = coding {
-        // Bodies are unpacked in turn, so that this takes time as receiving does.
-        let limit = app.config.body_timeout;
-        let decoding = parapet_content_coding::decode(coding, body, max_bytes);
-        body = tokio::time::timeout(limit, decoding).await.map_err(|_| BodyError::Timeout { limit })??;
-    }
-    let mut request = decode(body, header_length).await?;
+    let body = read_body(body, max_bytes, app.config.body_timeout).await?;
+    let mut request = decode(body, coding, header_length, app).await?;
     let most = app.config.request_timeout;
     let limit = timeout(headers).map_or(most, |asked| asked.min(most));
     let response = predict(app, model, &mut request, limit).await?;
@@ -103,19 +98,56 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
     let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
     let length = value.to_str().ok().and_then(|text| text.parse().ok());
-    length.map(Some).ok_or_else(|| ApiError::HeaderLength { value: lossy(value) })
+    length.map(Some).ok_or_else(|| ApiError::HeaderLength { value: excerpt(value) })
 }
 
-fn lossy(value: &HeaderValue) -> String {
-    String::from_utf8_lossy(value.as_bytes()).into_owned()
+fn excerpt(value: &HeaderValue) -> Excerpt {
+    String::from_utf8_lossy(value.as_bytes()).as_ref().into()
 }
 
-async fn decode(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ApiError> {
-    if header_length.unwrap_or(body.len()) < LONG_JSON {
+/// Undoes the body's coding, and decodes it.
+async fn decode(
+    body: Bytes,
+    coding: Option<Coding>,
+    header_length: Option<usize>,
+    app: &App,
+) -> Result<InferRequest, ApiError> {
+    let (max_bytes, limit) = (app.config.max_body_bytes, app.config.body_timeout);
+    let json = header_length.unwrap_or(body.len());
+    if coding.is_none() && json < LONG_JSON {
         return Ok(decode_request(body, header_length)?);
     }
-    let decoded = tokio::task::spawn_blocking(move || decode_request(body, header_length)).await;
-    Ok(decoded.map_err(|_| ApiError::Internal("the request could not be read"))??)
+    let decoding = async {
+        match coding {
+            Some(coding) => {
+                parapet_content_coding::decode(coding, body, max_bytes, Decoding { header_length }).await
+            }
+            None => {
+                let decoded = in_turn(json, move || decode_request(body, header_length)).await;
+                Ok(decoded.ok_or(ApiError::Internal("the request could not be read"))??)
+            }
+        }
+    };
+    // Bodies are decoded in turn, so that this takes time as receiving does.
+    tokio::time::timeout(limit, decoding).await.map_err(|_| BodyError::Timeout { limit })?
+}
+
+/// Decodes a body that was compressed.
+struct Decoding {
+    header_length: Option<usize>,
+}
+
+impl Reader for Decoding {
+    type Read = InferRequest;
+    type Error = ApiError;
+
+    fn hold(&mut self, _: usize) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn read(self, body: Bytes) -> Result<InferRequest, ApiError> {
+        Ok(decode_request(body, self.header_length)?)
+    }
 }
 
 /// Compressed if the client likes that best and it is worth it.

@@ -210,8 +210,8 @@ impl DeployedModel for Untrained<'_> {
         self.deployed.input_shape()
     }
 
-    fn outputs(&self) -> usize {
-        self.deployed.outputs()
+    fn output_shape(&self) -> &[usize] {
+        self.deployed.output_shape()
     }
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {

@@ -2,7 +2,6 @@
 
 mod drive;
 pub(crate) mod eval;
-pub(crate) mod eval_berrut;
 mod interrupt;
 pub(crate) mod reproduce;
 mod settings;

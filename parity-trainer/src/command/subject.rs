@@ -55,6 +55,7 @@ impl SubjectArgs {
         let (input, output) = (self.input.clone(), self.output.clone());
         let options = OpenOptions { input, output, onnxruntime: None, threads };
         let deployed = deployed::open(&self.model, &options, &data.test.shape, few(&data.test))?;
+        deployed.classes()?;
         if data.classes > deployed.model.outputs() {
             return Err(TrainError::Classes { classes: data.classes, outputs: deployed.model.outputs() });
         }

@@ -187,6 +187,12 @@ pub enum DataError {
         /// The class.
         class: String,
     },
+    /// Nothing to tell apart.
+    #[error("{}: all of its labels are one class; give data of two or more", path.display())]
+    OneClass {
+        /// The data.
+        path: PathBuf,
+    },
     /// More classes than labels can tell apart.
     #[error("{}: has {found} classes, at most {MAX_CLASSES} can be trained; leave some out", path.display())]
     TooManyClasses {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use parapet_decoder::NotClassScores;
 use parapet_onnx_runtime::RuntimeError;
 use parapet_repository::RepositoryError;
 
@@ -139,6 +140,18 @@ pub enum DeployedError {
         samples: usize,
         /// Outputs of a sample, as far as they are known.
         width: String,
+    },
+    /// An output without a top class, by which parity models are chosen and judged.
+    #[error(
+        "{}: its output has {source}, but training and evaluation go by the top class; give a model whose output is one \
+         axis of two or more class scores, or name another with --output",
+        path.display()
+    )]
+    NoClasses {
+        /// The file.
+        path: PathBuf,
+        /// What the output has instead.
+        source: NotClassScores,
     },
     /// An output that is no number.
     #[error(

@@ -18,6 +18,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use parapet_decoder::ClassAxis;
 use parapet_learned_code::LearnedCode;
 use parapet_onnx_runtime::OnnxRuntime;
 use parapet_repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
@@ -40,8 +41,13 @@ pub trait DeployedModel: std::fmt::Debug {
     /// Shape of one sample, without the batch axis.
     fn input_shape(&self) -> &[usize];
 
+    /// Shape of one sample's output, without the batch axis.
+    fn output_shape(&self) -> &[usize];
+
     /// Length of one sample's output.
-    fn outputs(&self) -> usize;
+    fn outputs(&self) -> usize {
+        self.output_shape().iter().product()
+    }
 
     /// The one input that is fed, by name, where the model has several.
     fn chosen_input(&self) -> Option<&str> {
@@ -88,6 +94,17 @@ pub struct Deployed {
     pub runtime: String,
     /// The model.
     pub model: Box<dyn DeployedModel>,
+}
+
+impl Deployed {
+    /// The classes that its output scores.
+    ///
+    /// # Errors If the output has no class scores: then there is nothing to choose and judge a
+    /// parity model by.
+    pub fn classes(&self) -> Result<ClassAxis, DeployedError> {
+        ClassAxis::of(self.model.output_shape())
+            .map_err(|source| DeployedError::NoClasses { path: self.file.clone(), source })
+    }
 }
 
 /// Opens the model at `path` for samples of `sample_shape`: `FILE.onnx`, `FILE.pt` (TorchScript), or `REPOSITORY/NAME`.

@@ -8,6 +8,10 @@ impl DeployedModel for Network {
         Self::input_shape(self)
     }
 
+    fn output_shape(&self) -> &[usize] {
+        Self::output_shape(self)
+    }
+
     fn outputs(&self) -> usize {
         Self::outputs(self)
     }

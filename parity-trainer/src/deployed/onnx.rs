@@ -19,7 +19,8 @@ pub struct OnnxModel {
     output: String,
     /// As the graph has it.
     input_shape: Vec<usize>,
-    outputs: usize,
+    /// Of one sample; not known while the model is being opened.
+    output_shape: Option<Vec<usize>>,
     /// Whether there are other inputs, and other outputs.
     others: (bool, bool),
 }
@@ -69,16 +70,17 @@ impl OnnxModel {
             input,
             output,
             input_shape,
-            outputs: 0,
+            output_shape: None,
             others,
         };
-        let known: Option<usize> =
-            output_axes.iter().skip(1).map(|&axis| usize::try_from(axis).ok()).product();
-        model.outputs = match known.filter(|&outputs| outputs > 0 && output_axes.len() > 1) {
-            Some(outputs) => outputs,
+        let known: Option<Vec<usize>> =
+            output_axes.iter().skip(1).map(|&axis| usize::try_from(axis).ok()).collect();
+        let known = known.filter(|shape| !shape.is_empty() && !shape.contains(&0));
+        model.output_shape = Some(match known {
+            Some(shape) => shape,
             // The graph does not say: the answer to one sample does.
-            None => model.run(&vec![0.0; model.sample_len()], 1)?.len(),
-        };
+            None => model.run(&vec![0.0; model.sample_len()], 1)?.0,
+        });
         Ok(model)
     }
 
@@ -86,7 +88,8 @@ impl OnnxModel {
         self.input_shape.iter().product()
     }
 
-    fn run(&self, samples: &[f32], count: usize) -> Result<Vec<f32>, DeployedError> {
+    /// The shape of a sample's output, and the outputs of all `count` samples.
+    fn run(&self, samples: &[f32], count: usize) -> Result<(Vec<usize>, Vec<f32>), DeployedError> {
         let failed = |error: ort::Error| DeployedError::Run {
             path: self.file.clone(),
             shape: self.input_shape.clone(),
@@ -97,16 +100,17 @@ impl OnnxModel {
         let mut session = self.session.lock();
         let answer = session.run(ort::inputs![self.input.as_str() => input]).map_err(failed)?;
         let wrong = |got: Vec<i64>| {
-            let width =
-                if self.outputs > 0 { format!("{} values", self.outputs) } else { "values".to_owned() };
+            let known = self.output_shape.is_some();
+            let width = if known { format!("{} values", self.outputs()) } else { "values".to_owned() };
             DeployedError::Output { path: self.file.clone(), got, samples: count, width }
         };
         let output = answer.get(&self.output).ok_or_else(|| wrong(Vec::new()))?;
         let (got, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
         let rows_fit = got.first() == i64::try_from(count).ok().as_ref();
-        let width_fits = self.outputs == 0 || values.len() == count * self.outputs;
+        let width_fits = self.output_shape.is_none() || values.len() == count * self.outputs();
         if rows_fit && width_fits && !values.is_empty() {
-            return Ok(values.to_vec());
+            let shape = got.iter().skip(1).filter_map(|&axis| usize::try_from(axis).ok());
+            return Ok((shape.collect(), values.to_vec()));
         }
         Err(wrong(got.to_vec()))
     }
@@ -117,8 +121,8 @@ impl DeployedModel for OnnxModel {
         &self.input_shape
     }
 
-    fn outputs(&self) -> usize {
-        self.outputs
+    fn output_shape(&self) -> &[usize] {
+        self.output_shape.as_deref().unwrap_or_default()
     }
 
     fn chosen_input(&self) -> Option<&str> {
@@ -131,9 +135,9 @@ impl DeployedModel for OnnxModel {
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
         let sample_len = self.sample_len();
-        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs);
+        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs());
         for chunk in samples.chunks(BATCH * sample_len) {
-            outputs.extend(self.run(chunk, chunk.len() / sample_len)?);
+            outputs.extend(self.run(chunk, chunk.len() / sample_len)?.1);
         }
         Ok(outputs)
     }

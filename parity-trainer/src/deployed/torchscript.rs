@@ -13,7 +13,8 @@ pub struct TorchScriptModel {
     file: PathBuf,
     module: Mutex<CModule>,
     input_shape: Vec<usize>,
-    outputs: usize,
+    /// Of one sample; not known while the module is being opened.
+    output_shape: Option<Vec<usize>>,
 }
 
 impl std::fmt::Debug for TorchScriptModel {
@@ -35,9 +36,9 @@ impl TorchScriptModel {
         })?;
         module.set_eval();
         let (file, input_shape) = (file.to_path_buf(), sample_shape.to_vec());
-        let mut model = Self { file, module: Mutex::new(module), input_shape, outputs: 0 };
+        let mut model = Self { file, module: Mutex::new(module), input_shape, output_shape: None };
         let sample_len: usize = sample_shape.iter().product();
-        model.outputs = model.run(&vec![0.0; sample_len], 1)?.len();
+        model.output_shape = Some(model.run(&vec![0.0; sample_len], 1)?.0);
         Ok(model)
     }
 
@@ -62,7 +63,8 @@ impl TorchScriptModel {
         DeployedError::Run { path: self.file.clone(), shape: self.input_shape.clone(), reason }
     }
 
-    fn run(&self, samples: &[f32], count: usize) -> Result<Vec<f32>, DeployedError> {
+    /// The shape of a sample's output, and the outputs of all `count` samples.
+    fn run(&self, samples: &[f32], count: usize) -> Result<(Vec<usize>, Vec<f32>), DeployedError> {
         let failed = |error: tch::TchError| self.failed(&error);
         let dims: Vec<i64> =
             std::iter::once(count).chain(self.input_shape.iter().copied()).map(|axis| axis as i64).collect();
@@ -72,10 +74,12 @@ impl TorchScriptModel {
         let flat = output.f_to_kind(Kind::Float).and_then(|output| output.f_reshape([-1])).map_err(failed)?;
         let values = Vec::<f32>::try_from(flat).map_err(failed)?;
         let rows_fit = got.first() == i64::try_from(count).ok().as_ref();
-        if rows_fit && !values.is_empty() && (self.outputs == 0 || values.len() == count * self.outputs) {
-            return Ok(values);
+        let known = self.output_shape.is_some();
+        if rows_fit && !values.is_empty() && (!known || values.len() == count * self.outputs()) {
+            let shape = got.iter().skip(1).filter_map(|&axis| usize::try_from(axis).ok());
+            return Ok((shape.collect(), values));
         }
-        let width = if self.outputs > 0 { format!("{} values", self.outputs) } else { "values".to_owned() };
+        let width = if known { format!("{} values", self.outputs()) } else { "values".to_owned() };
         Err(DeployedError::Output { path: self.file.clone(), got, samples: count, width })
     }
 }
@@ -86,7 +90,7 @@ impl Differentiable for TorchScriptModel {
         let input = input.to_device(Device::Cpu);
         let output = self.module.lock().forward_ts(&[input]).and_then(|output| {
             let output = output.f_to_kind(Kind::Float)?;
-            output.f_reshape([-1, self.outputs as i64])
+            output.f_reshape([-1, self.outputs() as i64])
         });
         output.map_err(|error| self.failed(&error))
     }
@@ -97,15 +101,15 @@ impl DeployedModel for TorchScriptModel {
         &self.input_shape
     }
 
-    fn outputs(&self) -> usize {
-        self.outputs
+    fn output_shape(&self) -> &[usize] {
+        self.output_shape.as_deref().unwrap_or_default()
     }
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
         let sample_len: usize = self.input_shape.iter().product();
-        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs);
+        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs());
         for chunk in samples.chunks(BATCH * sample_len) {
-            outputs.extend(self.run(chunk, chunk.len() / sample_len)?);
+            outputs.extend(self.run(chunk, chunk.len() / sample_len)?.1);
         }
         Ok(outputs)
     }

@@ -34,12 +34,16 @@ fn write_all(
             let (own, control) = (estimate(own), estimate(control));
             writeln!(text, "| {missing} | A_d, accuracy of reconstructions | {own} | {control} |")?;
         }
+        if let (Some(own), Some(control)) = (losses.loss, control.loss) {
+            let (own, control) = (points(own), points(control));
+            writeln!(text, "| {missing} | loss, A_a - A_d over the same queries | {own} | {control} |")?;
+        }
         let (own, control) = (estimate(losses.agreement), estimate(control.agreement));
         writeln!(text, "| {missing} | agreement with the deployed model | {own} | {control} |")?;
     }
     writeln!(
         text,
-        "\nIn brackets: 95 % bootstrap intervals over groups. The untrained control is the deployed model used as its own \
+        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired. The untrained control is the deployed model used as its own \
          parity model.\n\nConfidence: ECE {:.3}.",
         trained.calibration.expected_error
     )?;
@@ -66,6 +70,14 @@ fn write_all(
 
 fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
+}
+
+fn points(loss: Estimate) -> String {
+    let points = |part: f64| format!("{:.2}", 100.0 * part);
+    match loss.interval {
+        Some((low, high)) => format!("{} points [{}, {}]", points(loss.value), points(low), points(high)),
+        None => format!("{} points", points(loss.value)),
+    }
 }
 
 fn known(part: Option<f64>) -> String {

@@ -7,11 +7,10 @@
 mod bootstrap;
 mod calibration;
 mod figures;
-mod interpolation;
 mod markdown;
 mod tally;
 
-use parapet_decoder::{Decoder, build_decoder, top_class};
+use parapet_decoder::{ClassAxis, ClassScores, Decoder, Score, build_decoder};
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use rand::seq::SliceRandom;
 use serde::Serialize;
@@ -24,7 +23,6 @@ use crate::network::stream;
 pub use bootstrap::Estimate;
 pub use calibration::{Calibration, CalibrationBin};
 pub use figures::{overall_plot, reliability_plot};
-pub use interpolation::{ByWorker, InterpolationEvaluation, InterpolationPlan, evaluate_interpolation};
 pub use markdown::markdown;
 use tally::Tally;
 pub use tally::{ByClass, ByLosses, BySlot, Overall};
@@ -131,6 +129,7 @@ pub fn evaluate_with(
         return Err(TrainError::TooFewSamples { found: count, k });
     }
     let labels = (samples.labels.len() == count && count > 0).then_some(samples.labels.as_slice());
+    let axis = class_axis(deployed)?;
     let classes = classes(deployed, samples, &mut |_, _| {})?;
     let kept = if count * outputs <= KEPT_VALUES && plan.groupings > 1 {
         Some(deployed.infer(&samples.values)?)
@@ -175,12 +174,13 @@ pub fn evaluate_with(
                     }
                     for &slot in &pattern.missing {
                         decoder.decode(&predictions, &rows, slot, &mut scratch)?;
+                        let Some(scores) = axis.scores(&scratch) else { continue };
                         let index = members.get(slot).copied().unwrap_or_default();
                         tally.add(tally::Reconstruction {
                             missing: pattern.missing.len(),
                             slot,
-                            class: top_class(&scratch),
-                            confidence: confidence(calibrations, pattern, &scratch),
+                            class: scores.top_class(),
+                            confidence: confidence(calibrations, pattern, scores),
                             deployed: classes.get(index).copied().unwrap_or_default(),
                             label: labels
                                 .and_then(|labels| labels.get(index))
@@ -202,12 +202,17 @@ pub fn evaluate_with(
 }
 
 /// What a client would be told: by the tables of the models that answered, if all have one.
-fn confidence(tables: &[parapet_decoder::Calibration], pattern: &Pattern, output: &[f32]) -> f32 {
+fn confidence(tables: &[parapet_decoder::Calibration], pattern: &Pattern, scores: ClassScores<'_>) -> f32 {
     if tables.is_empty() {
-        return parapet_decoder::confidence(output);
+        return Score::TopProbability.of(scores);
     }
     let used = pattern.models.iter().filter_map(|&model| tables.get(model));
-    used.map(|table| table.confidence(output)).fold(1.0, f32::min)
+    used.map(|table| table.confidence(scores)).fold(1.0, f32::min)
+}
+
+/// The classes that `model` scores.
+fn class_axis(model: &dyn DeployedModel) -> Result<ClassAxis, TrainError> {
+    Ok(ClassAxis::of(model.output_shape())?)
 }
 
 /// What the deployed model says for each sample.
@@ -218,12 +223,11 @@ fn classes(
 ) -> Result<Vec<usize>, TrainError> {
     let sample_len = samples.sample_len().max(1);
     let count = samples.values.len() / sample_len;
+    let axis = class_axis(model)?;
     let mut classes = Vec::with_capacity(count);
     for chunk in samples.values.chunks(CHUNK * sample_len) {
         let outputs = model.infer(chunk)?;
-        let tops =
-            outputs.chunks_exact(model.outputs().max(1)).map(|output| top_class(output).unwrap_or_default());
-        classes.extend(tops);
+        classes.extend(axis.samples(&outputs).map(ClassScores::top_class));
         progress(classes.len(), count);
     }
     Ok(classes)
@@ -301,8 +305,8 @@ mod tests {
             &[2]
         }
 
-        fn outputs(&self) -> usize {
-            3
+        fn output_shape(&self) -> &[usize] {
+            &[3]
         }
 
         fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
@@ -315,7 +319,10 @@ mod tests {
         let values: Vec<f32> = (0..2 * count).map(|at| ((at * 37 % 101) as f32) / 10.0 - 5.0).collect();
         let labels = values
             .chunks_exact(2)
-            .map(|sample| top_class(&[sample[0], sample[1], -sample[0] - sample[1]]).unwrap() as u8)
+            .map(|sample| {
+                let outputs = [sample[0], sample[1], -sample[0] - sample[1]];
+                ClassAxis::of(&[3]).unwrap().scores(&outputs).unwrap().top_class() as u8
+            })
             .collect();
         Samples { shape: vec![2], values, labels }
     }
@@ -364,12 +371,53 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_is_told_with_its_paired_interval() {
+        let perfect = run(2, 1, 0.0, &samples(400)).by_losses[0].loss.unwrap();
+        assert_eq!((perfect.value, perfect.interval), (0.0, Some((0.0, 0.0))));
+        let report = run(2, 1, 6.0, &samples(400));
+        let (loss, accuracy) = (report.by_losses[0].loss.unwrap(), report.by_losses[0].accuracy.unwrap());
+        assert!((loss.value - (report.accuracy_deployed.unwrap() - accuracy.value)).abs() < 1e-12);
+        let (low, high) = loss.interval.unwrap();
+        assert!(0.0 < low && low < loss.value && loss.value < high, "{loss:?}");
+    }
+
+    /// Whatever it answers, its largest value is the same one.
+    #[derive(Debug)]
+    struct OneValue;
+
+    impl DeployedModel for OneValue {
+        fn input_shape(&self) -> &[usize] {
+            &[2]
+        }
+
+        fn output_shape(&self) -> &[usize] {
+            &[1]
+        }
+
+        fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
+            Ok(samples.chunks_exact(2).map(|sample| sample[0]).collect())
+        }
+    }
+
+    #[test]
+    fn outputs_of_one_value_are_not_evaluated_by_their_top_class() {
+        let code = CodeSpec::new(EncoderKind::Sum, 2, 1);
+        let rows: [(usize, &dyn DeployedModel); 1] = [(0, &OneValue)];
+        let models = CodedModels { deployed: &OneValue, parity: &rows, code: &code, calibrations: &[] };
+        let plan = EvaluationPlan { groupings: 1, resamples: 0, seed: 1 };
+        let refused = evaluate(models, &samples(100), plan, |_, _| {}).unwrap_err();
+        assert!(refused.is_input() && refused.to_string().contains("one value a sample"), "{refused}");
+        assert!(accuracy(&OneValue, &samples(100)).is_err());
+    }
+
+    #[test]
     fn without_labels_there_is_agreement_only() {
         let mut unlabelled = samples(100);
         unlabelled.labels.clear();
         let report = run(2, 1, 6.0, &unlabelled);
         assert_eq!(report.accuracy_deployed, None);
         assert!(report.by_losses[0].accuracy.is_none() && report.overall.is_empty());
+        assert!(report.by_losses[0].loss.is_none());
         assert!(report.by_losses[0].agreement.value < 1.0);
     }
 
@@ -377,7 +425,9 @@ mod tests {
     fn plots_and_text_hold_the_figures() {
         let report = run(2, 1, 6.0, &samples(400));
         let text = markdown("a code", &report, &report, &[]);
-        for word in ["A_a", "A_d", "agreement", "untrained control", "ECE", "slot", "class"] {
+        for word in
+            ["A_a", "A_d", "loss, A_a - A_d", "agreement", "untrained control", "ECE", "slot", "class"]
+        {
             assert!(text.contains(word), "{word}: {text}");
         }
         assert!(reliability_plot(&report.calibration).unwrap().contains("confidence"));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::CodeEvaluation;
-use super::bootstrap::{Estimate, GroupCounts};
+use super::bootstrap::{Estimate, GroupCounts, Judged};
 use super::calibration::Bins;
 
 /// Parts of reconstructed answers for which A_o is told.
@@ -16,6 +16,8 @@ pub struct ByLosses {
     pub missing: usize,
     /// A_d: the part of the reconstructions whose class is the label.
     pub accuracy: Option<Estimate>,
+    /// A_a - A_d over the same queries, with a paired interval.
+    pub loss: Option<Estimate>,
     /// The part of the reconstructions whose class is the deployed model's.
     pub agreement: Estimate,
     /// Reconstructions made.
@@ -64,7 +66,7 @@ pub struct Overall {
 pub(super) struct Reconstruction {
     pub(super) missing: usize,
     pub(super) slot: usize,
-    pub(super) class: Option<usize>,
+    pub(super) class: usize,
     pub(super) confidence: f32,
     pub(super) deployed: usize,
     pub(super) label: Option<usize>,
@@ -78,12 +80,27 @@ struct Count {
     all: usize,
 }
 
+impl Reconstruction {
+    fn judged(&self) -> Judged {
+        Judged {
+            right: self.label == Some(self.class),
+            agreeing: self.class == self.deployed,
+            deployed_right: self.label == Some(self.deployed),
+        }
+    }
+}
+
 impl Count {
-    fn add(&mut self, one: &Reconstruction) {
+    fn add(&mut self, one: Judged) {
         self.all += 1;
-        self.right += usize::from(one.label.is_some() && one.class == one.label);
-        self.agreeing += usize::from(one.class == Some(one.deployed));
-        self.deployed_right += usize::from(one.label == Some(one.deployed));
+        self.right += usize::from(one.right);
+        self.agreeing += usize::from(one.agreeing);
+        self.deployed_right += usize::from(one.deployed_right);
+    }
+
+    /// A_a - A_d.
+    fn loss(&self) -> f64 {
+        (self.deployed_right as f64 - self.right as f64) / self.all.max(1) as f64
     }
 
     fn part(&self, count: usize) -> f64 {
@@ -118,20 +135,19 @@ impl Tally {
     }
 
     pub(super) fn add(&mut self, one: Reconstruction) {
-        let right = one.label.is_some() && one.class == one.label;
-        let agreeing = one.class == Some(one.deployed);
-        self.groups.add(one.missing - 1, right, agreeing);
+        let judged = one.judged();
+        self.groups.add(one.missing - 1, judged);
         if let Some(count) = self.losses.get_mut(one.missing - 1) {
-            count.add(&one);
+            count.add(judged);
         }
         if one.missing != 1 {
             return;
         }
         let class = one.label.unwrap_or(one.deployed);
         for count in [self.classes.get_mut(class), self.slots.get_mut(one.slot)].into_iter().flatten() {
-            count.add(&one);
+            count.add(judged);
         }
-        self.bins.add(one.confidence, if self.labelled { right } else { agreeing });
+        self.bins.add(one.confidence, if self.labelled { judged.right } else { judged.agreeing });
     }
 
     pub(super) fn finish(
@@ -155,8 +171,9 @@ impl Tally {
                 ByLosses {
                     missing: index + 1,
                     accuracy: known(count.part(count.right))
-                        .map(|value| estimate(value, intervals.map(|(right, _)| right))),
-                    agreement: estimate(count.part(count.agreeing), intervals.map(|(_, agreeing)| agreeing)),
+                        .map(|value| estimate(value, intervals.map(|of| of.accuracy))),
+                    loss: known(count.loss()).map(|value| estimate(value, intervals.map(|of| of.loss))),
+                    agreement: estimate(count.part(count.agreeing), intervals.map(|of| of.agreement)),
                     reconstructions: count.all,
                 }
             })

@@ -166,6 +166,11 @@ impl Network {
         self.outputs
     }
 
+    /// Shape of one sample's output: its only axis.
+    pub fn output_shape(&self) -> &[usize] {
+        std::slice::from_ref(&self.outputs)
+    }
+
     /// Ends training: the weights take no more gradients, and lie in the processor's memory.
     pub(crate) fn frozen(mut self) -> Self {
         self.variables.set_device(Device::Cpu);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::top_class;
+use parapet_decoder::{ClassAxis, ClassScores};
 use parapet_encoder::{Encoder, OutputTransform};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -20,8 +20,8 @@ const RECENT: usize = 16;
 pub struct TrainingSet {
     /// Shape of one sample.
     pub shape: Vec<usize>,
-    /// Outputs of one sample.
-    pub outputs: usize,
+    /// The classes that the outputs score: training chooses by the top one.
+    pub classes: ClassAxis,
     /// The samples, row-major.
     pub inputs: Vec<f32>,
     /// The deployed model's raw outputs for each.
@@ -29,6 +29,11 @@ pub struct TrainingSet {
 }
 
 impl TrainingSet {
+    /// Outputs of one sample.
+    pub fn outputs(&self) -> usize {
+        self.classes.count()
+    }
+
     /// Values in one sample.
     pub fn sample_len(&self) -> usize {
         self.shape.iter().product()
@@ -50,7 +55,7 @@ impl TrainingSet {
     }
 
     pub(super) fn answer(&self, index: usize) -> &[f32] {
-        self.answers.get(index * self.outputs..(index + 1) * self.outputs).unwrap_or_default()
+        self.answers.get(index * self.outputs()..(index + 1) * self.outputs()).unwrap_or_default()
     }
 }
 
@@ -161,7 +166,7 @@ pub(super) struct CodedSet {
 impl CodedSet {
     pub(super) fn new(set: Arc<TrainingSet>, transform: &OutputTransform) -> Self {
         let mut coded = set.answers.clone();
-        transform.apply(&mut coded, set.outputs);
+        transform.apply(&mut coded, set.outputs());
         Self { set, coded, transform: transform.clone() }
     }
 
@@ -172,7 +177,7 @@ impl CodedSet {
 
     /// The outputs for a sample, transformed.
     pub(super) fn coded(&self, index: usize) -> &[f32] {
-        let length = self.set.outputs;
+        let length = self.set.outputs();
         self.coded.get(index * length..(index + 1) * length).unwrap_or_default()
     }
 
@@ -184,9 +189,9 @@ impl CodedSet {
     /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are to add nothing.
     pub(super) fn batch_of_cells(&self, k: usize, groups: usize, cells: usize) -> GroupBatch {
         GroupBatch {
-            cell_targets: vec![0.0; groups * cells * self.set.outputs],
+            cell_targets: vec![0.0; groups * cells * self.set.outputs()],
             parity: vec![0.0; groups * self.set.sample_len()],
-            targets: vec![0.0; groups * self.set.outputs],
+            targets: vec![0.0; groups * self.set.outputs()],
             members: vec![0; k * groups],
             queries: vec![0.0; k * groups * self.set.sample_len()],
             groups,
@@ -201,7 +206,7 @@ impl CodedSet {
         batch: &mut GroupBatch,
         mut next: impl FnMut(&mut [usize]),
     ) -> Result<(), TrainError> {
-        let (sample_len, output_len) = (self.set.sample_len(), self.set.outputs);
+        let (sample_len, output_len) = (self.set.sample_len(), self.set.outputs());
         let (groups, code) = (batch.groups, encoder.code());
         let mut group = vec![0; code.k()];
         batch.targets.fill(0.0);
@@ -233,7 +238,7 @@ impl CodedSet {
     pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> (usize, usize) {
         let mut agreeing = 0;
         self.reconstruct(parity, batch, row, |reconstructed, exact| {
-            agreeing += usize::from(top_class(reconstructed) == top_class(exact));
+            agreeing += usize::from(reconstructed.top_class() == exact.top_class());
         });
         (agreeing, batch.members.len())
     }
@@ -246,9 +251,9 @@ impl CodedSet {
         parity: &[f32],
         batch: &GroupBatch,
         row: &[f32],
-        mut each: impl FnMut(&[f32], &[f32]),
+        mut each: impl FnMut(ClassScores<'_>, ClassScores<'_>),
     ) {
-        let output_len = self.set.outputs;
+        let output_len = self.set.outputs();
         let mut reconstructed = vec![0.0; output_len];
         for (place, &index) in batch.members.iter().enumerate() {
             let (slot, group) = (place / batch.groups, place % batch.groups);
@@ -261,7 +266,10 @@ impl CodedSet {
                 *out = exact + (parity - target) / coefficient;
             }
             self.transform.invert(&mut reconstructed);
-            each(&reconstructed, self.set.answer(index));
+            let scores = |outputs| self.set.classes.scores(outputs);
+            if let (Some(made), Some(exact)) = (scores(&reconstructed), scores(self.set.answer(index))) {
+                each(made, exact);
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ impl ParityModel {
         if run.row >= code.r() {
             return Err(TrainError::Row { row: run.row, last: code.r() - 1, r: code.r() });
         }
-        let mut network = Network::new(&run.network, &set.shape, set.outputs, &mut stream(run.seed, 2))?;
+        let mut network = Network::new(&run.network, &set.shape, set.outputs(), &mut stream(run.seed, 2))?;
         let coded = CodedSet::new(set, code.transform());
         let (mean, deviation) = coded.moments();
         let row = code.row(run.row);
@@ -64,11 +64,11 @@ impl Task for ParityModel {
 
     fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
         self.coded.fill(self.encoder.as_ref(), self.row, &mut self.filled, |group| draw.group(group))?;
-        let targets = batch(&self.filled.targets, &[self.coded.set.outputs]);
+        let targets = batch(&self.filled.targets, &[self.coded.set.outputs()]);
         let input = batch(&self.filled.parity, &self.coded.set.shape);
         let (outputs, loss) = if self.cells > 0 {
             let cells = self.network.forward_cells(&input);
-            let parts = batch(&self.filled.cell_targets, &[self.cells, self.coded.set.outputs]);
+            let parts = batch(&self.filled.cell_targets, &[self.cells, self.coded.set.outputs()]);
             let parts = parts.to_device(cells.device());
             (
                 cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float),

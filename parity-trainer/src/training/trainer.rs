@@ -114,7 +114,7 @@ impl Trainer {
                 return Err(TrainError::TooFewSamples { found: part.len(), k: code.k() });
             }
         }
-        code.transform().validate(set.outputs)?;
+        code.transform().validate(set.outputs())?;
         let plan = Plan {
             steps: run.rule.steps,
             groups: run.groups.max(1),

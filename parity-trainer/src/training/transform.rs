@@ -52,7 +52,7 @@ pub fn candidate_transforms(choice: TransformChoice, set: &TrainingSet) -> Vec<O
         TransformChoice::LogSoftmax => vec![log_softmax()],
         TransformChoice::Auto => {
             let all = [OutputTransform::Raw, standardised(), log_softmax()];
-            all.into_iter().filter(|transform| transform.validate(set.outputs).is_ok()).collect()
+            all.into_iter().filter(|transform| transform.validate(set.outputs()).is_ok()).collect()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How good a parity model is on samples that it does not learn from.
 
-use parapet_decoder::{Score, top_class};
+use parapet_decoder::Score;
 use parapet_encoder::Encoder;
 use rand::seq::SliceRandom;
 
@@ -91,7 +91,7 @@ impl Validator {
         let mut scores = Vec::new();
         self.each_chunk(network, encoder, row, |batch, parity| {
             self.coded.reconstruct(parity, batch, encoder.code().row(row), |reconstructed, exact| {
-                scores.push((score.of(reconstructed), top_class(reconstructed) == top_class(exact)));
+                scores.push((score.of(reconstructed), reconstructed.top_class() == exact.top_class()));
             });
         })?;
         Ok(scores)

@@ -6,12 +6,14 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::Core;
+use super::{Core, UnprovenFailure};
 use crate::pool::{Aside, Avoid};
 use crate::query::{Apart, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
-use crate::{Action, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Submitted, Time};
+use crate::{
+    Action, Failure, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Submitted, Time,
+};
 
 type Jobs = SmallVec<[JobId; 4]>;
 
@@ -62,8 +64,9 @@ impl<I, O> Core<I, O> {
         jobs.any(|job| job.instance.is_none() && matches!(job.purpose, Purpose::Query(_)))
     }
 
-    /// Asks the backup model in `pool` for its prediction. False when it cannot take the query.
-    pub(crate) fn dispatch_backup(&mut self, id: QueryId, pool: PoolId) -> bool {
+    /// Asks the backup model in `pool` for its prediction, if possible not where the request before
+    /// it failed. False when it cannot take the query.
+    pub(crate) fn dispatch_backup(&mut self, id: QueryId, pool: PoolId, after: Option<&Failure>) -> bool {
         let Some(query) = self.queries.get(&id).filter(|query| query.is_waiting() && query.backup.is_none())
         else {
             return false;
@@ -72,14 +75,19 @@ impl<I, O> Core<I, O> {
             return false;
         }
         let input = Arc::clone(&query.input);
-        let job = self.submit(Purpose::Backup(id), pool, input, Avoid::new());
+        let avoid = after.and_then(|failure| failure.instance).into_iter().collect();
+        let job = self.submit(Purpose::Backup(id), pool, input, avoid);
         if let Some(query) = self.queries.get_mut(&id) {
             query.backup = job;
+        }
+        if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
+            job.unproven = after.and_then(UnprovenFailure::of);
         }
         job.is_some()
     }
 
-    /// Sends a parity query to `pool`; it must end by `expires`. `None` when the pool's queue is full.
+    /// Sends a parity query to `pool`, if possible not where the request before it failed; it must
+    /// end by `expires`. `None` when the pool's queue is full.
     ///
     /// In the deployed model's pool it goes to no instance that serves one of `apart_from`: one that keeps a member of the
     /// group waiting would keep the parity query waiting, too. It waits for another one, in a line that holds no query up.
@@ -90,38 +98,17 @@ impl<I, O> Core<I, O> {
         input: Arc<I>,
         expires: Time,
         apart_from: Apart,
-    ) -> Option<JobId> {
-        self.dispatch_apart(Purpose::Parity(group, row), pool, input, expires, apart_from)
-    }
-
-    /// Sends a coded query to the deployed model, in place of its group's queries; it must end by `expires`. `None` when the
-    /// line is full. It goes to no instance that serves another one of its group, and waits in line like a query.
-    pub(crate) fn dispatch_coded(
-        &mut self,
-        (group, row): (GroupId, Row),
-        input: Arc<I>,
-        expires: Time,
-        others: SmallVec<[JobId; 4]>,
-    ) -> Option<JobId> {
-        let apart_from = Apart { queries: SmallVec::new(), requests: others };
-        self.dispatch_apart(Purpose::Coded(group, row), PoolId::DEPLOYED, input, expires, apart_from)
-    }
-
-    fn dispatch_apart(
-        &mut self,
-        purpose: Purpose,
-        pool: PoolId,
-        input: Arc<I>,
-        expires: Time,
-        apart_from: Apart,
+        after: Option<&Failure>,
     ) -> Option<JobId> {
         let members = apart_from.queries.iter().flat_map(|query| self.instances_of(*query));
         let rows = apart_from.requests.iter().filter_map(|job| self.jobs.get(job)?.instance);
-        let taken = members.chain(rows).collect();
-        let id = self.submit(purpose, pool, input, taken)?;
+        let failed = after.and_then(|failure| failure.instance);
+        let taken = members.chain(rows).chain(failed).collect();
+        let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.apart_from = (pool == PoolId::DEPLOYED).then(|| Box::new(apart_from));
             job.timer = Some(expires);
+            job.unproven = after.and_then(UnprovenFailure::of);
             self.timers.set(expires, Timer::Job(id));
         }
         Some(id)
@@ -133,7 +120,6 @@ impl<I, O> Core<I, O> {
         let state = self.pools.get_mut(usize::from(pool.0))?;
         let submitted = match purpose {
             Purpose::Copy(_) => state.submit_copy(id, &avoid, Aside::Copy),
-            Purpose::Coded(..) => state.submit_copy(id, &avoid, Aside::Coded),
             _ if is_apart(purpose, pool) => state.submit_copy(id, &avoid, Aside::Parity),
             _ => state.submit(id, avoid),
         };
@@ -150,6 +136,7 @@ impl<I, O> Core<I, O> {
             sent: self.now,
             submitted: self.now,
             timer: None,
+            unproven: None,
             apart_from: None,
         };
         self.jobs.insert(id, job);
@@ -182,7 +169,7 @@ impl<I, O> Core<I, O> {
                     query.backup = None;
                 }
             }
-            Purpose::Parity(..) | Purpose::Coded(..) => {}
+            Purpose::Parity(..) => {}
         }
         if let Some(instance) = job.instance {
             if failure.is_some_and(FailureKind::suspects_instance) {
@@ -194,24 +181,10 @@ impl<I, O> Core<I, O> {
             if let (None, Some(pool)) = (failure, self.pools.get_mut(usize::from(instance.pool.0))) {
                 pool.took(instance, self.now.since(job.sent));
             }
-            self.judge(instance, failure);
+            self.judge_by_end(&job, instance, failure);
             self.release(instance);
         }
         Some(job)
-    }
-
-    /// Ejects an instance whose answers are bad, if its pool can do without it.
-    fn judge(&mut self, instance: InstanceId, failure: Option<FailureKind>) {
-        let (now, Some(outliers)) = (self.now, &mut self.outliers) else { return };
-        let Some(until) = outliers.ended(now, instance, failure) else { return };
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
-        let may_go =
-            !pool.is_ejected(instance) && pool.ejected() < outliers.most_ejected(pool.len()) && pool.up() > 1;
-        if may_go && pool.set_ejected(instance, true) {
-            outliers.ejected(instance);
-            self.stats.ejections += 1;
-            self.timers.set(until, Timer::Readmit(instance));
-        }
     }
 
     /// An ejected instance's time is over.
@@ -318,11 +291,6 @@ impl<I, O> Core<I, O> {
         self.jobs.get(&id).map(|job| job.purpose)
     }
 
-    /// Where the request is in flight.
-    pub(crate) fn instance_of(&self, id: JobId) -> Option<InstanceId> {
-        self.jobs.get(&id)?.instance
-    }
-
     /// Instances that have requests of this query.
     pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
         let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
@@ -331,14 +299,14 @@ impl<I, O> Core<I, O> {
 
     /// Whether a failed attempt may be made again elsewhere, where there is room for it; takes from the retry budget if so.
     pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
+        let is_input_at_fault = self.is_input_at_fault(id);
         let Some(query) = self.queries.get(&id) else {
             return false;
         };
         let has_room = self.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_full());
-        let allowed = failure.is_retryable()
-            && has_room
-            && query.attempts < self.max_attempts
-            && self.retry_budget.spend();
+        let possible =
+            failure.is_retryable() && has_room && query.attempts < self.max_attempts && !is_input_at_fault;
+        let allowed = possible && self.spend_retry(id, failure);
         self.stats.retries += u64::from(allowed);
         allowed
     }
@@ -449,7 +417,7 @@ fn may_copy_to<I>(
     let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
     match job.purpose {
         Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),
-        Purpose::Parity(..) | Purpose::Coded(..) => job.apart_from.as_ref().is_none_or(|apart| {
+        Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|apart| {
             let mut members = apart.queries.iter().filter_map(|query| queries.get(query));
             !members.any(serves) && !apart.requests.iter().any(is_there)
         }),

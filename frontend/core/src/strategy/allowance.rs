@@ -1,7 +1,7 @@
 //! What all strategies ask before they add a request: the budget, and whether the deployed model has room (CG-7).
 
 use crate::stats::Fate;
-use crate::{BudgetView, Core, PoolId, QueryId, TokenBucket};
+use crate::{BudgetView, Core, Failure, PoolId, QueryId, TokenBucket};
 
 /// A budget of redundant requests that is closed while too many queries wait.
 #[derive(Debug)]
@@ -32,9 +32,15 @@ impl Allowance {
         self.spend(core, query, |core| core.dispatch_copy(query))
     }
 
-    /// Asks the backup model in `pool`, if all allows it.
-    pub(super) fn backup<I, O>(&mut self, core: &mut Core<I, O>, query: QueryId, pool: PoolId) -> bool {
-        self.spend(core, query, |core| core.dispatch_backup(query, pool))
+    /// Asks the backup model in `pool`, if all allows it; once more `after` a failure.
+    pub(super) fn backup<I, O>(
+        &mut self,
+        core: &mut Core<I, O>,
+        query: QueryId,
+        pool: PoolId,
+        after: Option<&Failure>,
+    ) -> bool {
+        self.spend(core, query, |core| core.dispatch_backup(query, pool, after))
     }
 
     fn spend<I, O>(

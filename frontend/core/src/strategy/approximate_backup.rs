@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 use super::allowance::Allowance;
 use crate::stats::Fate;
 use crate::{
-    Action, Answer, BudgetView, ClassId, Comparison, Core, HoldBack, HoldBackOverride, HoldBackPolicy,
-    Outcome, PoolId, QueryId, Strategy, Time, Verdict,
+    Action, Answer, BudgetView, ClassId, Comparison, Core, Failure, HoldBack, HoldBackOverride,
+    HoldBackPolicy, Outcome, PoolId, QueryId, Strategy, Time, Verdict,
 };
 
 /// Settings of approximate backup.
@@ -43,6 +43,8 @@ pub struct ApproximateBackupConfig {
 struct Backed<O> {
     late: bool,
     asked: bool,
+    /// It was asked once more, after a failure.
+    asked_again: bool,
     /// The backup model's prediction, which must wait.
     held: Option<Arc<O>>,
     /// The backup model's prediction, which was sent.
@@ -74,8 +76,23 @@ impl<O> ApproximateBackup<O> {
         let Some(backed) = self.queries.get_mut(&id).filter(|backed| !backed.asked) else {
             return false;
         };
-        backed.asked = self.allowance.backup(core, id, self.config.pool);
+        backed.asked = self.allowance.backup(core, id, self.config.pool, None);
         backed.asked
+    }
+
+    /// Asks another instance once more after a failure that the input may have caused: either of
+    /// the two is at fault. A query that has lost its own prediction fails instead.
+    fn ask_again<I>(&mut self, core: &mut Core<I, O>, id: QueryId, failure: &Failure) {
+        let pool = self.config.pool;
+        let has_another = |instance| core.pool(pool).is_some_and(|pool| pool.has_other_up(instance));
+        let is_wanted = core.query(id).is_some_and(|query| query.is_waiting() && query.lost.is_none());
+        let may_help =
+            failure.kind.input_may_cause() && is_wanted && failure.instance.is_some_and(has_another);
+        let Some(backed) = self.queries.get_mut(&id).filter(|backed| may_help && !backed.asked_again) else {
+            return;
+        };
+        backed.asked_again = true;
+        self.allowance.backup(core, id, pool, Some(failure));
     }
 
     /// Answers with the prediction in hand, if there is one and the query waits.
@@ -117,7 +134,8 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
             return;
         };
         let late_at = self.delay.late_at(query.arrived).min(query.last_call());
-        self.queries.insert(id, Backed { late: false, asked: false, held: None, sent: None });
+        self.queries
+            .insert(id, Backed { late: false, asked: false, asked_again: false, held: None, sent: None });
         core.set_late_timer(id, late_at);
         if self.config.eager {
             self.ask(core, id);
@@ -152,7 +170,10 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
     }
 
     fn on_backup(&mut self, core: &mut Core<I, O>, id: QueryId, outcome: Outcome<Arc<O>>) {
-        let Ok(output) = outcome else { return };
+        let output = match outcome {
+            Ok(output) => output,
+            Err(failure) => return self.ask_again(core, id, &failure),
+        };
         let is_lost = core.query(id).is_some_and(|query| query.lost.is_some());
         match self.queries.get_mut(&id) {
             Some(backed) if core.is_waiting(id) => {

@@ -39,10 +39,6 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
         self.of(class).avoid(core, class, key)
     }
 
-    fn withhold(&mut self, core: &mut Core<I, O>, query: QueryId) -> bool {
-        self.of_mut(query.class()).withhold(core, query)
-    }
-
     fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
         self.of_mut(query.class()).on_accepted(core, query);
     }

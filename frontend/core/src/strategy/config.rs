@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::{
     ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, CodedHedgedConfig,
-    EqualResources, Hedge, HedgeConfig, Interpolated, InterpolatedConfig, NoRedundancy, Replicate,
-    ReplicateConfig, Strategy,
+    EqualResources, Hedge, HedgeConfig, NoRedundancy, Replicate, ReplicateConfig, Strategy,
 };
 
 /// A redundancy strategy and its settings.
@@ -27,22 +26,12 @@ pub enum StrategyConfig {
     Coded(CodedConfig),
     /// Coded redundancy, hedged.
     CodedHedged(CodedHedgedConfig),
-    /// Every query coded, none sent as it is.
-    Interpolated(InterpolatedConfig),
 }
 
 impl StrategyConfig {
     /// The names of all strategies.
-    pub const NAMES: [&str; 8] = [
-        "none",
-        "equal_resources",
-        "replicate",
-        "hedge",
-        "approximate_backup",
-        "coded",
-        "coded_hedged",
-        "interpolated",
-    ];
+    pub const NAMES: [&str; 7] =
+        ["none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded_hedged"];
 
     /// The strategy's name in configurations, metrics and reports.
     pub const fn name(&self) -> &'static str {
@@ -54,7 +43,6 @@ impl StrategyConfig {
             Self::ApproximateBackup(_) => "approximate_backup",
             Self::Coded(_) => "coded",
             Self::CodedHedged(_) => "coded_hedged",
-            Self::Interpolated(_) => "interpolated",
         }
     }
 
@@ -75,7 +63,6 @@ impl StrategyConfig {
             Self::ApproximateBackup(config) => config.late_truth_wait,
             Self::Coded(config) => config.late_truth_wait,
             Self::CodedHedged(config) => config.coded.late_truth_wait,
-            Self::Interpolated(config) => config.late_truth_wait,
         }
     }
 
@@ -93,7 +80,6 @@ impl StrategyConfig {
             Self::ApproximateBackup(config) => Box::new(ApproximateBackup::new(config)),
             Self::Coded(config) => Box::new(Coded::new(config)),
             Self::CodedHedged(config) => Box::new(CodedHedged::new(config)),
-            Self::Interpolated(config) => Box::new(Interpolated::new(config)),
         }
     }
 }

@@ -17,7 +17,6 @@ pub(crate) mod coded_hedged;
 pub(crate) mod config;
 pub(crate) mod equal_resources;
 pub(crate) mod hedge;
-pub(crate) mod interpolated;
 pub(crate) mod none;
 mod parity;
 pub(crate) mod replicate;
@@ -31,8 +30,9 @@ pub enum Verdict {
     Fail,
 }
 
-/// Hooks of a redundancy strategy. The engine does what all have in common: it dispatches each query at once (unless the
-/// strategy withholds it), answers with the first exact prediction, retries, and keeps deadlines. Every hook has a default that adds no redundancy.
+/// Hooks of a redundancy strategy. The engine does what all have in common: it dispatches each query
+/// at once, answers with the first exact prediction, retries, and keeps deadlines. Every hook has a
+/// default that adds no redundancy.
 pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Instances that a new query of this kind had better not go to.
     fn avoid(&self, core: &Core<I, O>, class: ClassId, key: GroupKey) -> Avoid {
@@ -40,14 +40,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         Avoid::new()
     }
 
-    /// Takes the query's own request upon itself: it goes when the strategy dispatches it, if ever. By default the engine
-    /// sends it now, as CG-3 asks; a strategy that does otherwise says for how long at most.
-    fn withhold(&mut self, core: &mut Core<I, O>, query: QueryId) -> bool {
-        let _ = (core, query);
-        false
-    }
-
-    /// The query was accepted and its own request submitted (CG-3), unless it is withheld.
+    /// The query was accepted and its own request submitted (CG-3).
     fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
         let _ = (core, query);
     }

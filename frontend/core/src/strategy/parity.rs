@@ -1,4 +1,4 @@
-//! A group's redundant query: a parity query, or one that stands for the group's queries.
+//! A group's parity query.
 
 use std::sync::Arc;
 

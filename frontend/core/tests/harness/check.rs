@@ -4,26 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_frontend_core::{Answer, ClassId, GroupId, PoolId, QueryId, Row};
+use parapet_frontend_core::{Answer, ClassId, GroupId, QueryId, Row};
 
 use super::*;
 
 impl Harness {
-    /// What stands for CG-3 where queries are withheld: coded, sent or closed within `fill_within`. One that waits in line
-    /// for a slot counts as sent: the pool has none free then.
-    pub(super) fn check_withheld(&self) {
-        let Some(config) = &self.interpolated else { return };
-        if !self.engine.core().pool(PoolId::DEPLOYED).unwrap().has_free_slot() {
-            return;
-        }
-        let mut withheld = self.clients.iter().enumerate().filter(|(_, client)| client.withheld);
-        let overdue = withheld.find(|(number, client)| {
-            let coded = self.groups.values().any(|members| members.contains(number));
-            client.fate == Fate::Waiting && !coded && self.now.since(client.arrived) > config.fill_within
-        });
-        assert!(overdue.is_none(), "withheld for too long: {overdue:?}");
-    }
-
     /// CG-7, for each class: what was issued is within its strategy's budget.
     pub(super) fn check_budget(&mut self) {
         let stats = self.engine.stats();
@@ -39,11 +24,8 @@ impl Harness {
     }
 
     pub(super) fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
-        let (k, share, burst) = match (&self.coded, &self.interpolated) {
-            (Some(coded), _) => (coded.k, coded.redundant_share, coded.redundant_burst),
-            (None, Some(coded)) => (coded.k, coded.redundant_share, coded.redundant_burst),
-            (None, None) => panic!("only the coded strategies encode"),
-        };
+        let coded = self.coded.as_ref().expect("only the coded strategies encode");
+        let (k, share, burst) = (coded.k, coded.redundant_share, coded.redundant_burst);
         assert_eq!(inputs.len(), k);
         assert!(inputs.iter().all(|input| input.key == inputs[0].key), "CG-6: kinds of query mixed");
         let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
@@ -89,8 +71,7 @@ impl Harness {
                 assert!(client.allow_approximate, "reconstructed against the client's word");
                 assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
-                // A coded query has no request of its own to wait for; when its outputs will do, a scenario shows.
-                let late = self.interpolated.is_some() || now.since(client.arrived) >= client.hold_back;
+                let late = now.since(client.arrived) >= client.hold_back;
                 assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
                 let error = (**output - model(client.value)).abs();
                 assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use parapet_frontend_core::{
     ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, CoreConfig, HedgeConfig, HoldBackPolicy,
-    InterpolatedConfig, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
+    OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
 };
 
 pub const HOLD_BACK: Duration = Duration::from_millis(20);
 pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
-pub const PLAIN_AFTER: Duration = Duration::from_millis(40);
 pub const LATE_TRUTH_WAIT: Duration = Duration::from_millis(500);
 
 pub fn coded_config(k: usize, r: usize) -> CodedConfig {
@@ -66,23 +65,6 @@ pub fn coded_hedged_config(k: usize, r: usize) -> CodedHedgedConfig {
     CodedHedgedConfig { coded: coded_config(k, r), share: 0.2, burst: 2.0 }
 }
 
-pub fn interpolated_config(k: usize, spare: usize) -> InterpolatedConfig {
-    InterpolatedConfig {
-        k,
-        spare,
-        fill_within: FLUSH_AFTER,
-        hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
-        plain_after: PLAIN_AFTER,
-        coded_timeout: Duration::from_millis(300),
-        late_truth_wait: LATE_TRUTH_WAIT,
-        redundant_share: (k + spare) as f64 / k as f64,
-        redundant_burst: 2.0 * (k + spare) as f64,
-        shed_above: 8,
-        audit_every: 3,
-        max_keys: 4,
-    }
-}
-
 /// What a strategy may spend: its share and burst, and those of its hedge.
 pub fn budget(strategy: &StrategyConfig) -> (f64, f64) {
     match strategy {
@@ -91,7 +73,6 @@ pub fn budget(strategy: &StrategyConfig) -> (f64, f64) {
         StrategyConfig::Hedge(config) => (config.share, config.burst),
         StrategyConfig::ApproximateBackup(config) => (config.share, config.burst),
         StrategyConfig::Coded(config) => (config.redundant_share, config.redundant_burst),
-        StrategyConfig::Interpolated(config) => (config.redundant_share, config.redundant_burst),
         StrategyConfig::CodedHedged(config) => {
             (config.share + config.coded.redundant_share, config.burst + config.coded.redundant_burst)
         }
@@ -102,13 +83,6 @@ pub fn coded_part(strategy: &StrategyConfig) -> Option<CodedConfig> {
     match strategy {
         StrategyConfig::Coded(config) => Some(config.clone()),
         StrategyConfig::CodedHedged(config) => Some(config.coded.clone()),
-        _ => None,
-    }
-}
-
-pub fn interpolated_part(strategy: &StrategyConfig) -> Option<InterpolatedConfig> {
-    match strategy {
-        StrategyConfig::Interpolated(config) => Some(config.clone()),
         _ => None,
     }
 }

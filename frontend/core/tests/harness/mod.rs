@@ -5,7 +5,6 @@
 
 mod check;
 mod config;
-mod lagrange;
 mod members;
 
 pub use config::*;
@@ -17,9 +16,9 @@ use std::time::Duration;
 use parapet_decoder::{Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parapet_frontend_core::{
-    Action, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, Engine, Failure, FailureKind,
-    GroupId, GroupKey, HoldBackOverride, HoldBackPolicy, InstanceId, InterpolatedConfig, JobId, PoolId,
-    QueryId, Rejected, Row, Slot, StrategyConfig, Time,
+    Action, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, DomainId, Engine, Failure,
+    FailureKind, GroupId, GroupKey, HoldBackOverride, HoldBackPolicy, InstanceId, JobId, PoolId, QueryId,
+    Rejected, Row, Slot, StrategyConfig, Time,
 };
 
 /// What a client sends; a parity query has no number.
@@ -70,8 +69,6 @@ pub struct Client {
     pub exact_seen: bool,
     /// The last attempt failed and no other is known to be under way.
     pub lost: bool,
-    /// It was sent as it is, if only into the line for a slot.
-    pub withheld: bool,
     /// Redundancy was switched off when it arrived.
     pub plain: bool,
     /// What held when it arrived.
@@ -123,7 +120,6 @@ pub struct Harness {
     /// By class.
     strategies: Vec<StrategyConfig>,
     coded: Option<CodedConfig>,
-    interpolated: Option<InterpolatedConfig>,
     backup: Option<PoolId>,
     decoder: Option<LinearDecoder>,
     code: Option<Code>,
@@ -168,7 +164,6 @@ impl Harness {
     /// With a strategy for each class; at most one of them coded, at most one with a backup model.
     pub fn build(config: CoreConfig, strategies: Vec<StrategyConfig>) -> Self {
         let coded = strategies.iter().find_map(coded_part);
-        let interpolated = strategies.iter().find_map(interpolated_part);
         let backup = strategies.iter().find_map(|strategy| match strategy {
             StrategyConfig::ApproximateBackup(config) => Some(config.pool),
             _ => None,
@@ -201,7 +196,6 @@ impl Harness {
             config,
             strategies,
             coded,
-            interpolated,
             backup,
             decoder: code.clone().map(|code| LinearDecoder::new(code, 1).unwrap()),
             code,
@@ -225,8 +219,8 @@ impl Harness {
         deadline: Duration,
     ) -> Result<usize, Rejected> {
         let number = self.clients.len();
-        let key = GroupKey(key);
-        let value = (number % 17) as f32 - 8.0 + key.0 as f32 * 100.0;
+        let key = GroupKey { domain: DomainId(0), kind: key as u32 };
+        let value = (number % 17) as f32 - 8.0 + key.kind as f32 * 100.0;
         let input = Arc::new(Input { number: Some(number), key, value, group: None });
         let held = Arc::downgrade(&input);
         let deadline = self.now + deadline;
@@ -239,9 +233,7 @@ impl Harness {
         )?;
         let is_own = |action: &Action<Input, Output>| matches!(action, Action::Send { input, .. } if input.number == Some(number));
         let (plain, hold_back) = (!self.engine.switches().redundancy, self.hold_back());
-        let may_withhold = !plain && self.may_withhold(class, allow_approximate, deadline);
-        let withheld = may_withhold && !actions.iter().any(is_own);
-        if free && !withheld {
+        if free {
             // CG-3: its own dispatch is the very first thing.
             let first = actions.first();
             assert!(first.is_some_and(is_own), "CG-3: a slot was free, and the first action is {first:?}");
@@ -257,21 +249,12 @@ impl Harness {
             answered_at: None,
             exact_seen: false,
             lost: false,
-            withheld,
             plain,
             hold_back,
             input: held,
         });
         self.apply(actions);
         Ok(number)
-    }
-
-    /// Whether its strategy may keep a query back until its group is full.
-    fn may_withhold(&self, class: ClassId, allow_approximate: bool, deadline: Time) -> bool {
-        let Some(StrategyConfig::Interpolated(config)) = self.strategies.get(usize::from(class.0)) else {
-            return false;
-        };
-        allow_approximate && deadline > self.now + 2 * config.fill_within
     }
 
     /// Ends the request at `index` (modulo what is in flight) as its model would, or with a failure.
@@ -342,16 +325,9 @@ impl Harness {
         }
         let index = index % self.encodes.len();
         let PendingEncode { group, row, inputs } = self.encodes.swap_remove(index);
-        let value = match &self.code {
-            Some(code) => {
-                let terms = inputs.iter().enumerate();
-                terms.map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value).sum()
-            }
-            None => {
-                let values: Vec<f32> = inputs.iter().map(|input| input.value).collect();
-                lagrange::encode(&values, usize::from(row.0))
-            }
-        };
+        let code = self.code.as_ref().expect("only the coded strategies encode");
+        let terms = inputs.iter().enumerate();
+        let value = terms.map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value).sum();
         let parity =
             works.then(|| Arc::new(Input { number: None, key: inputs[0].key, value, group: Some(group) }));
         let mut actions = Vec::new();
@@ -376,12 +352,10 @@ impl Harness {
         let (predictions, parity) = (slices(&predictions), slices(&parity));
         let predictions: Vec<Option<&[f32]>> = predictions.iter().map(Option::as_deref).collect();
         let parity: Vec<Option<&[f32]>> = parity.iter().map(Option::as_deref).collect();
-        match &self.decoder {
-            Some(decoder) => decoder
-                .decode(&predictions, &parity, usize::from(slot.0), &mut out)
-                .expect("the engine asked for a reconstruction that cannot be decoded"),
-            None => out[0] = lagrange::decode(predictions.len(), &parity, usize::from(slot.0)),
-        }
+        let decoder = self.decoder.as_ref().expect("only the coded strategies decode");
+        decoder
+            .decode(&predictions, &parity, usize::from(slot.0), &mut out)
+            .expect("the engine asked for a reconstruction that cannot be decoded");
         let mut actions = Vec::new();
         self.engine.reconstructed(self.now, query, works.then_some(out[0]), &mut actions);
         self.apply(actions);
@@ -422,7 +396,6 @@ impl Harness {
             self.apply(actions);
             let next_after = self.engine.next_timer();
             assert!(next_after.is_none_or(|after| after > self.now), "a due timer was left pending");
-            self.check_withheld();
         }
         self.now = until;
     }
@@ -459,15 +432,11 @@ impl Harness {
                     assert!(load < slots, "{instance:?} has no free slot");
                     let to_model = instance.pool == PoolId::DEPLOYED;
                     if let (Some(group), true) = (input.group, to_model) {
-                        let unmodified = self.interpolated.is_some()
-                            || self
-                                .coded
-                                .as_ref()
-                                .is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
+                        let coded = self.coded.as_ref();
+                        let unmodified = coded.is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
                         assert!(unmodified, "a parity query for parity models was sent to the deployed one");
                         let shares = |sent: &Sent| {
-                            // A member that is sent in spite of being coded keeps away itself, if it can.
-                            let number = sent.input.number.filter(|_| self.interpolated.is_none());
+                            let number = sent.input.number;
                             let is_member =
                                 number.is_some_and(|number| self.groups[&group].contains(&number));
                             sent.instance == instance && (is_member || sent.input.group == Some(group))
@@ -482,7 +451,6 @@ impl Harness {
                         // It is not in the table yet when this is its first send.
                         if let Some(client) = self.clients.get_mut(number) {
                             client.lost = false;
-                            client.withheld = false;
                         }
                     }
                     self.sent.push(Sent { job, instance, input });
@@ -500,10 +468,6 @@ impl Harness {
                 Action::Encode { group, row, inputs } => self.check_encode(group, row, inputs),
                 Action::Reconstruct { query, slot, predictions, parity } => {
                     assert!(predictions[usize::from(slot.0)].is_none(), "CG-2: its prediction is in hand");
-                    if let Some(config) = &self.interpolated {
-                        let there = parity.iter().flatten().count();
-                        assert!(parity.len() == config.workers() && there >= config.k, "{there} outputs");
-                    }
                     self.decodes.push(PendingDecode { query, slot, predictions, parity });
                 }
                 Action::Answer { query, answer } => self.check_answer(query, &answer),
@@ -538,7 +502,6 @@ impl Harness {
             let held = self.clients.iter().filter(|client| client.input.strong_count() > 0).count();
             assert_eq!(held as u64, stats.kept_bytes, "inputs are held that nobody counts");
         }
-        self.check_withheld();
         self.check_all_left();
         assert!(stats.groups_tracked as usize <= max_keys, "groups are left over: {}", stats.groups_tracked);
         let predicted = stats.exact + stats.hedged + stats.backup + stats.reconstructed;

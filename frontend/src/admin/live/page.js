@@ -283,10 +283,8 @@ class View {
       el("td", {}, el("span", { class: `key ${kind}` }), name),
       ...(of && of.count > 0 ? [of.p50_ms, of.p99_ms, of.p999_ms] : [null, null, null]).map((value) => el("td", { text: ms(value) })));
     this.latency.replaceChildren(row("as answered", "answered", latency.answered), row("without reconstruction", "without", latency.without));
-    this.latencyNote.textContent = latency.without == null
-      ? `last ${window} s, ${count(latency.answered.count)} answers; without reconstruction is not known where queries are not sent as they are`
-      : `last ${window} s: ${count(latency.answered.count)} answers, ${count(latency.approximated)} of them not the model's own. Without: when its own came after all, or its deadline.`;
-    const points = this.past.map((state) => [state.at_ms, state.latency.answered.p999_ms, state.latency.without?.p999_ms]);
+    this.latencyNote.textContent = `last ${window} s: ${count(latency.answered.count)} answers, ${count(latency.approximated)} of them not the model's own. Without: when its own came after all, or its deadline.`;
+    const points = this.past.map((state) => [state.at_ms, state.latency.answered.p999_ms, state.latency.without.p999_ms]);
     const top = Math.max(1, ...points.flatMap(([, a, b]) => [a, b ?? 0])) * 1.1;
     const end = points.at(-1)[0];
     const line = (index, kind) => {

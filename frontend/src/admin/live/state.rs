@@ -97,7 +97,7 @@ fn latency(view: &LatencyView) -> Value {
     json!({
         "answered": percentiles(&view.answered),
         "approximated": view.approximated,
-        "without": view.without.as_ref().map(percentiles),
+        "without": percentiles(&view.without),
     })
 }
 

@@ -13,9 +13,6 @@ use super::{ClassCode, Deployed, LearnedConfig, RedundantPool, another_instance,
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
-/// Kinds of query (numbers of samples) that have groups of their own.
-pub(super) const MAX_KEYS: usize = 64;
-
 /// A coded strategy.
 pub(super) struct Resolved {
     pub(super) config: CodedConfig,
@@ -53,10 +50,6 @@ pub(super) fn resolve(
             let (code, parity) = resolve_parities(at, deployed, asked, &coded.parity)?;
             (code, None, parity)
         }
-        EncoderKind::Berrut => {
-            let tensors = CodedTensors::all(at, deployed.entry)?;
-            (ClassCode { spec: asked, tensors }, None, Vec::new())
-        }
         EncoderKind::Learned => {
             let (learned, tensors) = learned::resolve(at, deployed, &asked, coded)?;
             (ClassCode { spec: learned.code.code().to_spec(), tensors }, Some(learned), Vec::new())
@@ -77,6 +70,7 @@ pub(super) fn resolve(
         }
     }
     at.share("redundant_share", coded.redundant_share)?;
+    at.at_least_one("max_keys", coded.max_keys)?;
     at.positive("flush_after_ms", coded.flush_after)?;
     at.positive("parity_timeout_ms", coded.parity_timeout)?;
     let config = CodedConfig {
@@ -92,7 +86,7 @@ pub(super) fn resolve(
         redundant_burst: coded.redundant_burst,
         shed_above: coded.shed_above.unwrap_or(deployed.slots()),
         audit_every: coded.audit_every,
-        max_keys: MAX_KEYS,
+        max_keys: coded.max_keys,
         max_kept_bytes: coded.max_kept_bytes,
     };
     Ok(Resolved { config, code, learned, parity })

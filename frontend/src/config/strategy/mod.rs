@@ -1,7 +1,6 @@
 //! Redundancy as configured: a strategy for the model, and one for each class of requests; the pools that they need.
 
 mod coded;
-mod interpolated;
 mod learned;
 pub(super) mod settings;
 mod tensors;
@@ -44,7 +43,7 @@ pub struct ClassConfig {
 /// A code and what it is for, the same for every parity model.
 #[derive(Debug, Clone)]
 pub struct ClassCode {
-    /// The code; where every query is coded, r is the number of spare ones.
+    /// The code.
     pub spec: CodeSpec,
     /// The inputs and outputs of the model that it covers.
     pub tensors: CodedTensors,
@@ -175,11 +174,6 @@ fn resolve_strategy(
             at.share("hedge.share", hedge.share)?;
             let coded = coded(&settings)?;
             StrategyConfig::CodedHedged(CodedHedgedConfig { coded, share: hedge.share, burst: hedge.burst })
-        }
-        Strategy::Interpolated(settings) => {
-            let (config, resolved) = interpolated::resolve(at, deployed, &settings)?;
-            code = Some(resolved);
-            StrategyConfig::Interpolated(config)
         }
     };
     Ok(ClassConfig { name: String::new(), strategy, code, learned })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parapet_encoder::{EncoderKind, OutputTransform};
+use parapet_encoder::EncoderKind;
 use parapet_tls::ClientSettings;
 use serde::Deserialize;
 
@@ -23,7 +23,6 @@ pub(in crate::config) enum Strategy {
     ApproximateBackup(Box<Backup>),
     Coded(Box<Coded>),
     CodedHedged(Box<Coded>),
-    Interpolated(Box<Interpolated>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -98,6 +97,10 @@ pub(in crate::config) struct Coded {
     pub(super) shed_above: Option<usize>,
     #[serde(default = "audit_every")]
     pub(super) audit_every: u64,
+    /// Kinds of query (numbers of samples, for each domain of tenants) that have groups of their
+    /// own.
+    #[serde(default = "max_keys")]
+    pub(super) max_keys: usize,
     #[serde(default = "max_kept_bytes")]
     pub(super) max_kept_bytes: usize,
     /// For `coded_hedged`.
@@ -111,32 +114,6 @@ pub(in crate::config) struct Coded {
     /// None for a code without parity models.
     #[serde(default)]
     pub(super) parity: Vec<Parity>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Interpolated {
-    pub(super) k: usize,
-    #[serde(default = "one")]
-    pub(super) spare: usize,
-    /// No parity model says in which domain outputs are interpolated.
-    #[serde(default)]
-    pub(super) transform: OutputTransform,
-    #[serde(rename = "fill_within_ms", default = "five_ms", deserialize_with = "millis")]
-    pub(super) fill_within: Duration,
-    #[serde(default)]
-    pub(super) hold_back: Delay,
-    #[serde(rename = "plain_after_ms", default = "hundred_ms", deserialize_with = "millis")]
-    pub(super) plain_after: Duration,
-    #[serde(rename = "coded_timeout_ms", default = "one_second", deserialize_with = "millis")]
-    pub(super) coded_timeout: Duration,
-    #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
-    pub(super) late_truth_wait: Duration,
-    pub(super) redundant_share: Option<f64>,
-    pub(super) redundant_burst: Option<f64>,
-    pub(super) shed_above: Option<usize>,
-    #[serde(default = "audit_every")]
-    pub(super) audit_every: u64,
 }
 
 /// The hedge's budget in `coded_hedged`.
@@ -204,14 +181,11 @@ const fn yes() -> bool {
 const fn audit_every() -> u64 {
     50
 }
-const fn five_ms() -> Duration {
-    Duration::from_millis(5)
-}
-const fn hundred_ms() -> Duration {
-    Duration::from_millis(100)
-}
 const fn ten_ms() -> Duration {
     Duration::from_millis(10)
+}
+const fn max_keys() -> usize {
+    64
 }
 /// Of inputs of answered queries, 64 MB.
 const fn max_kept_bytes() -> usize {

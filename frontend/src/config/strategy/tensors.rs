@@ -17,21 +17,6 @@ pub struct CodedTensors {
 }
 
 impl CodedTensors {
-    /// All of `deployed`'s, as it takes where the deployed model itself is asked for coded queries.
-    pub(super) fn all(at: &At<'_>, deployed: &ModelEntry) -> Result<Self, ConfigError> {
-        match deployed.inputs.iter().chain(&deployed.outputs).find(|spec| !is_coded(spec)) {
-            None => {
-                let positions = |specs: &[TensorSpec]| (0..specs.len()).collect();
-                Ok(Self { inputs: positions(&deployed.inputs), outputs: positions(&deployed.outputs) })
-            }
-            Some(spec) => {
-                let problem = format!("{:?} is {}, and only FP32 can be coded", spec.name, spec.datatype);
-                let fix = "use kind = \"none\", or parity models that say in [code] which inputs and outputs they are for";
-                Err(at.field("kind", problem, fix))
-            }
-        }
-    }
-
     /// Those that the `[code]` of `entry` names, whose own tensors take their place.
     pub(super) fn named(
         at: &At<'_>,

@@ -1,13 +1,13 @@
 //! Abuse of the gRPC listener, beside a bystander who asks over gRPC.
 
 pub mod connections;
+pub mod flood;
 pub mod frames;
 pub mod messages;
 mod wire;
 
 use std::error::Error as _;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::site::{Answered, HUNG, SAMPLE, Site, while_one_is_served};
+use crate::site::{Answered, HUNG, Limits, SAMPLE, Site, while_one_is_served};
 use crate::support::{INPUTS, close, linear};
 
 /// Less than what a connection may be idle.
@@ -32,7 +32,13 @@ pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 /// As [`crate::site::while_others_are_served`].
 pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
     let bystander = |site: &Site, answered| tokio::spawn(bystander(site.grpc_address, answered));
-    while_one_is_served(server, bystander, abuse).await;
+    while_one_is_served(Limits::Tight(server), bystander, abuse).await;
+}
+
+/// As [`crate::site::at_default_limits`].
+pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
+    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.grpc_address, answered));
+    while_one_is_served(Limits::Default, bystander, abuse).await;
 }
 
 pub fn request(sample: &[f32]) -> ModelInferRequest {
@@ -48,6 +54,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
     let mut answered_last = Instant::now();
     loop {
         let idle = answered_last.elapsed() > IDLE;
+        let asked = Instant::now();
         let answer = tokio::time::timeout(HUNG, client.model_infer(request(&SAMPLE))).await;
         answered_last = Instant::now();
         let answer = match answer.expect("an answer") {
@@ -58,7 +65,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
         let response = read_response(answer.into_inner()).unwrap();
         let values = response.outputs[0].f32s().unwrap();
         assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
-        answered.fetch_add(1, Ordering::SeqCst);
+        answered.note(asked);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

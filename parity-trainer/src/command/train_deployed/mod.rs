@@ -40,6 +40,9 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
         let (path, purpose) = (settings.data.clone(), "train a model to be deployed");
         return Err(DataError::Unlabelled { path, purpose }.into());
     }
+    if data.classes < 2 {
+        return Err(DataError::OneClass { path: settings.data.clone() }.into());
+    }
     prepare_out(&settings.out, settings.json.as_deref())?;
     let run = settings.deployed_run(augmentation(settings.augment, &data))?;
     let digest = settings.digest(&data.sha256)?;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use parapet_encoder::{EncoderKind, build_encoder};
+use parapet_decoder::ClassAxis;
+use parapet_encoder::build_encoder;
 use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
 use parity_trainer::network::{Network, NetworkSpec};
-use parity_trainer::{ParityRun, SetupError, TrainError, TrainingSet, split_validation, training_inputs};
+use parity_trainer::{ParityRun, TrainError, TrainingSet, split_validation, training_inputs};
 
 use super::settings::Settings;
 use crate::command::subject::few;
@@ -38,6 +39,8 @@ pub(super) struct Prepared {
 pub(super) struct Checked {
     data: DataSet,
     pub(super) deployed: Deployed,
+    /// Those that the deployed model's output scores.
+    classes: ClassAxis,
     run: ParityRun,
     /// Digest of all of it.
     pub(super) digest: String,
@@ -47,9 +50,6 @@ pub(super) struct Checked {
 pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, TrainError> {
     let code = settings.code();
     let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
-    if code.encoder == EncoderKind::Berrut {
-        return Err(SetupError::Untrained { encoder: code.encoder.to_string() }.into());
-    }
     if let Some(row) = settings.row.filter(|&row| row >= r) {
         return Err(TrainError::Row { row, last: r - 1, r });
     }
@@ -60,6 +60,7 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
     let scaling = settings.scaling();
     scaling.check(&data.train.shape)?;
     let deployed = open_deployed(settings, threads, &data)?;
+    let classes = deployed.classes()?;
     take_shape(&deployed, &mut data)?;
     fits(&data.train.shape)?;
     scaling.check(&data.train.shape)?;
@@ -105,13 +106,13 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
     prepare_out(&settings.out, settings.json.as_deref())?;
 
     let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
-    Ok(Checked { data, deployed, run, digest })
+    Ok(Checked { data, deployed, classes, run, digest })
 }
 
 impl Checked {
     /// Asks the deployed model about all training samples.
     pub(super) fn answered(self, settings: &Settings) -> Result<Prepared, TrainError> {
-        let Self { data, deployed, run, digest } = self;
+        let Self { data, deployed, classes, run, digest } = self;
         let k = run.code.k;
         let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
             .ok_or(TrainError::TooFewSamples { found: data.train.len(), k })?;
@@ -119,8 +120,8 @@ impl Checked {
         let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
         let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
         Ok(Prepared {
-            train: answered(settings, &deployed, &train, augment, copies)?,
-            validation: answered(settings, &deployed, &held, Augment::NONE, 0)?,
+            train: answered(settings, (&deployed, classes), &train, augment, copies)?,
+            validation: answered(settings, (&deployed, classes), &held, Augment::NONE, 0)?,
             data,
             deployed,
             run,
@@ -182,7 +183,7 @@ fn network(settings: &Settings, deployed: &Deployed, shape: &[usize]) -> Result<
 /// Samples, and variants of them, with the deployed model's outputs.
 fn answered(
     settings: &Settings,
-    deployed: &Deployed,
+    (deployed, classes): (&Deployed, ClassAxis),
     samples: &Samples,
     augment: Augment,
     copies: usize,
@@ -194,9 +195,8 @@ fn answered(
     let (answers, reuse) = cache.outputs(deployed, &inputs, |done, count| progress.at(done, count))?;
     progress.finish();
     if reuse == Reuse::Cached {
-        let count = answers.len() / deployed.model.outputs().max(1);
+        let count = answers.len() / classes.count();
         eprintln!("{}: reuses its outputs for {count} samples from an earlier run", deployed.name);
     }
-    let (shape, outputs) = (samples.shape.clone(), deployed.model.outputs());
-    Ok(Arc::new(TrainingSet { shape, outputs, inputs, answers }))
+    Ok(Arc::new(TrainingSet { shape: samples.shape.clone(), classes, inputs, answers }))
 }

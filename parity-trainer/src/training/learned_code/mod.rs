@@ -11,7 +11,7 @@ mod patterns;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::{Score, top_class};
+use parapet_decoder::Score;
 use parapet_encoder::Code;
 use tch::{Tensor, no_grad};
 
@@ -74,7 +74,7 @@ impl LearnedCodeTask {
     ) -> Result<Self, TrainError> {
         let code = Code::try_from(&run.code)?;
         let (k, r) = (code.k(), code.r());
-        let (shape, outputs) = (group_shape(&set.shape, k), set.outputs);
+        let (shape, outputs) = (group_shape(&set.shape, k), set.outputs());
         let mut rng = stream(run.seed, 2);
         let mut encoder = Network::new(&run.network, &shape, r * set.sample_len(), &mut rng)?;
         let mut decoder = Network::new(&learned.decoder, &[(k + r) * outputs], k * outputs, &mut rng)?;
@@ -116,7 +116,7 @@ impl LearnedCodeTask {
         patterns: &[Pattern],
         train: bool,
     ) -> Result<Forward, TrainError> {
-        let (k, r, outputs) = (self.k as i64, self.r as i64, set.set.outputs as i64);
+        let (k, r, outputs) = (self.k as i64, self.r as i64, set.set.outputs() as i64);
         let groups = (members.len() / self.k) as i64;
         let (queries, known) = gather(set, members);
         let parity = self.encoder.forward_t(&batch(&queries, self.encoder.input_shape()), train);
@@ -185,12 +185,13 @@ impl Task for LearnedCodeTask {
 
     fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {
         let mut scores = Vec::new();
-        let outputs = self.train.set.outputs;
+        let classes = self.train.set.classes;
         self.each_validation_chunk(|forward| {
             let made = values(&self.domain.invert(&forward.made))?;
             let wanted = values(&self.domain.invert(&forward.wanted))?;
-            let pairs = made.chunks_exact(outputs).zip(wanted.chunks_exact(outputs));
-            scores.extend(pairs.map(|(made, wanted)| (score.of(made), top_class(made) == top_class(wanted))));
+            let pairs = classes.samples(&made).zip(classes.samples(&wanted));
+            scores
+                .extend(pairs.map(|(made, wanted)| (score.of(made), made.top_class() == wanted.top_class())));
             Ok(())
         })?;
         Ok(scores)
@@ -214,7 +215,7 @@ pub fn group_shape(sample: &[usize], k: usize) -> Vec<usize> {
 /// Queries, and what the deployed model answers in the transform's domain, of `members`, one after another.
 fn gather(set: &CodedSet, members: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let mut queries = Vec::with_capacity(members.len() * set.set.sample_len());
-    let mut outputs = Vec::with_capacity(members.len() * set.set.outputs);
+    let mut outputs = Vec::with_capacity(members.len() * set.set.outputs());
     for &index in members {
         queries.extend_from_slice(set.set.sample(index));
         outputs.extend_from_slice(set.coded(index));

@@ -32,9 +32,10 @@ pub struct CodedConfig {
     pub shed_above: usize,
     /// Audit one in so many groups in which nothing straggled; 0 for none.
     pub audit_every: u64,
-    /// Kinds of query with a group or fillers of their own.
+    /// Kinds of query with a group or fillers of their own. Domains share them.
     pub max_keys: usize,
-    /// Memory that the inputs of answered queries may hold which are kept, as fillers and in groups that are not yet full.
+    /// Memory of the inputs of answered queries that are kept, as fillers and in groups that are
+    /// not yet full. Domains share it.
     pub max_kept_bytes: usize,
 }
 

@@ -26,7 +26,7 @@ impl<I, O> Coded<I, O> {
         key: GroupKey,
     ) -> Option<GroupId> {
         let mut gone = Vec::new();
-        let state = self.keys.get_or_insert(key, abandoned(&self.groups), &mut gone)?;
+        let state = self.keys.get_or_insert(core.now(), key, abandoned(&self.groups), &mut gone)?;
         if let Some(open) = state.open {
             return Some(open);
         }
@@ -37,7 +37,8 @@ impl<I, O> Coded<I, O> {
         Some(id)
     }
 
-    /// Drops groups in which nobody waits and that have made room for others.
+    /// Drops open groups that have made room for others. Queries of theirs that wait go on without
+    /// a group.
     pub(super) fn drop_open_groups(&mut self, core: &mut Core<I, O>, gone: Vec<GroupId>) {
         for id in gone {
             let Some(group) = self.groups.remove(&id) else { continue };

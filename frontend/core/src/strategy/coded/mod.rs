@@ -8,7 +8,7 @@
 mod config;
 mod fill;
 mod group;
-pub(super) mod key;
+mod key;
 mod settle;
 mod timing;
 
@@ -21,6 +21,7 @@ pub use self::config::CodedConfig;
 use self::fill::abandoned;
 use self::group::{Group, Member, Status};
 use self::key::{Answered, Gone, Keys};
+use self::settle::Sent;
 use self::timing::ParityTiming;
 use super::parity::Parity;
 use crate::pool::Avoid;
@@ -129,7 +130,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             core.push(Action::Compare(Comparison::LateTruth { class: query.class(), reconstruction, truth }));
         }
         let mut gone = Gone::default();
-        self.keys.remember(key, answered, abandoned(&self.groups), &mut gone);
+        self.keys.remember(core.now(), key, answered, abandoned(&self.groups), &mut gone);
         self.drop_open_groups(core, gone.groups);
         self.let_go(&gone.queries);
         self.advance(core, id);
@@ -143,7 +144,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return Verdict::Fail;
         };
         member.lost = true;
-        if !member.allow_approximate() || member.refused {
+        // A sum with an input at fault is at fault, too.
+        if !member.allow_approximate() || member.refused || core.is_input_at_fault(query) {
             return Verdict::Fail;
         }
         if !group.sealed {
@@ -240,7 +242,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let needed = group.is_any_waiting() || group.audit;
         let sent = parity
             .filter(|_| needed)
-            .and_then(|input| Self::send_parity(core, &self.config, group, (id, row), input, false));
+            .and_then(|input| Self::send_parity(core, &self.config, group, (id, row), input, Sent::First));
         group.rows[place] = sent.unwrap_or_else(|| {
             core.count(id.class(), Fate::Shed);
             Parity::Dead
@@ -275,7 +277,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         group.rows[place] = match outcome {
             Ok(output) => Parity::Output(output),
             Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
-                let sent = Self::send_parity(core, &self.config, group, (id, row), input, true);
+                let sent =
+                    Self::send_parity(core, &self.config, group, (id, row), input, Sent::After(&failure));
                 sent.unwrap_or(Parity::Dead)
             }
             Err(_) => Parity::Dead,

@@ -7,7 +7,17 @@ use super::{Coded, CodedConfig};
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
 use crate::timers::Timer;
-use crate::{Action, Comparison, Core, GroupId, GroupView, Row, Slot};
+use crate::{Action, Comparison, Core, Failure, GroupId, GroupView, Row, Slot};
+
+/// The reason for which a parity query is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sent<'a> {
+    First,
+    /// The request before it takes too long.
+    InPlaceOfOverdue,
+    /// The request before it failed.
+    After(&'a Failure),
+}
 
 impl<I, O> Coded<I, O> {
     /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group when it is done.
@@ -38,10 +48,15 @@ impl<I, O> Coded<I, O> {
         group: &Group<I, O>,
         (id, row): (GroupId, Row),
         input: Arc<I>,
-        retried: bool,
+        sent: Sent<'_>,
     ) -> Option<Parity<I, O>> {
         let (pool, expires) = (config.parity_pool(row), core.now() + config.parity_timeout);
-        let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, group.apart())?;
+        let (retried, after) = match sent {
+            Sent::First => (false, None),
+            Sent::InPlaceOfOverdue => (true, None),
+            Sent::After(failure) => (true, Some(failure)),
+        };
+        let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, group.apart(), after)?;
         Some(Parity::InFlight { job, input, retried })
     }
 
@@ -86,7 +101,7 @@ impl<I, O> Coded<I, O> {
             core.withdraw_job(job, true);
             core.count(id.class(), Fate::Wasted);
             let row = Row(u8::try_from(place).unwrap_or(u8::MAX));
-            let sent = Self::send_parity(core, &self.config, group, (id, row), input, true);
+            let sent = Self::send_parity(core, &self.config, group, (id, row), input, Sent::InPlaceOfOverdue);
             group.rows[place] = sent.unwrap_or(Parity::Dead);
         }
         if is_early {
@@ -158,7 +173,7 @@ impl<I, O> Coded<I, O> {
         if let (true, 0, Some(predictions)) = (group.audit, group.won, predictions)
             && parity.iter().any(Option::is_some)
         {
-            let slot = u8::try_from(self.sealed % self.config.k as u64).unwrap_or_default();
+            let slot = u8::try_from(id.draw(self.config.k)).unwrap_or_default();
             core.push(Action::Compare(Comparison::Audit {
                 class: id.class(),
                 slot: Slot(slot),

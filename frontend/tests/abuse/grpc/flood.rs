@@ -1,0 +1,122 @@
+//! Floods of small compressed messages that unpack to 16 MB, at the default limits.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use parapet_open_inference_grpc::message::{
+    InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
+};
+use prost::Message as _;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::{call, client, framed, request};
+use crate::flood::{REPLY, UNPACKED};
+use crate::site::{SAMPLE, Site};
+
+/// Calls at the same time.
+const CALLS: usize = 40;
+
+fn packed(message: &ModelInferRequest) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&message.encode_to_vec()).unwrap();
+    framed(1, &encoder.finish().unwrap())
+}
+
+/// Has `change` make messages of the sample's, and sends them many at a time; all are refused in
+/// few words.
+async fn flood(site: &Site, changes: &'static [fn(&mut ModelInferRequest)]) {
+    let pack = || {
+        let change = |change: &fn(&mut ModelInferRequest)| {
+            let mut message = request(&SAMPLE);
+            change(&mut message);
+            packed(&message)
+        };
+        changes.iter().map(change).collect::<Vec<_>>()
+    };
+    // The instance lives on this thread.
+    let messages = tokio::task::spawn_blocking(pack).await.unwrap();
+    let mut callers = Vec::new();
+    for _ in 0..4 {
+        callers.push(client(site).await);
+    }
+    let mut calls = JoinSet::new();
+    for i in 0..CALLS {
+        let (mut caller, message) = (callers[i % 4].0.clone(), messages[i % messages.len()].clone());
+        calls.spawn(async move { call(&mut caller, &[("grpc-encoding", "gzip")], message, true).await });
+    }
+    let mut codes = Vec::new();
+    while let Some(answer) = calls.join_next().await {
+        let (code, said) = answer.unwrap().unwrap();
+        let length: usize = said.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        assert!(length < REPLY, "a reply of {length} bytes");
+        codes.push(code);
+    }
+    // The last ones may wait for longer than a message may take.
+    let refused = [Code::InvalidArgument, Code::NotFound, Code::DeadlineExceeded];
+    assert!(codes.iter().all(|code| refused.contains(code)), "{codes:?}");
+    assert!(codes.iter().any(|code| *code != Code::DeadlineExceeded), "{codes:?}");
+}
+
+fn long() -> String {
+    "\u{200b}".repeat(UNPACKED / 3)
+}
+
+fn input(message: &mut ModelInferRequest) -> &mut InferTensor {
+    &mut message.inputs[0]
+}
+
+pub async fn error_bodies(site: &Site) {
+    flood(site, &[|message| input(message).datatype = long()]).await;
+}
+
+pub async fn long_names(site: &Site) {
+    flood(
+        site,
+        &[
+            |message| input(message).name = long(),
+            |message| message.model_name = long(),
+            |message| message.model_version = long(),
+            |message| message.id = long(),
+            |message| {
+                let output = InferRequestedOutput { name: long(), ..Default::default() };
+                message.outputs.push(output);
+            },
+            |message| drop(message.parameters.insert(long(), Default::default())),
+        ],
+    )
+    .await;
+}
+
+pub async fn wide_lists(site: &Site) {
+    flood(site, &[|message| input(message).shape = vec![1; UNPACKED]]).await;
+}
+
+/// Elements that take a byte in the message and eight in memory, or eight in both.
+pub async fn wide_data(site: &Site) {
+    fn typed(message: &mut ModelInferRequest, datatype: &str, elements: usize, of: InferTensorContents) {
+        message.raw_input_contents.clear();
+        let input = input(message);
+        input.datatype = datatype.to_owned();
+        input.shape = vec![1, elements as i64];
+        input.contents = Some(of);
+    }
+    flood(
+        site,
+        &[
+            |message| {
+                let fp64_contents = vec![1.0; UNPACKED / 8];
+                let contents = InferTensorContents { fp64_contents, ..Default::default() };
+                typed(message, "FP64", UNPACKED / 8, contents);
+            },
+            |message| {
+                let int64_contents = vec![1; UNPACKED];
+                let contents = InferTensorContents { int64_contents, ..Default::default() };
+                typed(message, "INT64", UNPACKED, contents);
+            },
+        ],
+    )
+    .await;
+}
