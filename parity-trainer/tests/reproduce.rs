@@ -98,6 +98,8 @@ fn prepared() -> tempfile::TempDir {
 #[test]
 fn rows_are_run_once_and_told() {
     let folder = prepared();
+    let recipes = RECIPES.replace("bound = 50\n", "bound = 50\nseeds = 3\n");
+    fs::write(folder.path().join("recipes.toml"), &recipes).unwrap();
     let output = reproduce(folder.path(), "--recipes recipes.toml");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
@@ -115,7 +117,14 @@ fn rows_are_run_once_and_told() {
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["rows"][0]["verdict"], "met");
     // A_d over every erasure of every group of the test set.
-    assert_eq!(json["rows"][0]["record"]["outcome"]["evaluation"]["by_losses"][0]["reconstructions"], 100);
+    assert_eq!(
+        json["rows"][0]["seeds"][0]["record"]["outcome"]["evaluation"]["by_losses"][0]["reconstructions"],
+        100
+    );
+    let seeds = json["rows"][0]["seeds"].as_array().unwrap();
+    let named: Vec<_> = seeds.iter().map(|seed| (seed["name"].as_str().unwrap(), &seed["seed"])).collect();
+    assert_eq!(named, [("tiny", &5.into()), ("tiny-seed2", &6.into()), ("tiny-seed3", &7.into())]);
+    assert!(seeds.iter().all(|seed| seed["loss_interval"].is_array()), "{json}");
 
     let model =
         || fs::metadata(folder.path().join("out/models/tiny/1/model.onnx")).unwrap().modified().unwrap();
@@ -132,7 +141,7 @@ fn rows_are_run_once_and_told() {
     assert!(some.contains("- **strict**: lost"), "{some}");
 
     // Another recipe is another row; the deployed model stays.
-    fs::write(folder.path().join("recipes.toml"), RECIPES.replace("steps = 200", "steps = 3")).unwrap();
+    fs::write(folder.path().join("recipes.toml"), recipes.replace("steps = 200", "steps = 3")).unwrap();
     let changed = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
     let errors = String::from_utf8_lossy(&changed.stderr).into_owned();
     assert!(!errors.contains("done before") && !errors.contains("train-deployed"), "{errors}");
@@ -142,6 +151,44 @@ fn rows_are_run_once_and_told() {
         results.contains("- **strict** was not run: not asked for."),
         "it began with the old tiny: {results}"
     );
+}
+
+#[test]
+fn a_row_trained_before_losses_had_intervals_is_evaluated_again_and_not_trained() {
+    let folder = prepared();
+    let line = "--recipes recipes.toml --only tiny";
+    assert!(reproduce(folder.path(), line).status.success());
+    let (record, results) = (folder.path().join("out/rows/tiny.json"), folder.path().join("out/RESULTS.md"));
+    let (told, new) = (fs::read_to_string(&results).unwrap(), fs::read(&record).unwrap());
+    let mut old: serde_json::Value = serde_json::from_slice(&new).unwrap();
+    for figures in ["evaluation", "untrained_control"] {
+        let losses = old["outcome"][figures]["by_losses"].as_array_mut().unwrap();
+        losses.iter_mut().for_each(|losses| drop(losses.as_object_mut().unwrap().remove("loss")));
+    }
+    fs::write(&record, old.to_string()).unwrap();
+
+    let output = reproduce(folder.path(), line);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("tiny: trained before; evaluated again"), "{errors}");
+    assert!(
+        errors.contains("$ parity-trainer eval") && !errors.contains("$ parity-trainer train"),
+        "{errors}"
+    );
+    assert_eq!(fs::read_to_string(&results).unwrap(), told);
+    assert_eq!(fs::read(&record).unwrap(), new, "its cost is that of the training");
+}
+
+#[test]
+fn a_row_that_begins_with_its_deployed_model_has_it_trained_first() {
+    let folder = prepared();
+    let recipes = RECIPES.replace("start = \"tiny\"", "start = \"quarters\"");
+    let recipes = recipes.replace("\"mlp:256,64\"\nsteps = 4", "\"mlp:256,32\"\nsteps = 4");
+    fs::write(folder.path().join("recipes.toml"), recipes).unwrap();
+    let output = reproduce(folder.path(), "--recipes recipes.toml --only strict");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
+    assert!(results.contains("- **strict**: lost"), "{results}");
+    assert!(results.contains("--start OUT/models/quarters"), "{results}");
 }
 
 #[test]
@@ -272,6 +319,7 @@ fn bad_recipes_and_arguments_get_one_line() {
         ),
         ("deployed = \"elsewhere\"", "deployed = \"nowhere\"", "row no-model: no deployed model `nowhere`"),
         ("name = \"strict\"", "name = \"tiny\"", "row tiny: there are two of that name"),
+        ("bound = 50", "bound = 50\nseeds = 0", "row tiny: seeds = 0; give at least 1"),
         ("start = \"tiny\"", "start = \"strict\"", "row strict: begins with strict, which is no deployed"),
         ("file = \"elsewhere.onnx\"", "", "give either `file` or settings"),
     ] {

@@ -10,7 +10,9 @@ mod command_line;
 mod lines;
 mod recipe;
 mod record;
+mod seeds;
 mod table;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +26,7 @@ use child::{Children, Ended};
 use command_line::{CommandLine, Root, Roots};
 use recipe::{Recipes, RowRecipe};
 use record::{Cost, DeployedRecord, Machine, Outcome, Records, RowRecord};
-use table::Row;
+use verdict::{Row, Run};
 
 use super::interrupt::Interrupt;
 
@@ -87,13 +89,14 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let children = Children::new(&roots, threads, &interrupt)?;
     let mut reproduction =
         Reproduction { recipes: &recipes, roots: &roots, records, children, why: BTreeMap::new() };
-    let count = recipes.asked().count();
-    for (at, row) in recipes.asked().enumerate() {
-        eprintln!("row {} of {count}: {}, about {:.0} min", at + 1, row.name, row.minutes);
-        if let Err(no_figures) = reproduction.row(row)? {
+    let runs: Vec<RowRecipe> = recipes.asked().flat_map(|row| recipes.runs(row)).collect();
+    let count = runs.len();
+    for (at, run) in runs.iter().enumerate() {
+        eprintln!("training {} of {count}: {}, about {:.0} min", at + 1, run.name, run.minutes);
+        if let Err(no_figures) = reproduction.run(run)? {
             let (NoFigures::NotRun(why) | NoFigures::Failed(why)) = &no_figures;
-            eprintln!("{}: {why}", row.name);
-            reproduction.why.insert(row.name.clone(), no_figures);
+            eprintln!("{}: {why}", run.name);
+            reproduction.why.insert(run.name.clone(), no_figures);
         }
         reproduction.write(threads)?;
         if interrupt.is_asked() {
@@ -116,13 +119,13 @@ struct Reproduction<'a> {
     roots: &'a Roots,
     records: Records,
     children: Children<'a>,
-    /// Rows without figures.
+    /// Trainings without figures.
     why: BTreeMap<String, NoFigures>,
 }
 
 impl Reproduction<'_> {
-    /// Sees to one row's figures.
-    fn row(&self, row: &RowRecipe) -> Result<Result<(), NoFigures>, TrainError> {
+    /// Sees to the figures of one of a row's trainings.
+    fn run(&self, row: &RowRecipe) -> Result<Result<(), NoFigures>, TrainError> {
         if let Some(missing) = self.missing(row) {
             return Ok(Err(NoFigures::NotRun(missing)));
         }
@@ -138,16 +141,35 @@ impl Reproduction<'_> {
         if let Some(why) = self.deployed(row)? {
             return Ok(Err(why));
         }
-        let (train, evaluate) = (self.recipes.train(row), self.recipes.evaluate(row));
-        let digest = self.digest(row);
-        if self.finished(row).is_some() {
-            eprintln!("{}: done before", row.name);
-            return Ok(Ok(()));
-        }
-        let (ended, cost) = self.train(&row.name, &row.name, &digest, &train)?;
-        if let Some(why) = unfinished(ended) {
-            return Ok(Err(why));
-        }
+        let train = self.recipes.train(row);
+        let cost = match self.finished(row) {
+            Some(record) if record.outcome.is_complete() => {
+                eprintln!("{}: done before", row.name);
+                return Ok(Ok(()));
+            }
+            Some(record) => {
+                eprintln!("{}: trained before; evaluated again for the interval of its loss", row.name);
+                record.cost
+            }
+            None => {
+                let (ended, cost) = self.train(&row.name, &row.name, &self.digest(row), &train)?;
+                if let Some(why) = unfinished(ended) {
+                    return Ok(Err(why));
+                }
+                cost
+            }
+        };
+        self.evaluate(row, &train, cost)
+    }
+
+    /// Evaluates what was trained by `train`, and writes the record.
+    fn evaluate(
+        &self,
+        row: &RowRecipe,
+        train: &CommandLine,
+        cost: Cost,
+    ) -> Result<Result<(), NoFigures>, TrainError> {
+        let evaluate = self.recipes.evaluate(row);
         let (ended, _) = self.children.run(&evaluate)?;
         if let Some(why) = unfinished(ended) {
             return Ok(Err(why));
@@ -157,6 +179,7 @@ impl Reproduction<'_> {
             Err(error) => return Ok(Err(NoFigures::Failed(error.to_string()))),
         };
         let commands = vec![train.to_string(), evaluate.to_string()];
+        let digest = self.digest(row);
         self.records.save(&row.name, &RowRecord { digest, commands, cost, outcome })?;
         Ok(Ok(()))
     }
@@ -191,7 +214,7 @@ impl Reproduction<'_> {
         let train = self.recipes.train(row);
         match self.recipes.begins_with(row) {
             // Rows begin with earlier ones only, so that this ends.
-            Some(start) => train.digest(&[&evaluate, &deployed, &self.digest(start)]),
+            Some(start) => train.digest(&[&evaluate, &deployed, &self.digest(&start)]),
             None => train.digest(&[&evaluate, &deployed]),
         }
     }
@@ -228,36 +251,37 @@ impl Reproduction<'_> {
         };
         let needed = self.recipes.needs(row);
         needed.into_iter().find_map(|need| missing(need, "")).or_else(|| {
-            let start = self.recipes.start(row)?;
+            let start = self.recipes.start_needed(row)?;
             missing(start, "; run the row that it begins with first")
         })
     }
 
     fn write(&self, threads: usize) -> Result<(), TrainError> {
-        let recipes = &self.recipes.rows;
-        let records: Vec<Option<RowRecord>> = recipes.iter().map(|recipe| self.finished(recipe)).collect();
-        let trained: Vec<Option<DeployedRecord>> =
-            recipes.iter().map(|recipe| self.records.deployed(&recipe.deployed)).collect();
-        let rows: Vec<Row<'_>> = self
-            .recipes
-            .rows
-            .iter()
-            .enumerate()
-            .map(|(at, recipe)| Row {
-                recipe,
-                deployed: self.recipes.deployed.get(&recipe.deployed),
-                record: records.get(at).and_then(Option::as_ref),
-                trained: trained.get(at).and_then(Option::as_ref),
-                why: match self.why.get(&recipe.name) {
-                    Some(NoFigures::NotRun(why) | NoFigures::Failed(why)) => Some(why.as_str()),
-                    None => recipe.left_out.then_some("not asked for"),
-                },
-            })
-            .collect();
+        let rows: Vec<Row<'_>> = self.recipes.rows.iter().map(|recipe| self.told(recipe)).collect();
         let machine = Machine::here(threads);
         let text = table::markdown(&rows, &machine, &self.recipes.notes);
         write(&self.roots.out.join(table::RESULTS), &text)?;
         super::write_json(Some(&self.roots.out.join("results.json")), &table::json(&rows, &machine))
+    }
+
+    /// The row `recipe` as it is told, with what is known of its trainings.
+    fn told<'a>(&'a self, recipe: &'a RowRecipe) -> Row<'a> {
+        let why = |name: &str| match self.why.get(name) {
+            Some(NoFigures::NotRun(why) | NoFigures::Failed(why)) => Some(why.clone()),
+            None => recipe.left_out.then(|| "not asked for".to_owned()),
+        };
+        let run = |run: RowRecipe| Run {
+            record: self.finished(&run),
+            why: why(&run.name),
+            seed: run.seed(),
+            name: run.name,
+        };
+        Row {
+            recipe,
+            deployed: self.recipes.deployed.get(&recipe.deployed),
+            runs: self.recipes.runs(recipe).into_iter().map(run).collect(),
+            trained: self.records.deployed(&recipe.deployed),
+        }
     }
 }
 

@@ -51,6 +51,9 @@ pub(super) struct DeployedRecipe {
     pub(super) file: Option<String>,
     /// The accuracy that it should have at least, percent.
     pub(super) least: Option<f64>,
+    /// Settings that were chosen by figures of the test set; the table marks them.
+    #[serde(default)]
+    pub(super) chosen_on_test: String,
     /// Minutes that its training takes on one core.
     #[serde(default)]
     pub(super) minutes: f64,
@@ -69,8 +72,14 @@ pub(super) struct RowRecipe {
     pub(super) deployed: String,
     /// The greatest loss A_a - A_d that meets the aim, points; none where there is no aim.
     pub(super) bound: Option<f64>,
-    /// Minutes that its training takes on one core.
+    /// Minutes that one training takes on one core.
     pub(super) minutes: f64,
+    /// Trainings, with the seed of `train` and those that follow it.
+    #[serde(default = "one")]
+    pub(super) seeds: u32,
+    /// Settings that were chosen by figures of the test set; the table marks them.
+    #[serde(default)]
+    pub(super) chosen_on_test: String,
     /// What others, or earlier runs, have reached.
     #[serde(default)]
     pub(super) reference: String,
@@ -90,6 +99,10 @@ pub(super) struct RowRecipe {
     /// Whether the user has not asked for it.
     #[serde(skip)]
     pub(super) left_out: bool,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The folder of a row's reports, in `--out`.
@@ -116,7 +129,12 @@ impl Recipes {
                 .deployed
                 .get(&row.deployed)
                 .ok_or_else(|| wrong(&format!("row {name}: no deployed model `{}`", row.deployed)))?;
-            if recipes.rows.iter().take(at).any(|other| other.name == *name) {
+            if row.seeds == 0 {
+                return Err(wrong(&format!("row {name}: seeds = 0; give at least 1")));
+            }
+            let before: Vec<String> =
+                recipes.rows.iter().take(at).flat_map(|other| recipes.names(other)).collect();
+            if let Some(name) = recipes.names(row).into_iter().find(|name| before.contains(name)) {
                 return Err(wrong(&format!("row {name}: there are two of that name")));
             }
             let earlier = |start: &String| {
@@ -204,7 +222,7 @@ impl Recipes {
     fn minutes(&self) -> f64 {
         let needed = |name: &str| self.asked().any(|row| row.deployed == name);
         let deployed = self.deployed.iter().filter(|(name, _)| needed(name)).map(|(_, model)| model.minutes);
-        self.asked().map(|row| row.minutes).chain(deployed).sum()
+        self.asked().map(|row| row.minutes * f64::from(row.seeds)).chain(deployed).sum()
     }
 
     /// The training of a row's deployed model, if it is trained here.
@@ -264,13 +282,25 @@ impl Recipes {
         std::iter::once((Root::Data, deployed.data.clone())).chain(file).collect()
     }
 
-    /// The row whose parity model a row begins with.
-    pub(super) fn begins_with(&self, row: &RowRecipe) -> Option<&RowRecipe> {
-        self.rows.iter().find(|other| Some(&other.name) == row.start.as_ref())
+    /// The training whose parity model another begins with.
+    pub(super) fn begins_with(&self, run: &RowRecipe) -> Option<RowRecipe> {
+        let start = run.start.as_ref()?;
+        self.rows.iter().flat_map(|row| self.runs(row)).find(|other| other.name == *start)
+    }
+
+    /// Names of a row's trainings.
+    fn names(&self, row: &RowRecipe) -> Vec<String> {
+        self.runs(row).into_iter().map(|run| run.name).collect()
+    }
+
+    /// The entry that has to be there before the row can be begun: the one that it begins with,
+    /// unless that is its own deployed model, which is trained before it.
+    pub(super) fn start_needed(&self, row: &RowRecipe) -> Option<(Root, String)> {
+        self.start(row).filter(|_| row.start.as_ref() != Some(&row.deployed))
     }
 
     /// The entry that a row begins with.
-    pub(super) fn start(&self, row: &RowRecipe) -> Option<(Root, String)> {
+    fn start(&self, row: &RowRecipe) -> Option<(Root, String)> {
         row.start.as_ref().map(|start| (Root::Out, format!("{MODELS}/{start}")))
     }
 
@@ -362,6 +392,8 @@ mod tests {
                 assert!(grid.starts_with(if wide { "1x2:" } else { "2x2:" }), "{name}: {grid}");
             }
         }
+        let judged = recipes.rows.iter().filter(|row| row.bound.is_some());
+        assert!(judged.clone().all(|row| row.seeds >= 3), "a row with a bound is judged by three seeds");
         for (name, least) in [("mnist", 99.0), ("fashion", 91.0), ("spoken", 98.5), ("cifar", 80.0)] {
             assert_eq!(recipes.deployed.get(name).unwrap().least, Some(least), "{name}");
         }
@@ -372,7 +404,9 @@ mod tests {
         let all = Recipes::published().unwrap();
         let some = all.clone().only(&["fashion-k2".to_owned()]).unwrap();
         let minutes = some.minutes();
-        assert_eq!(minutes, row(&all, "fashion-k2").minutes + all.deployed.get("fashion").unwrap().minutes);
+        let fashion = row(&all, "fashion-k2");
+        let trainings = fashion.minutes * f64::from(fashion.seeds);
+        assert_eq!(minutes, trainings + all.deployed.get("fashion").unwrap().minutes);
         let half = some.within(Some(minutes / 2.0)).unwrap();
         assert_eq!(steps(&half, "fashion-k2"), steps(&all, "fashion-k2") / 2);
         assert_eq!(steps(&half, "mnist-k2"), steps(&all, "mnist-k2"));

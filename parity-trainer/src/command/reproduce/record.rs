@@ -89,6 +89,9 @@ pub(super) struct Losses {
     pub(super) missing: usize,
     /// A_d.
     pub(super) accuracy: Option<Estimate>,
+    /// A_a - A_d over the same queries; absent in records of before it was told.
+    #[serde(default)]
+    pub(super) loss: Option<Estimate>,
     pub(super) agreement: Estimate,
     pub(super) reconstructions: usize,
 }
@@ -110,8 +113,20 @@ impl Outcome {
 
     /// A_a - A_d in points, one query missing.
     pub(super) fn loss(&self) -> Option<f64> {
-        let reconstructed = self.evaluation.by_losses.first()?.accuracy?;
-        Some(100.0 * (self.evaluation.accuracy_deployed? - reconstructed.value))
+        let one = self.evaluation.by_losses.first()?;
+        let apart = || Some(self.evaluation.accuracy_deployed? - one.accuracy?.value);
+        one.loss.map(|loss| loss.value).or_else(apart).map(|loss| 100.0 * loss)
+    }
+
+    /// The paired interval of the loss, in points.
+    pub(super) fn loss_interval(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.evaluation.by_losses.first()?.loss?.interval?;
+        Some((100.0 * low, 100.0 * high))
+    }
+
+    /// Tells whether the loss, if there is one, has its interval: earlier evaluations did not give it.
+    pub(super) fn is_complete(&self) -> bool {
+        self.loss().is_none() || self.loss_interval().is_some()
     }
 }
 
