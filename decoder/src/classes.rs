@@ -40,7 +40,7 @@ impl ClassAxis {
         }
     }
 
-    /// How many classes there are: at least two.
+    /// Number of classes, at least two.
     pub const fn count(self) -> usize {
         self.0
     }

@@ -1,4 +1,4 @@
-//! How far a reconstruction can be trusted.
+//! Confidence of reconstructions.
 
 use serde::{Deserialize, Serialize};
 

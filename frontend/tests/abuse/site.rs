@@ -81,9 +81,9 @@ pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
 /// Bounds of the frontend.
 #[derive(Debug, Clone, Copy)]
 pub enum Limits<'a> {
-    /// Those of [`SERVER`], and lines in their place.
+    /// Bounds of [`SERVER`], and lines in their place.
     Tight(&'a str),
-    /// Those that it has by itself.
+    /// The defaults.
     Default,
 }
 

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Takes a decoded body, in the turn in which it was decoded.
 pub trait Reader: Send + 'static {
-    /// What the body is read as.
+    /// Type of the read body.
     type Read: Send + 'static;
     /// Why it is not.
     type Error: From<CodingError> + Send + 'static;
