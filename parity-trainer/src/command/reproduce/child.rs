@@ -100,6 +100,7 @@ impl<'a> Children<'a> {
         let cost = Cost {
             seconds: begun.elapsed().as_secs_f64(),
             processor_seconds: (processor_seconds() - before).max(0.0),
+            at_least: false,
         };
         Ok((ended, cost))
     }

@@ -42,6 +42,9 @@ pub(super) struct Cost {
     /// Of all processors together; 0 if it was not measured.
     #[serde(default)]
     pub(super) processor_seconds: f64,
+    /// Whether there was more that nobody counted: this program itself was killed while a command ran.
+    #[serde(default)]
+    pub(super) at_least: bool,
 }
 
 impl std::ops::Add for Cost {
@@ -51,6 +54,7 @@ impl std::ops::Add for Cost {
         Self {
             seconds: self.seconds + other.seconds,
             processor_seconds: self.processor_seconds + other.processor_seconds,
+            at_least: self.at_least || other.at_least,
         }
     }
 }
@@ -135,6 +139,9 @@ impl Outcome {
 struct Spent {
     digest: String,
     cost: Cost,
+    /// Whether a command runs whose cost is not in it yet.
+    #[serde(default)]
+    running: bool,
 }
 
 /// How a row begins.
@@ -183,15 +190,22 @@ impl Records {
     pub(super) fn begin(&self, name: &str, digest: &str) -> Result<Begun, TrainError> {
         let before: Option<Spent> = self.read(&format!("{name}.begun.json"));
         let before = before.filter(|spent| spent.digest == digest);
-        let begun =
-            Begun { again: before.is_some(), cost: before.map_or_else(Cost::default, |spent| spent.cost) };
-        self.spent(name, digest, begun.cost)?;
+        let mut begun = Begun { again: before.is_some(), cost: Cost::default() };
+        if let Some(before) = before {
+            begun.cost = before.cost;
+            begun.cost.at_least |= before.running;
+        }
+        self.write_spent(name, Spent { digest: digest.to_owned(), cost: begun.cost, running: true })?;
         Ok(begun)
     }
 
-    /// Notes what it has cost so far.
+    /// Notes what it has cost so far, now that the command has ended.
     pub(super) fn spent(&self, name: &str, digest: &str, cost: Cost) -> Result<(), TrainError> {
-        self.write(&format!("{name}.begun.json"), &Spent { digest: digest.to_owned(), cost })
+        self.write_spent(name, Spent { digest: digest.to_owned(), cost, running: false })
+    }
+
+    fn write_spent(&self, name: &str, spent: Spent) -> Result<(), TrainError> {
+        self.write(&format!("{name}.begun.json"), &spent)
     }
 
     /// A record that is torn counts as none: the row is run again.
@@ -231,5 +245,28 @@ impl Machine {
             version: env!("CARGO_PKG_VERSION"),
             libtorch: option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cost, Records};
+
+    #[test]
+    fn a_cost_that_was_not_counted_to_its_end_is_a_lower_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::at(folder.path()).unwrap();
+        let spent = Cost { seconds: 2.0, processor_seconds: 1.0, at_least: false };
+
+        assert_eq!(records.begin("row", "digest").unwrap().cost, Cost::default());
+        records.spent("row", "digest", spent).unwrap();
+        assert_eq!(records.begin("row", "digest").unwrap().cost, spent, "all of it was counted");
+
+        // Killed here: what the second time has cost was never written.
+        let killed = Cost { at_least: true, ..spent };
+        assert_eq!(records.begin("row", "digest").unwrap().cost, killed);
+        records.spent("row", "digest", killed + spent).unwrap();
+        assert!(records.begin("row", "digest").unwrap().cost.at_least);
+        assert_eq!(records.begin("row", "another").unwrap().cost, Cost::default());
     }
 }

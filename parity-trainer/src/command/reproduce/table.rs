@@ -272,9 +272,13 @@ fn title<'a>(row: &'a Row<'_>) -> &'a str {
 }
 
 fn spent(cost: Cost) -> String {
+    let (bound, why) =
+        if cost.at_least { ("at least ", "; a kill lost the rest of the count") } else { ("", "") };
     match cost.processor_seconds {
-        0.0 => format!("{:.0} s by the clock", cost.seconds),
-        processor => format!("{processor:.0} s of processor time ({:.0} s by the clock)", cost.seconds),
+        0.0 => format!("{bound}{:.0} s by the clock{why}", cost.seconds),
+        processor => {
+            format!("{bound}{processor:.0} s of processor time ({:.0} s by the clock{why})", cost.seconds)
+        }
     }
 }
 

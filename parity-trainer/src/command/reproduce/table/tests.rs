@@ -49,7 +49,7 @@ fn record(deployed: Option<f64>, reconstructed: &[f64]) -> RowRecord {
     RowRecord {
         digest: String::new(),
         commands: vec!["parity-trainer train".to_owned(), "parity-trainer eval".to_owned()],
-        cost: Cost { seconds: 61.0, processor_seconds: 60.0 },
+        cost: Cost { seconds: 61.0, processor_seconds: 60.0, at_least: false },
         outcome: Outcome {
             code: "concat-k2-r1".to_owned(),
             transform,
@@ -125,6 +125,19 @@ fn misses_are_told_first_and_nothing_is_hidden() {
     let json = json(&rows, &machine());
     assert_eq!(json["rows"][2]["verdict"], "missed");
     assert_eq!(json["rows"][5]["seeds"][0]["why_not"], "DATA/digits is missing");
+}
+
+#[test]
+fn a_cost_whose_count_was_lost_says_so() {
+    let (deployed, recipe) = (deployed(), recipe("row", Some(2.5)));
+    let mut cut_off = record(Some(0.96), &[0.94]);
+    cut_off.cost.at_least = true;
+    let rows = [of_records(&recipe, &deployed, vec![Some(record(Some(0.96), &[0.94])), Some(cut_off)])];
+    let text = markdown(&rows, &machine(), "");
+    assert!(text.contains("Seed 7: trained in 60 s of processor time (61 s by the clock)."), "{text}");
+    let bound = "Seed 8: trained in at least 60 s of processor time \
+                 (61 s by the clock; a kill lost the rest of the count).";
+    assert!(text.contains(bound), "{text}");
 }
 
 fn verdict(bound: f64, seeds: &[Option<f64>]) -> Verdict {
