@@ -14,14 +14,16 @@ use crate::ProtocolError;
 
 /// Longest name, datatype, id or parameter, in bytes.
 pub const MAX_TEXT: usize = 4096;
+/// Longest number, in characters: a float written out to its last digit has 1,079.
+const MAX_NUMBER: usize = 2048;
 /// Longest list: inputs, outputs.
 const MAX_ELEMENTS: usize = 1024;
 /// Axes of a tensor, the batch axis among them.
 pub const MAX_AXES: usize = 16;
 /// Objects and arrays within each other, in a long header.
 const MAX_DEPTH: usize = 64;
-/// Longest header whose depth is bounded by its length alone.
-const SHORT: usize = 64 * 1024;
+/// Longest JSON whose depth, texts and numbers are bounded by its length alone.
+pub(crate) const SHORT: usize = 64 * 1024;
 /// Objects and arrays around an element of a tensor's `data`.
 const DATA_DEPTH: usize = 4;
 /// Bytes of the longest escape, `\u0007`.
@@ -40,10 +42,11 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Proto
     read.map_err(|error| ProtocolError::Json(error.into()))
 }
 
-/// Refuses values nested deeper than [`MAX_DEPTH`], and long texts outside tensors' data.
+/// Refuses values nested deeper than [`MAX_DEPTH`], long numbers, and long texts outside tensors'
+/// data.
 ///
-/// `serde_json` notes each level of a value that it passes over, and copies a text that has an
-/// escape: that takes as much memory again as the value.
+/// `serde_json` notes each level of a value that it passes over, and copies a long number and a text
+/// that has an escape: that takes as much memory again as the value.
 fn scan(json: &[u8]) -> Result<(), ProtocolError> {
     let mut depth = 0_usize;
     let mut bytes = json.iter();
@@ -53,6 +56,12 @@ fn scan(json: &[u8]) -> Result<(), ProtocolError> {
                 let length = skip_text(&mut bytes);
                 if depth < DATA_DEPTH && length > ESCAPED * MAX_TEXT {
                     return Err(ProtocolError::LongText { length, limit: MAX_TEXT });
+                }
+            }
+            b'-' | b'0'..=b'9' => {
+                let length = 1 + skip_number(&mut bytes);
+                if length > MAX_NUMBER {
+                    return Err(ProtocolError::LongNumber { length, limit: MAX_NUMBER });
                 }
             }
             b'[' | b'{' => depth += 1,
@@ -77,6 +86,15 @@ fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
         }
     }
     left
+}
+
+/// Moves past the number that has just begun, and returns the length of what was left of it.
+fn skip_number(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    let left = bytes.as_slice();
+    let length = left.iter().position(|byte| !is_part(byte)).unwrap_or(left.len());
+    *bytes = left[length..].iter();
+    length
 }
 
 /// Reads a tensor's shape.

@@ -45,14 +45,14 @@ impl<'r> Contents<'r> {
         Self { room, bytes: 0 }
     }
 
-    /// Sets memory aside for `more` bytes of a tensor.
-    pub(crate) fn grow(&mut self, more: usize) -> Result<(), ProtocolError> {
+    /// Sets memory aside for `more` bytes of a tensor, and for `copies` bytes that are needed while it is read.
+    pub(crate) fn grow(&mut self, more: usize, copies: usize) -> Result<(), ProtocolError> {
         self.bytes = self.bytes.saturating_add(more);
         let (bytes, limit) = (self.bytes, self.room.max_contents());
         if bytes > limit {
             return Err(ProtocolError::Contents { bytes, limit });
         }
-        if self.room.hold(bytes) { Ok(()) } else { Err(ProtocolError::NoMemory) }
+        if self.room.hold(bytes.saturating_add(copies)) { Ok(()) } else { Err(ProtocolError::NoMemory) }
     }
 }
 

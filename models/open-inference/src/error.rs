@@ -30,6 +30,14 @@ pub enum ProtocolError {
         /// Bytes that are taken, without them.
         limit: usize,
     },
+    /// The JSON part has a long number.
+    #[error("invalid JSON: a number of {length} characters; at most {limit} are taken")]
+    LongNumber {
+        /// Characters of the number.
+        length: usize,
+        /// Characters that are taken.
+        limit: usize,
+    },
     /// `Inference-Header-Content-Length` reaches past the end of the body.
     #[error("Inference-Header-Content-Length is {header_length} but the body has only {body_length} bytes")]
     HeaderBeyondBody {

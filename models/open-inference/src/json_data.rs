@@ -9,7 +9,7 @@ use half::f16;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
-use crate::bounded::MAX_AXES;
+use crate::bounded::{MAX_AXES, SHORT};
 use crate::decode::Contents;
 use crate::tensor::element_count;
 use crate::{Datatype, Excerpt, ProtocolError, Tensor};
@@ -28,13 +28,21 @@ pub(crate) fn tensor(
     if !datatype.has_json_form() {
         return Err(ProtocolError::NoJsonForm { tensor: Excerpt::from(&name), reason: BF16_IS_BINARY });
     }
+    if datatype != Datatype::Bytes && json.len() > SHORT && json.contains('"') {
+        // The parser would copy a text of any length before it is refused.
+        let source: serde_json::Error =
+            serde::de::Error::custom(format_args!("an element is a string, not a {datatype} value"));
+        return Err(ProtocolError::Data { tensor: Excerpt::from(&name), datatype, source: source.into() });
+    }
     let expected = element_count(&name, &shape)?;
     // Whatever the shape claims, a number takes two characters at least and a string three.
     let capacity = match datatype.size() {
         Some(size) => expected.min(json.len() / 2 + 1) * size,
         None => expected.min(json.len() / 3 + 1) * 4 + json.len(),
     };
-    contents.grow(capacity)?;
+    // The parser copies a text that has an escape.
+    let copies = if datatype == Datatype::Bytes && json.contains('\\') { json.len() } else { 0 };
+    contents.grow(capacity, copies)?;
     let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);

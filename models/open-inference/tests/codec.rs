@@ -302,6 +302,43 @@ fn long_text_is_refused_unread_except_in_tensor_data() {
     assert_eq!(decode(&element).unwrap().inputs[0].data.len(), 100_004);
 }
 
+#[test]
+fn long_numbers_are_refused_unread() {
+    let digits = "9".repeat(100_000);
+    for long in [digits.clone(), format!("-{digits}"), format!("0.{digits}"), format!("1e{digits}")] {
+        for body in [long.clone(), input("FP64", "[1]", &format!("[{long}]")), input("FP64", "[1]", &long)] {
+            let refused = decode(&body).unwrap_err();
+            assert!(matches!(refused, ProtocolError::LongNumber { limit: 2048, .. }), "{refused}");
+        }
+    }
+    let many = vec!["-1.5e-3"; 10_000].join(",");
+    assert!(decode(&input("FP64", "[10000]", &format!("[{many}]"))).is_ok());
+    let exact = format!("{:.1077}", f64::from_bits(1));
+    let spaces = " ".repeat(100_000);
+    let least = decode(&input("FP64", "[1]", &format!("[{spaces}{exact}]"))).unwrap();
+    assert_eq!(least.inputs[0].data[..], f64::from_bits(1).to_le_bytes());
+}
+
+#[test]
+fn long_strings_are_refused_unread_where_numbers_are_wanted() {
+    for text in [r"\u0007".repeat(100_000), format!(r"\n{}", "n".repeat(100_000))] {
+        let refused = error(&input("FP32", "[1]", &format!("[\"{text}\"]")));
+        assert!(refused.contains("an element is a string, not a FP32 value"), "{refused}");
+    }
+}
+
+#[test]
+fn copies_of_escaped_text_are_held_while_they_are_read() {
+    let held = |data: &str| {
+        let mut asked = Asked { max_contents: 1000, memory: 1000, held: Vec::new() };
+        let body = Bytes::from(input("BYTES", "[1]", data));
+        decode_request_within(body, None, &mut asked).unwrap();
+        asked.held
+    };
+    assert_eq!(held(r#"["nnn"]"#), [11]);
+    assert_eq!(held(r#"["\n\n"]"#), [12 + 8]);
+}
+
 /// Notes what is asked for, up to a limit.
 struct Asked {
     max_contents: usize,
