@@ -27,7 +27,8 @@ pub(super) async fn read(
     let serving = app.serving();
     let (max_bytes, limit) = (serving.server().max_body_bytes, serving.server().body_read_timeout);
     let (body, reserved) = read_body_within(body, max_bytes, limit, app.body_memory()).await?;
-    let reading = Reading { header_length, max_contents: model.max_contents(), held: body.len(), reserved };
+    let max_contents = model.max_contents();
+    let reading = Reading { header_length, max_contents, held: body.len(), contents: 0, reserved };
     let json = header_length.unwrap_or(body.len());
     if coding.is_none() && json < LONG_JSON {
         return reading.read(body);
@@ -52,6 +53,8 @@ struct Reading {
     max_contents: usize,
     /// Bytes of the body, and of the body that it unpacks to.
     held: usize,
+    /// Bytes that it decodes to, beside those.
+    contents: usize,
     reserved: Reserved,
 }
 
@@ -66,6 +69,11 @@ impl Reader for Reading {
 
     fn read(mut self, body: Bytes) -> Result<Self::Read, ServeError> {
         let request = decode_request_within(body, self.header_length, &mut self)?;
+        self.reserved.decoded();
+        if self.header_length.is_none() {
+            // The text is gone; binary tensors are parts of their body.
+            self.reserved.shrink_to(self.contents);
+        }
         Ok((request, self.reserved))
     }
 }
@@ -76,6 +84,7 @@ impl Room for Reading {
     }
 
     fn hold(&mut self, bytes: usize) -> bool {
+        self.contents = bytes;
         self.reserved.hold(self.held.saturating_add(bytes)).is_ok()
     }
 }

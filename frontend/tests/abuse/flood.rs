@@ -1,6 +1,6 @@
 //! Floods of small compressed bodies that unpack to 16 MB, at the default limits.
 
-use std::io::Write as _;
+use std::io::Write;
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -16,33 +16,47 @@ const CONNECTIONS: usize = 40;
 /// The longest reply to a request that is refused, with its header.
 pub const REPLY: usize = 4096;
 
-/// Packs `start`, `part` as often as it fits, and `end`.
-pub fn packed(start: &str, part: &str, end: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(start.as_bytes()).unwrap();
+/// Text of a body: a start, a part as often as it fits, and an end.
+type Text = (&'static str, &'static str, &'static str);
+
+fn write((start, part, end): Text, mut to: impl Write) {
+    to.write_all(start.as_bytes()).unwrap();
     let block = part.repeat(UNPACKED / part.len() / 64);
     for _ in 0..64 {
-        encoder.write_all(block.as_bytes()).unwrap();
+        to.write_all(block.as_bytes()).unwrap();
     }
-    encoder.write_all(end.as_bytes()).unwrap();
-    encoder.finish().unwrap()
+    to.write_all(end.as_bytes()).unwrap();
 }
 
-fn request(body: &[u8]) -> Bytes {
+fn packed(text: Text) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    write(text, &mut encoder);
+    request("content-encoding: gzip\r\n", &encoder.finish().unwrap())
+}
+
+fn unpacked(text: Text) -> Bytes {
+    let mut body = Vec::new();
+    write(text, &mut body);
+    request("", &body)
+}
+
+fn request(field: &str, body: &[u8]) -> Bytes {
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-encoding: gzip\r\n\
-         content-length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{field}content-length: {}\r\n\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat().into()
 }
 
-/// Sends each of these bodies, packed as they are, over many connections at a time; all are refused
-/// in few words.
-async fn flood(site: &Site, bodies: &'static [(&str, &str, &str)]) {
+/// Sends each of these bodies, packed, over many connections at a time; all are refused in few words.
+async fn flood(site: &Site, bodies: &'static [Text]) {
+    flood_of(site, bodies, packed).await;
+}
+
+async fn flood_of(site: &Site, bodies: &'static [Text], request: fn(Text) -> Bytes) {
     // The instance lives on this thread.
-    let pack = || bodies.iter().map(|(start, part, end)| request(&packed(start, part, end))).collect();
-    let requests: Vec<Bytes> = tokio::task::spawn_blocking(pack).await.unwrap();
+    let requests = move || bodies.iter().map(|&text| request(text)).collect();
+    let requests: Vec<Bytes> = tokio::task::spawn_blocking(requests).await.unwrap();
     let mut abusers = JoinSet::new();
     for i in 0..CONNECTIONS {
         let (site, request) = (site.abuser().await, requests[i % requests.len()].clone());
@@ -54,8 +68,8 @@ async fn flood(site: &Site, bodies: &'static [(&str, &str, &str)]) {
         assert!(said.len() < REPLY, "a reply of {} bytes: {}", said.len(), &said[..200]);
         statuses.push(status_of(&said));
     }
-    // The last ones may wait for longer than a body may take.
-    assert!(statuses.iter().all(|status| [400, 408].contains(status)), "{statuses:?}");
+    // The last ones may wait for longer than a body may take, or for memory.
+    assert!(statuses.iter().all(|status| [400, 408, 503].contains(status)), "{statuses:?}");
     assert!(statuses.contains(&400), "{statuses:?}");
 }
 
@@ -123,4 +137,34 @@ pub async fn wide_data(site: &Site) {
         ],
     )
     .await;
+}
+
+/// Elements as long as the body, which a parser would copy.
+pub async fn long_elements(site: &Site) {
+    flood(
+        site,
+        &[
+            ("", "9", ""),
+            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":["#, "9", "]}]}"),
+            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[0."#, "9", "]}]}"),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[""#,
+                r"\u0007",
+                r#""]}]}"#,
+            ),
+            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":["\n"#, "n", r#""]}]}"#),
+            (r#"{"inputs":[{"name":"input","datatype":"BYTES","shape":[1,4],"data":["\n"#, "n", r#""]}]}"#),
+        ],
+    )
+    .await;
+}
+
+/// Bodies that come as long as they are.
+pub async fn long_bodies(site: &Site) {
+    let bodies = &[
+        (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#, ",1", r#"],"data":[1]}]}"#),
+        (r#"{"inputs":[{"name":"input","datatype":"FP64","shape":[1,8386560],"data":[1"#, ",1", "]}]}"),
+        (r#"{"inputs":[{"name":""#, "\u{200b}", r#""}]}"#),
+    ];
+    flood_of(site, bodies, unpacked).await;
 }

@@ -81,6 +81,8 @@ mod by_default {
         names_of_megabytes: flood::long_names;
         lists_of_many_parts: flood::wide_lists;
         data_that_grows_when_it_is_read: flood::wide_data;
+        elements_of_megabytes: flood::long_elements;
+        bodies_of_megabytes: flood::long_bodies;
     }
 }
 

@@ -7,6 +7,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{BodyMemory, Reserved};
 
@@ -51,18 +52,20 @@ impl BodyError {
     }
 }
 
-/// Memory set aside at once for the rest of a body on the word of its `Content-Length`.
+/// Bytes of a body that come before memory is set aside for the rest of it, on the word of its
+/// `Content-Length` or up to the limit. The system gives pages as they are written to.
 const RESERVE: usize = 64 << 10;
+/// Time for which others wait for all that a body has announced; from then on, for what has come.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Reads `body` whole. A body that arrives in one piece, as small ones do, is not copied.
 pub async fn read_body(body: Body, max_bytes: usize, timeout: Duration) -> Result<Bytes, BodyError> {
-    tokio::time::timeout(timeout, read(body, max_bytes, |_| Ok(())))
-        .await
-        .unwrap_or(Err(BodyError::Timeout { limit: timeout }))
+    Receiving::of(body, max_bytes, timeout, None).read().await
 }
 
-/// As [`read_body`], within the memory that all bodies share: hold on to what is returned beside the body for as long as
-/// to the body. What a client merely announces takes none of it.
+/// As [`read_body`], within the memory that all bodies share: hold on to what is returned beside the
+/// body for as long as to the body. What a client merely announces takes none of it, but long bodies
+/// wait for each other: those that were begun before are received and decoded first.
 ///
 /// # Errors
 /// [`BodyError`].
@@ -73,45 +76,85 @@ pub async fn read_body_within(
     memory: &Arc<BodyMemory>,
 ) -> Result<(Bytes, Reserved), BodyError> {
     let mut reserved = memory.reserve_nothing();
-    let reserve = |length| match reserved.grow_to(length) {
-        true => Ok(()),
-        false => Err(BodyError::NoMemory { limit: memory.limit() }),
-    };
-    let body = tokio::time::timeout(timeout, read(body, max_bytes, reserve))
-        .await
-        .unwrap_or(Err(BodyError::Timeout { limit: timeout }))?;
+    let body = Receiving::of(body, max_bytes, timeout, Some(&mut reserved)).read().await?;
     Ok((body, reserved))
 }
 
-/// `reserve` is asked before so many bytes in all are held.
-async fn read(
-    mut body: Body,
+/// Body on its way.
+struct Receiving<'a> {
+    body: Body,
     limit: usize,
-    mut reserve: impl FnMut(usize) -> Result<(), BodyError>,
-) -> Result<Bytes, BodyError> {
-    let too_large = |announced: u64| usize::try_from(announced).map_or(true, |announced| announced > limit);
-    if too_large(body.size_hint().lower()) {
-        return Err(BodyError::TooLarge { limit });
+    timeout: Duration,
+    ends: Instant,
+    reserved: Option<&'a mut Reserved>,
+    /// End of the time for which others wait for all that was announced.
+    soon: Option<Instant>,
+}
+
+impl<'a> Receiving<'a> {
+    fn of(body: Body, limit: usize, timeout: Duration, reserved: Option<&'a mut Reserved>) -> Self {
+        Self { body, limit, timeout, ends: Instant::now() + timeout, reserved, soon: None }
     }
-    let Some(first) = next_piece(&mut body).await? else { return Ok(Bytes::new()) };
-    if first.len() > limit {
-        return Err(BodyError::TooLarge { limit });
+
+    async fn read(mut self) -> Result<Bytes, BodyError> {
+        let announced = self.body.size_hint().lower();
+        if usize::try_from(announced).map_or(true, |announced| announced > self.limit) {
+            return Err(BodyError::TooLarge { limit: self.limit });
+        }
+        let Some(first) = self.next(0).await? else { return Ok(Bytes::new()) };
+        self.hold(first.len()).await?;
+        let Some(mut piece) = self.next(first.len()).await? else { return Ok(first) };
+        let mut whole = BytesMut::from(first);
+        whole.reserve(piece.len() + self.left().min(RESERVE));
+        loop {
+            let length = whole.len() + piece.len();
+            self.hold(length).await?;
+            if length > whole.capacity() {
+                // Once, so that no body is copied again and again into memory of twice its length.
+                whole.reserve(piece.len() + self.left().min(self.limit - length));
+            }
+            whole.extend_from_slice(&piece);
+            match self.next(length).await? {
+                Some(next) => piece = next,
+                None => return Ok(whole.freeze()),
+            }
+        }
     }
-    reserve(first.len())?;
-    let Some(mut piece) = next_piece(&mut body).await? else { return Ok(first) };
-    let mut whole = BytesMut::from(first);
-    let rest = usize::try_from(body.size_hint().lower()).unwrap_or(RESERVE).min(RESERVE);
-    whole.reserve(piece.len() + rest);
-    loop {
-        if whole.len() + piece.len() > limit {
-            return Err(BodyError::TooLarge { limit });
+
+    /// Bytes that are announced and have not come; the most that there can be if none are.
+    fn left(&self) -> usize {
+        let exact = self.body.size_hint().exact().and_then(|left| usize::try_from(left).ok());
+        exact.unwrap_or(self.limit)
+    }
+
+    /// The piece after `length` bytes.
+    async fn next(&mut self, length: usize) -> Result<Option<Bytes>, BodyError> {
+        if let Some(soon) = self.soon {
+            if let Ok(piece) = timeout_at(soon, next_piece(&mut self.body)).await {
+                return piece;
+            }
+            if let Some(reserved) = &mut self.reserved {
+                reserved.expect_no_more_than(length);
+            }
         }
-        reserve(whole.len() + piece.len())?;
-        whole.extend_from_slice(&piece);
-        match next_piece(&mut body).await? {
-            Some(next) => piece = next,
-            None => return Ok(whole.freeze()),
+        let piece = timeout_at(self.ends, next_piece(&mut self.body)).await;
+        piece.unwrap_or(Err(BodyError::Timeout { limit: self.timeout }))
+    }
+
+    /// Sets memory aside for `length` bytes in all; a long body waits for its turn first.
+    async fn hold(&mut self, length: usize) -> Result<(), BodyError> {
+        if length > self.limit {
+            return Err(BodyError::TooLarge { limit: self.limit });
         }
+        let all = length.saturating_add(self.left()).min(self.limit);
+        let Some(reserved) = &mut self.reserved else { return Ok(()) };
+        if reserved.waits_with(length) {
+            if timeout_at(self.ends, reserved.turn(all)).await.is_err() {
+                return Err(reserved.no_memory());
+            }
+            self.soon = Some(Instant::now() + SOON);
+        }
+        reserved.hold(length)
     }
 }
 
@@ -129,7 +172,9 @@ async fn next_piece(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
 mod tests {
     use super::*;
     use http_body_util::StreamBody;
-    use hyper::body::Frame;
+    use hyper::body::{Frame, SizeHint};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
     use tokio::sync::mpsc;
 
     const TIMEOUT: Duration = Duration::from_secs(1);
@@ -181,6 +226,52 @@ mod tests {
         let small = Arc::new(BodyMemory::counting_beyond(6, 0));
         assert!(read_body_within(Body::from("123456"), 8, TIMEOUT, &small).await.is_ok());
         assert!(read_body_within(Body::from("1234567"), 8, TIMEOUT, &small).await.is_err());
+    }
+
+    /// A body that announces so many bytes.
+    struct Announced(Body, u64);
+
+    impl hyper::body::Body for Announced {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            Pin::new(&mut self.0).poll_frame(context)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.1)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_keeps_another_waiting_for_a_second() {
+        let memory = Arc::new(BodyMemory::counting_beyond(1, 20));
+        let shared = Arc::clone(&memory);
+        let trickles = tokio::spawn(async move {
+            let body = Body::new(Announced(chunked(vec![Ok(b"12")], false), 14));
+            read_body_within(body, 16, 10 * TIMEOUT, &shared).await.unwrap_err()
+        });
+        tokio::task::yield_now().await;
+        let begun = Instant::now();
+        let read = async |pieces: &[&'static [u8]]| {
+            let body = chunked(pieces.iter().map(|&piece| Ok(piece)).collect(), true);
+            read_body_within(body, 16, 5 * TIMEOUT, &memory).await
+        };
+        assert!(read(&[b"1"]).await.is_ok(), "a short body needs no turn");
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        // It may have as many as 16, and 20 are received at a time.
+        let (body, mut reserved) = read(&[b"12", b"34"]).await.unwrap();
+        assert_eq!((&body[..], begun.elapsed()), (&b"1234"[..], SOON));
+        let refused = read(&[b"12", b"34"]).await.unwrap_err();
+        assert!(matches!(refused, BodyError::NoMemory { limit: 20 }), "{refused}");
+        assert_eq!(begun.elapsed(), SOON + 5 * TIMEOUT);
+        reserved.decoded();
+        assert!(read(&[b"12", b"34"]).await.is_ok());
+        assert!(matches!(trickles.await.unwrap(), BodyError::Timeout { .. }));
     }
 
     #[tokio::test(start_paused = true)]
