@@ -154,7 +154,7 @@ pub async fn decode<R: Reader>(
     let failed = || CodingError::Malformed { coding: coding.name(), reason: "unpacking it failed".into() };
     // However few bytes there are, it is not known how many come out. Nearly all bodies turn out to
     // be short.
-    let turn = Turn::of(SHORT).await.ok_or_else(failed)?;
+    let turn = Turn::to_unpack(SHORT).await.ok_or_else(failed)?;
     let short = turn.take(move |_| {
         let short = limit.min(SHORT);
         match codec::decoded_len(coding, &body, short) {
@@ -166,7 +166,7 @@ pub async fn decode<R: Reader>(
         Ok(read) => return read,
         Err(long) => long,
     };
-    let turn = Turn::of(limit).await.ok_or_else(failed)?;
+    let turn = Turn::to_unpack(limit).await.ok_or_else(failed)?;
     let long = turn.take(move |turn| {
         let length = codec::decoded_len(coding, &body, limit);
         turn.shrink_to(length.as_ref().copied().unwrap_or_default());
@@ -191,7 +191,7 @@ pub async fn in_turn<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    Turn::of(bytes).await?.take(|_| work()).await
+    Turn::to_read(bytes).await?.take(|_| work()).await
 }
 
 /// The body in `coding`; `None` if it is better sent as it is, or too many others wait for their turn.
@@ -201,7 +201,7 @@ pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            let turn = tokio::time::timeout(PATIENCE, Turn::of(SHORT)).await.ok()??;
+            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT)).await.ok()??;
             turn.take(move |_| codec::encode(coding, &body)).await?
         }
     };

@@ -2,7 +2,7 @@
 //!
 //! Work takes memory that no request's length tells beforehand. So the number of bodies in work is
 //! bounded, and so are the bytes of long ones together: a flood of them waits, and short ones pass
-//! it by.
+//! it by. Bodies that came uncompressed do not wait for those that unpack to more.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,7 +21,16 @@ static WORKERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(processors.saturating_sub(1).max(1)))
 });
 
-static LONG: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LONG_BYTES / UNIT)));
+/// Long bodies that came compressed.
+static UNPACKED: Long = LazyLock::new(long);
+/// Long bodies that came as they are.
+static PLAIN: Long = LazyLock::new(long);
+
+type Long = LazyLock<Arc<Semaphore>>;
+
+fn long() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(LONG_BYTES / UNIT))
+}
 
 /// Turn of one body; over when dropped.
 #[derive(Debug)]
@@ -31,11 +40,20 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits for the turn of a body of at most `bytes` bytes.
-    pub(crate) async fn of(bytes: usize) -> Option<Self> {
+    /// Waits for the turn of a compressed body that unpacks to at most `bytes` bytes.
+    pub(crate) async fn to_unpack(bytes: usize) -> Option<Self> {
+        Self::among(&UNPACKED, bytes).await
+    }
+
+    /// Waits for the turn of a body of `bytes` bytes that came as it is.
+    pub(crate) async fn to_read(bytes: usize) -> Option<Self> {
+        Self::among(&PLAIN, bytes).await
+    }
+
+    async fn among(long: &Long, bytes: usize) -> Option<Self> {
         let long = match bytes {
             ..=SHORT => None,
-            _ => Some(Arc::clone(&LONG).acquire_many_owned(units(bytes)).await.ok()?),
+            _ => Some(Arc::clone(long).acquire_many_owned(units(bytes)).await.ok()?),
         };
         let worker = Arc::clone(&WORKERS).acquire_owned().await.ok()?;
         Some(Self { long, _worker: worker })
@@ -76,12 +94,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_body_waits_for_the_one_before_and_a_short_one_does_not() {
-        let long = Arc::clone(&LONG).acquire_many_owned(units(usize::MAX)).await.unwrap();
-        assert!(Turn::of(SHORT + 1).now_or_never().is_none());
-        assert!(Turn::of(SHORT).await.is_some());
+        let long = Arc::clone(&UNPACKED).acquire_many_owned(units(usize::MAX)).await.unwrap();
+        assert!(Turn::to_unpack(SHORT + 1).now_or_never().is_none());
+        assert!(Turn::to_unpack(SHORT).await.is_some());
+        assert!(Turn::to_read(usize::MAX).await.is_some(), "it is not to be unpacked");
         drop(long);
-        let mut first = Turn::of(usize::MAX).await.unwrap();
+        let mut first = Turn::to_unpack(usize::MAX).await.unwrap();
         first.shrink_to(LONG_BYTES / 2);
-        assert!(Arc::clone(&LONG).acquire_many_owned(units(LONG_BYTES / 2)).await.is_ok());
+        assert!(Arc::clone(&UNPACKED).acquire_many_owned(units(LONG_BYTES / 2)).await.is_ok());
     }
 }
