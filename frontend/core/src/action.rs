@@ -118,7 +118,7 @@ pub struct Failure {
     pub detail: Arc<str>,
     /// When it was seen, if the core knows.
     pub at: Option<Time>,
-    /// Where it was seen, if the core knows.
+    /// Instance at which it was seen, if the core knows.
     pub instance: Option<InstanceId>,
 }
 

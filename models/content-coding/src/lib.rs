@@ -35,19 +35,19 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub trait Reader: Send + 'static {
     /// Type of the read body.
     type Read: Send + 'static;
-    /// Why it is not.
+    /// Reason for which it is not read.
     type Error: From<CodingError> + Send + 'static;
 
     /// Sets memory aside for a body of `bytes` bytes.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no more memory.
     fn hold(&mut self, bytes: usize) -> Result<(), Self::Error>;
 
     /// Reads the body.
     ///
     /// # Errors
-    /// When the body is not what it has to be.
+    /// The body is not what it has to be.
     fn read(self, body: Bytes) -> Result<Self::Read, Self::Error>;
 }
 

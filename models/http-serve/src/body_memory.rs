@@ -142,7 +142,7 @@ pub struct Reserved {
     /// What it holds beside that.
     uncounted: usize,
     allowance: Option<Arc<Allowance>>,
-    /// That of the body, until it is decoded.
+    /// Turn of the body, until it is decoded.
     turn: Option<Turn>,
 }
 
@@ -159,7 +159,7 @@ impl Reserved {
         BodyError::NoMemory { limit: self.memory.limit() }
     }
 
-    /// Whether a body of `bytes` bytes is held from now on.
+    /// Holds a body of `bytes` bytes from now on, if there is room.
     fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes + self.uncounted);
         let uncounted = match &self.allowance {
@@ -178,7 +178,7 @@ impl Reserved {
         true
     }
 
-    /// Whether a body of which `bytes` bytes are there has to wait for its turn.
+    /// Returns whether a body of which `bytes` bytes are there has to wait for its turn.
     pub(crate) fn waits_with(&self, bytes: usize) -> bool {
         self.turn.is_none() && bytes > self.memory.uncounted
     }

@@ -26,7 +26,7 @@ pub enum MessageError {
     TooMany {
         /// The parts, and their remedy if there is one.
         parts: &'static str,
-        /// How many are taken.
+        /// Number that is taken.
         limit: usize,
     },
     /// A name, id or parameter is longer than is taken.

@@ -33,13 +33,13 @@ pub struct Inference {
 
 /// Memory for requests for inference, and the server's word on their contents.
 pub trait Room: Hold {
-    /// Why a request is refused.
+    /// Reason for which a request is refused.
     type Error: From<ReceiveError> + From<CodingError> + From<MessageError> + Send + 'static;
 
     /// Takes typed contents of `bytes` bytes for a model.
     ///
     /// # Errors
-    /// When the model is not there, or takes less.
+    /// The model is not there, or takes less.
     fn admit(&self, model: &str, bytes: usize) -> Result<(), Self::Error>;
 }
 

@@ -222,7 +222,7 @@ impl Message {
         usize::try_from(length.get_u32()).ok()
     }
 
-    /// Whether its prefix says that it is as it was written, without compression.
+    /// Returns whether its prefix says that it is not compressed.
     pub(crate) fn is_plain(&self) -> bool {
         self.length >= PREFIX && self.prefix.first() == Some(&0)
     }

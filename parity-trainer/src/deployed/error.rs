@@ -150,7 +150,7 @@ pub enum DeployedError {
     NoClasses {
         /// The file.
         path: PathBuf,
-        /// What the output has instead.
+        /// Shape that the output has instead.
         source: NotClassScores,
     },
     /// An output that is no number.

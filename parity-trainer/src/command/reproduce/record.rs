@@ -42,7 +42,7 @@ pub(super) struct Cost {
     /// Of all processors together; 0 if it was not measured.
     #[serde(default)]
     pub(super) processor_seconds: f64,
-    /// Whether there was more that nobody counted: this program itself was killed while a command ran.
+    /// True if more was spent and not counted: the program was killed while a command ran.
     #[serde(default)]
     pub(super) at_least: bool,
 }
@@ -139,7 +139,7 @@ impl Outcome {
 struct Spent {
     digest: String,
     cost: Cost,
-    /// Whether a command runs whose cost is not in it yet.
+    /// True while a command runs whose cost is not in it yet.
     #[serde(default)]
     running: bool,
 }

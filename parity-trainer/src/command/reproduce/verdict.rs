@@ -25,7 +25,7 @@ pub(super) struct Run {
     pub(super) name: String,
     pub(super) seed: i64,
     pub(super) record: Option<RowRecord>,
-    /// Why there are no figures.
+    /// Reason for which there are no figures.
     pub(super) why: Option<String>,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Prepared {
 pub(super) struct Checked {
     data: DataSet,
     pub(super) deployed: Deployed,
-    /// Those that the deployed model's output scores.
+    /// Classes that the deployed model's output scores.
     classes: ClassAxis,
     run: ParityRun,
     /// Digest of all of it.

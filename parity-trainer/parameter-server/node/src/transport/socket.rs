@@ -1,4 +1,4 @@
-//! What a connection asks of a stream socket, TCP or Unix.
+//! Stream sockets of connections: TCP or Unix.
 
 use std::io::{self, IoSlice, IoSliceMut};
 
