@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
@@ -118,4 +119,19 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     fs::write(folder.join("2/model.onnx"), b"not a model").unwrap();
     let corrupt = error(&[]).await;
     assert!(corrupt.contains("2/model.onnx: not a model that ONNX Runtime can run"), "{corrupt}");
+}
+
+#[test]
+fn mistake_in_a_model_file_is_named_once_in_one_line() {
+    let repository = repository();
+    fs::write(repository.path().join("linear/model.toml"), "platform = \"onnxruntime_onnx\"\n").unwrap();
+    let instance = Command::new(env!("CARGO_BIN_EXE_parapet-instance"))
+        .args(["--listen", "127.0.0.1:0", "--model", "linear", "--repository"])
+        .arg(repository.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(instance.stderr).unwrap();
+    assert!(said.lines().last().unwrap().starts_with("parapet-instance: "), "{said}");
+    assert_eq!(said.matches("missing field `name`").count(), 1, "{said}");
+    assert_eq!(instance.status.code(), Some(2));
 }

@@ -14,10 +14,18 @@ fn main() -> ExitCode {
     match run(Settings::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("parapet-instance: {error:#}");
+            eprintln!("parapet-instance: {}", line(&error));
             ExitCode::from(2)
         }
     }
+}
+
+/// The error and its causes, each once: typed errors name theirs themselves.
+fn line(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |line, cause| {
+        let cause = cause.to_string();
+        if line.contains(&cause) { line } else { format!("{line}: {cause}") }
+    })
 }
 
 fn run(flags: Settings) -> anyhow::Result<()> {
