@@ -298,6 +298,26 @@ fn a_parity_query_that_waits_does_not_take_the_place_of_a_request_that_is_being_
 }
 
 #[test]
+fn queued_retry_of_a_parity_query_avoids_the_other_row_sent_after_it() {
+    let mut harness = Harness::coded(3, 2, unmodified_config(2, 2));
+    let members = [harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap()];
+    harness.encode(0, true);
+    harness.complete_parity(Some(FailureKind::InstanceBusy)); // The retry is queued.
+    harness.encode(0, true);
+    let at_parity = |harness: &Harness| -> Vec<u32> {
+        let parity = harness.sent.iter().filter(|sent| sent.input.group.is_some());
+        parity.map(|sent| sent.instance.index).collect()
+    };
+    assert_eq!(at_parity(&harness), [2]);
+    let other = harness.arrive(1, true, MINUTE).unwrap();
+    harness.complete_client(other, None); // A free slot starts what is queued.
+    assert_eq!(at_parity(&harness), [2], "one instance must not hold up both rows");
+    harness.complete_client(members[0], None);
+    assert_eq!(at_parity(&harness), [2, 0]);
+    harness.finish();
+}
+
+#[test]
 fn cg7_redundant_work_is_shed_first_when_queries_queue() {
     let mut config = coded_config(2, 1);
     config.shed_above = 2;

@@ -105,6 +105,12 @@ impl<I, O> Core<I, O> {
         let failed = after.and_then(|failure| failure.instance);
         let taken = members.chain(rows).chain(failed).collect();
         let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
+        // A queued parity query of the group knows only of the request that this one may replace.
+        for other in &apart_from.requests {
+            if let Some(apart_from) = self.jobs.get_mut(other).and_then(|job| job.apart_from.as_mut()) {
+                apart_from.requests.push(id);
+            }
+        }
         if let Some(job) = self.jobs.get_mut(&id) {
             job.apart_from = (pool == PoolId::DEPLOYED).then(|| Box::new(apart_from));
             job.timer = Some(expires);
