@@ -1,5 +1,5 @@
-//! With the feature `torch`, puts libtorch's folder into the run path of this package's binaries and tests, so that they
-//! start with no environment.
+//! With the feature `torch`, puts libtorch's folder into the run path of this package's binaries
+//! and tests, so that they start with no environment.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Puts libtorch's folder into the run path of this package's binaries and tests, so that they start with no environment;
-//! notes libtorch's version.
+//! Puts libtorch's folder into the run path of this package's binaries and tests, so that they
+//! start with no environment; notes libtorch's version.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -9,8 +9,13 @@ fn main() {
     let libtorch = std::env::var("LIBTORCH_LIB").or_else(|_| std::env::var("LIBTORCH"));
     if let Ok(libtorch) = libtorch {
         let lib = std::path::Path::new(&libtorch).join("lib");
-        if let Ok(version) = std::fs::read_to_string(std::path::Path::new(&libtorch).join("build-version")) {
-            println!("cargo::rustc-env=PARITY_TRAINER_LIBTORCH={}", version.trim());
+        if let Ok(version) =
+            std::fs::read_to_string(std::path::Path::new(&libtorch).join("build-version"))
+        {
+            println!(
+                "cargo::rustc-env=PARITY_TRAINER_LIBTORCH={}",
+                version.trim()
+            );
         }
         println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
     }

@@ -11,20 +11,29 @@ const CLASSES: usize = 1000;
 fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("decode 1000 classes");
     let log_softmax = OutputTransform::LogSoftmax { floor: -20.0 };
-    let standardised = OutputTransform::Standardised { mean: vec![1.0], deviation: vec![3.0] };
+    let standardised = OutputTransform::Standardised {
+        mean: vec![1.0],
+        deviation: vec![3.0],
+    };
     let sizes = [(2usize, 1usize), (3, 1), (4, 1), (10, 1), (4, 2)];
-    let mut codes: Vec<CodeSpec> = sizes.map(|(k, r)| CodeSpec::new(EncoderKind::Sum, k, r)).into();
-    codes.extend(
-        [standardised, log_softmax]
-            .map(|transform| CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, 4, 1) }),
-    );
+    let mut codes: Vec<CodeSpec> = sizes
+        .map(|(k, r)| CodeSpec::new(EncoderKind::Sum, k, r))
+        .into();
+    codes.extend([standardised, log_softmax].map(|transform| CodeSpec {
+        transform,
+        ..CodeSpec::new(EncoderKind::Sum, 4, 1)
+    }));
     for spec in codes {
         let (k, r) = (spec.k, spec.r);
-        let Ok(decoder) = build_decoder(&spec, CLASSES) else { continue };
-        let outputs: Vec<Vec<f32>> =
-            (0..k + r).map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect()).collect();
-        let predictions: Vec<Option<&[f32]>> =
-            (0..k).map(|i| (i >= r).then(|| outputs[i].as_slice())).collect();
+        let Ok(decoder) = build_decoder(&spec, CLASSES) else {
+            continue;
+        };
+        let outputs: Vec<Vec<f32>> = (0..k + r)
+            .map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect())
+            .collect();
+        let predictions: Vec<Option<&[f32]>> = (0..k)
+            .map(|i| (i >= r).then(|| outputs[i].as_slice()))
+            .collect();
         let parity: Vec<Option<&[f32]>> = (0..r).map(|j| Some(outputs[k + j].as_slice())).collect();
         let mut out = vec![0.0; CLASSES];
         let kind = match &spec.transform {
@@ -34,7 +43,14 @@ fn decode(c: &mut Criterion) {
         };
         let name = format!("{} k={k} r={r}, {r} missing{kind}", spec.encoder);
         group.bench_function(BenchmarkId::from_parameter(name), |b| {
-            b.iter(|| decoder.decode(black_box(&predictions), black_box(&parity), 0, black_box(&mut out)));
+            b.iter(|| {
+                decoder.decode(
+                    black_box(&predictions),
+                    black_box(&parity),
+                    0,
+                    black_box(&mut out),
+                )
+            });
         });
     }
     group.finish();

@@ -1,9 +1,10 @@
 //! What a score is worth: how often reconstructions that scored so agreed with the deployed model.
 //!
-//! A reconstruction is a difference of outputs and tends to be surer of itself than it is right. Whoever trains a parity
-//! model measures, on data that it was not trained with, how often reconstructions of each score name the deployed model's
-//! class, and writes the table beside the code. Histogram binning (Zadrozny and Elkan, ICML 2001), made monotone by pooling
-//! neighbours that violate the order (their *isotonic regression*, KDD 2002).
+//! A reconstruction is a difference of outputs and tends to be surer of itself than it is right.
+//! Whoever trains a parity model measures, on data that it was not trained with, how often
+//! reconstructions of each score name the deployed model's class, and writes the table beside the
+//! code. Histogram binning (Zadrozny and Elkan, ICML 2001), made monotone by pooling neighbours
+//! that violate the order (their *isotonic regression*, KDD 2002).
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -20,9 +21,11 @@ pub struct Calibration {
     /// Which score the table is for.
     #[serde(default)]
     pub score: Score,
-    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the bin above it.
+    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the bin above
+    /// it.
     pub edges: Vec<f32>,
-    /// The part of the reconstructions in each bin that agreed, never falling; one more than there are edges.
+    /// The part of the reconstructions in each bin that agreed, never falling; one more than there
+    /// are edges.
     pub agreement: Vec<f32>,
 }
 
@@ -97,8 +100,9 @@ impl Calibration {
         self.look_up(self.score.of(scores))
     }
 
-    /// The table for `measured`, each a reconstruction's score and whether it agreed: at most `bins` bins of about as many
-    /// of them each. `None` without measurements or with a score that is no number.
+    /// The table for `measured`, each a reconstruction's score and whether it agreed: at most
+    /// `bins` bins of about as many of them each. `None` without measurements or with a score that
+    /// is no number.
     pub fn fit(score: Score, measured: &[(f32, bool)], bins: usize) -> Option<Self> {
         let bins = bins.clamp(1, MAX_BINS);
         let mut sorted = measured.to_vec();
@@ -109,10 +113,14 @@ impl Calibration {
         // Each: its lowest score, how many agreed, how many there are.
         let mut pooled: Vec<(f32, usize, usize)> = Vec::new();
         for bin in sorted.chunks(sorted.len().div_ceil(bins)) {
-            let Some(&(lowest, _)) = bin.first() else { continue };
+            let Some(&(lowest, _)) = bin.first() else {
+                continue;
+            };
             let agreed = bin.iter().filter(|(_, agreed)| *agreed).count();
             pooled.push((lowest, agreed, bin.len()));
-            while let [.., (lower, agreed_below, below), (lowest, agreed, count)] = *pooled.as_slice() {
+            while let [.., (lower, agreed_below, below), (lowest, agreed, count)] =
+                *pooled.as_slice()
+            {
                 let falls = agreed * below <= agreed_below * count;
                 if !(falls || lowest <= lower || lowest <= 0.0 || lowest >= 1.0) {
                     break;
@@ -124,7 +132,10 @@ impl Calibration {
         Some(Self {
             score,
             edges: pooled.iter().skip(1).map(|(lowest, ..)| *lowest).collect(),
-            agreement: pooled.iter().map(|(_, agreed, count)| *agreed as f32 / *count as f32).collect(),
+            agreement: pooled
+                .iter()
+                .map(|(_, agreed, count)| *agreed as f32 / *count as f32)
+                .collect(),
         })
     }
 }
@@ -135,39 +146,81 @@ mod tests {
     use proptest::prelude::*;
 
     fn table(edges: &[f32], agreement: &[f32]) -> Calibration {
-        Calibration { score: Score::TopProbability, edges: edges.to_vec(), agreement: agreement.to_vec() }
+        Calibration {
+            score: Score::TopProbability,
+            edges: edges.to_vec(),
+            agreement: agreement.to_vec(),
+        }
     }
 
     #[test]
     fn a_score_is_looked_up_in_its_bin() {
         let table = table(&[0.5, 0.9], &[0.4, 0.7, 0.95]);
         assert_eq!(table.validate(), Ok(()));
-        for (score, expected) in [(0.0, 0.4), (0.49, 0.4), (0.5, 0.7), (0.89, 0.7), (0.9, 0.95), (1.0, 0.95)]
-        {
+        for (score, expected) in [
+            (0.0, 0.4),
+            (0.49, 0.4),
+            (0.5, 0.7),
+            (0.89, 0.7),
+            (0.9, 0.95),
+            (1.0, 0.95),
+        ] {
             assert_eq!(table.look_up(score), expected, "{score}");
         }
-        let even = crate::ClassAxis::of(&[2]).unwrap().scores(&[0.0, 0.0]).unwrap();
+        let even = crate::ClassAxis::of(&[2])
+            .unwrap()
+            .scores(&[0.0, 0.0])
+            .unwrap();
         assert_eq!(table.confidence(even), 0.7, "a top probability of one half");
     }
 
     #[test]
     fn tables_that_make_no_sense_are_refused() {
-        let refused = |edges: &[f32], agreement: &[f32]| table(edges, agreement).validate().unwrap_err();
-        assert_eq!(refused(&[0.5], &[0.4]), CalibrationError::Lengths { edges: 1, agreement: 1 });
-        assert!(matches!(refused(&[], &[]), CalibrationError::Lengths { .. }));
-        assert!(matches!(refused(&[0.5, 0.5], &[0.1, 0.2, 0.3]), CalibrationError::Edge { index: 1, .. }));
-        assert!(matches!(refused(&[1.0], &[0.1, 0.2]), CalibrationError::Edge { index: 0, .. }));
-        assert!(matches!(refused(&[0.5], &[0.2, 0.1]), CalibrationError::Agreement { index: 1, .. }));
-        assert!(matches!(refused(&[0.5], &[0.2, 1.1]), CalibrationError::Agreement { index: 1, .. }));
-        assert!(matches!(refused(&[0.5], &[f32::NAN, 1.0]), CalibrationError::Agreement { index: 0, .. }));
+        let refused =
+            |edges: &[f32], agreement: &[f32]| table(edges, agreement).validate().unwrap_err();
+        assert_eq!(
+            refused(&[0.5], &[0.4]),
+            CalibrationError::Lengths {
+                edges: 1,
+                agreement: 1
+            }
+        );
+        assert!(matches!(
+            refused(&[], &[]),
+            CalibrationError::Lengths { .. }
+        ));
+        assert!(matches!(
+            refused(&[0.5, 0.5], &[0.1, 0.2, 0.3]),
+            CalibrationError::Edge { index: 1, .. }
+        ));
+        assert!(matches!(
+            refused(&[1.0], &[0.1, 0.2]),
+            CalibrationError::Edge { index: 0, .. }
+        ));
+        assert!(matches!(
+            refused(&[0.5], &[0.2, 0.1]),
+            CalibrationError::Agreement { index: 1, .. }
+        ));
+        assert!(matches!(
+            refused(&[0.5], &[0.2, 1.1]),
+            CalibrationError::Agreement { index: 1, .. }
+        ));
+        assert!(matches!(
+            refused(&[0.5], &[f32::NAN, 1.0]),
+            CalibrationError::Agreement { index: 0, .. }
+        ));
     }
 
     #[test]
     fn a_fit_recovers_what_was_measured() {
-        let measured: Vec<(f32, bool)> =
-            (0..1000).map(|i| (i as f32 / 1000.0, i % 10 < if i < 500 { 5 } else { 9 })).collect();
+        let measured: Vec<(f32, bool)> = (0..1000)
+            .map(|i| (i as f32 / 1000.0, i % 10 < if i < 500 { 5 } else { 9 }))
+            .collect();
         let fitted = Calibration::fit(Score::Margin, &measured, 10).unwrap();
-        assert_eq!((fitted.edges.as_slice(), fitted.agreement.as_slice()), (&[0.5][..], &[0.5, 0.9][..]));
+        assert_eq!(
+            (fitted.edges.as_slice(), fitted.agreement.as_slice()),
+            (&[0.5][..], &[0.5, 0.9][..])
+        );
         assert_eq!(Calibration::fit(Score::Margin, &[], 10), None);
     }
 

@@ -36,7 +36,9 @@ impl ClassAxis {
         match shape {
             [] | [0 | 1] => Err(NotClassScores::OneValue),
             [classes] => Ok(Self(*classes)),
-            shape => Err(NotClassScores::Axes { shape: shape.to_vec() }),
+            shape => Err(NotClassScores::Axes {
+                shape: shape.to_vec(),
+            }),
         }
     }
 
@@ -60,7 +62,11 @@ impl ClassAxis {
     /// outputs of different or broken lengths.
     pub fn agrees(self, a: &[f32], b: &[f32]) -> bool {
         let whole = a.len() == b.len() && !a.is_empty() && a.len().is_multiple_of(self.0);
-        whole && self.samples(a).zip(self.samples(b)).all(|(a, b)| a.top_class() == b.top_class())
+        whole
+            && self
+                .samples(a)
+                .zip(self.samples(b))
+                .all(|(a, b)| a.top_class() == b.top_class())
     }
 }
 
@@ -93,7 +99,11 @@ mod tests {
     #[test]
     fn an_output_of_one_value_has_no_top_class() {
         for shape in [&[][..], &[1]] {
-            assert_eq!(ClassAxis::of(shape), Err(NotClassScores::OneValue), "{shape:?}");
+            assert_eq!(
+                ClassAxis::of(shape),
+                Err(NotClassScores::OneValue),
+                "{shape:?}"
+            );
         }
     }
 
@@ -109,15 +119,26 @@ mod tests {
     fn scores_are_those_of_whole_samples() {
         let classes = ClassAxis::of(&[3]).unwrap();
         assert_eq!(classes.scores(&[1.0, 2.0]), None);
-        assert_eq!(classes.scores(&[1.0, 2.0, 3.0]).map(ClassScores::top_class), Some(2));
-        let tops: Vec<usize> =
-            classes.samples(&[1.0, 0.0, 0.0, 0.0, 0.0, 1.0]).map(ClassScores::top_class).collect();
+        assert_eq!(
+            classes.scores(&[1.0, 2.0, 3.0]).map(ClassScores::top_class),
+            Some(2)
+        );
+        let tops: Vec<usize> = classes
+            .samples(&[1.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+            .map(ClassScores::top_class)
+            .collect();
         assert_eq!(tops, [0, 2]);
     }
 
     #[test]
     fn top_class_takes_the_first_among_equals() {
-        let top = |sample: &[f32]| ClassAxis::of(&[3]).unwrap().scores(sample).unwrap().top_class();
+        let top = |sample: &[f32]| {
+            ClassAxis::of(&[3])
+                .unwrap()
+                .scores(sample)
+                .unwrap()
+                .top_class()
+        };
         assert_eq!(top(&[1.0, 3.0, 3.0]), 1);
         assert_eq!(top(&[f32::NEG_INFINITY; 3]), 0);
     }

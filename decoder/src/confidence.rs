@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClassScores;
 
-/// How sure one sample's outputs are of their top class: between 0 and 1, more is surer. Of logits or log-probabilities,
-/// whose softmax is taken. None is calibrated.
+/// How sure one sample's outputs are of their top class: between 0 and 1, more is surer. Of logits
+/// or log-probabilities, whose softmax is taken. None is calibrated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Score {
@@ -30,13 +30,20 @@ impl Score {
         match self {
             Self::TopProbability => 1.0 / sum,
             Self::Margin => {
-                let others = outputs.iter().enumerate().filter(|(class, _)| *class != top).map(|(_, y)| *y);
+                let others = outputs
+                    .iter()
+                    .enumerate()
+                    .filter(|(class, _)| *class != top)
+                    .map(|(_, y)| *y);
                 (1.0 - (others.fold(f32::NEG_INFINITY, f32::max) - highest).exp()) / sum
             }
             Self::Entropy => {
                 // H = ln(sum) - sum of p * (y - highest).
-                let mean: f32 =
-                    outputs.iter().map(|y| (y - highest).exp() * (y - highest)).sum::<f32>() / sum;
+                let mean: f32 = outputs
+                    .iter()
+                    .map(|y| (y - highest).exp() * (y - highest))
+                    .sum::<f32>()
+                    / sum;
                 (1.0 - (sum.ln() - mean) / (outputs.len() as f32).ln()).clamp(0.0, 1.0)
             }
         }
@@ -49,7 +56,10 @@ mod tests {
     use crate::ClassAxis;
 
     fn score(score: Score, outputs: &[f32]) -> f32 {
-        score.of(ClassAxis::of(&[outputs.len()]).unwrap().scores(outputs).unwrap())
+        score.of(ClassAxis::of(&[outputs.len()])
+            .unwrap()
+            .scores(outputs)
+            .unwrap())
     }
 
     #[test]

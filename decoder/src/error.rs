@@ -43,7 +43,8 @@ pub enum DecodeError {
         /// Elements of the odd one.
         got: usize,
     },
-    /// The system had no stable solution. Cannot happen for a validated [`Code`](parapet_encoder::Code).
+    /// The system had no stable solution. Cannot happen for a validated
+    /// [`Code`](parapet_encoder::Code).
     #[error("the parity rows that answered do not determine the missing predictions")]
     Singular,
     /// A learned decoder's network broke.

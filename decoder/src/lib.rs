@@ -1,11 +1,14 @@
-//! Decoders of coded computation: the missing predictions of a coding group from the others and the parity outputs.
+//! Decoders of coded computation: the missing predictions of a coding group from the others and the
+//! parity outputs.
 //!
-//! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per query, no IO.
+//! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per
+//! query, no IO.
 //!
 //! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u
 //!   parity rows that answered); [`build_decoder`] makes the one that a code wants.
 //! - [`ClassAxis`]: outputs that have a top class, and agreement of two of them on it.
-//! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth, as measured.
+//! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth,
+//!   as measured.
 
 mod calibration;
 mod classes;
@@ -31,12 +34,14 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
         self.code().transform().output_domain()
     }
 
-    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the code's transform has an
-    /// inverse, else in the transform's. Decoders of this crate allocate nothing.
+    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the
+    /// code's transform has an inverse, else in the transform's. Decoders of this crate allocate
+    /// nothing.
     ///
-    /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them); `parity` has r entries,
-    /// `None` where there is no parity output. All outputs have the length of `out`, one or more whole samples. At least as
-    /// many parity outputs must be there as predictions are missing.
+    /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them);
+    /// `parity` has r entries, `None` where there is no parity output. All outputs have the length
+    /// of `out`, one or more whole samples. At least as many parity outputs must be there as
+    /// predictions are missing.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` is untouched then.
@@ -52,12 +57,14 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
 /// Builds the decoder that `spec` wants, for a model with `output_len` outputs a sample.
 ///
 /// # Errors
-/// [`CodeError`] when the code is invalid, its transform does not fit such a model, or it is a learned one
-/// ([`EncoderKind::Learned`]), whose decoder comes with its networks.
+/// [`CodeError`] when the code is invalid, its transform does not fit such a model, or it is a
+/// learned one ([`EncoderKind::Learned`]), whose decoder comes with its networks.
 pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decoder>, CodeError> {
     let code = Code::try_from(spec)?;
     match spec.encoder {
-        EncoderKind::Sum | EncoderKind::Concat => Ok(Box::new(LinearDecoder::new(code, output_len)?)),
+        EncoderKind::Sum | EncoderKind::Concat => {
+            Ok(Box::new(LinearDecoder::new(code, output_len)?))
+        }
         EncoderKind::Learned => Err(CodeError::Networks),
     }
 }
@@ -65,7 +72,8 @@ pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decod
 /// What every decoder checks before it touches `out`, which has `expected` elements.
 ///
 /// # Errors
-/// [`DecodeError`] when the numbers of outputs or their lengths do not fit, `slot` is there, or too few parity outputs are.
+/// [`DecodeError`] when the numbers of outputs or their lengths do not fit, `slot` is there, or too
+/// few parity outputs are.
 pub fn check_group(
     code: &Code,
     predictions: &[Option<&[f32]>],
@@ -76,15 +84,32 @@ pub fn check_group(
     let (k, r) = (code.k(), code.r());
     if predictions.len() != k || parity.len() != r || slot >= k {
         let (predictions, parity) = (predictions.len(), parity.len());
-        return Err(DecodeError::GroupShape { k, r, predictions, parity, slot });
+        return Err(DecodeError::GroupShape {
+            k,
+            r,
+            predictions,
+            parity,
+            slot,
+        });
     }
     if predictions.get(slot).is_some_and(Option::is_some) {
         return Err(DecodeError::NotMissing { slot });
     }
-    if let Some(odd) = predictions.iter().chain(parity).flatten().find(|output| output.len() != expected) {
-        return Err(DecodeError::UnequalLength { expected, got: odd.len() });
+    if let Some(odd) = predictions
+        .iter()
+        .chain(parity)
+        .flatten()
+        .find(|output| output.len() != expected)
+    {
+        return Err(DecodeError::UnequalLength {
+            expected,
+            got: odd.len(),
+        });
     }
-    let missing = predictions.iter().filter(|prediction| prediction.is_none()).count();
+    let missing = predictions
+        .iter()
+        .filter(|prediction| prediction.is_none())
+        .count();
     let available = parity.iter().flatten().count();
     if missing > available {
         return Err(DecodeError::Unrecoverable { missing, available });

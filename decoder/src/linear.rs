@@ -1,8 +1,8 @@
 //! The linear decoder.
 //!
-//! With `M` the missing slots (u of them) and `J` any u parity rows that answered, the group satisfies
-//! `sum_{i in M} a_ji F(X_i) = F_Pj(P_j) - sum_{i not in M} a_ji F(X_i)` for j in J (ParM section 3.3). For one slot m,
-//! solve `A^T y = e_m` with `A = (a_ji)_{j in J, i in M}`; then
+//! With `M` the missing slots (u of them) and `J` any u parity rows that answered, the group
+//! satisfies `sum_{i in M} a_ji F(X_i) = F_Pj(P_j) - sum_{i not in M} a_ji F(X_i)` for j in J (ParM
+//! section 3.3). For one slot m, solve `A^T y = e_m` with `A = (a_ji)_{j in J, i in M}`; then
 //!
 //! ```text
 //! F^(X_m) = sum_{j in J} y_j F_Pj(P_j) - sum_{i not in M} (sum_{j in J} y_j a_ji) F(X_i)
@@ -10,8 +10,8 @@
 //!
 //! so a reconstruction is one weighted sum of at most k + r - 1 vectors, whatever u is.
 //!
-//! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back by T's inverse where it
-//! has one. Parity outputs are in T's domain already.
+//! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back
+//! by T's inverse where it has one. Parity outputs are in T's domain already.
 
 use parapet_encoder::{Code, CodeError, K_MAX, OutputTransform, R_MAX};
 
@@ -43,12 +43,19 @@ impl LinearDecoder {
     ) -> Result<Solution, DecodeError> {
         let mut missing = [0usize; K_MAX];
         let mut u = 0;
-        for (i, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.is_none()) {
+        for (i, _) in predictions
+            .iter()
+            .enumerate()
+            .filter(|(_, prediction)| prediction.is_none())
+        {
             missing[u] = i;
             u += 1;
         }
         let mut rows = [0usize; R_MAX];
-        let answered = parity.iter().enumerate().filter(|(_, output)| output.is_some());
+        let answered = parity
+            .iter()
+            .enumerate()
+            .filter(|(_, output)| output.is_some());
         for (to, (row, _)) in rows.iter_mut().zip(answered) {
             *to = row;
         }
@@ -61,7 +68,9 @@ impl LinearDecoder {
             system[equation][u] = if column == slot { 1.0 } else { 0.0 };
         }
         eliminate(&mut system, u)?;
-        let mut solution = Solution { parity: [0.0; R_MAX] };
+        let mut solution = Solution {
+            parity: [0.0; R_MAX],
+        };
         for (unknown, &row) in rows.iter().enumerate().take(u) {
             solution.parity[row] = system[unknown][u] as f32;
         }
@@ -92,9 +101,15 @@ impl Decoder for LinearDecoder {
             }
         }
         for (i, prediction) in predictions.iter().enumerate() {
-            let Some(prediction) = prediction else { continue };
-            let weight: f32 =
-                solution.parity.iter().enumerate().map(|(row, y)| y * self.code.coefficient(row, i)).sum();
+            let Some(prediction) = prediction else {
+                continue;
+            };
+            let weight: f32 = solution
+                .parity
+                .iter()
+                .enumerate()
+                .map(|(row, y)| y * self.code.coefficient(row, i))
+                .sum();
             transform.add_scaled(-weight, prediction, self.output_len, out);
         }
         transform.invert(out);
@@ -146,7 +161,14 @@ mod tests {
     #[test]
     fn r_1_is_a_difference() {
         let mut out = [0.0; 2];
-        decoder(2, 1).decode(&[None, Some(&[1.0, 2.0])], &[Some(&[5.0, 1.0])], 0, &mut out).unwrap();
+        decoder(2, 1)
+            .decode(
+                &[None, Some(&[1.0, 2.0])],
+                &[Some(&[5.0, 1.0])],
+                0,
+                &mut out,
+            )
+            .unwrap();
         assert_eq!(out, [4.0, -1.0]);
     }
 
@@ -160,17 +182,32 @@ mod tests {
         };
         assert_eq!(
             decode(&[None, None], &[Some(one)], 0),
-            Err(DecodeError::Unrecoverable { missing: 2, available: 1 })
+            Err(DecodeError::Unrecoverable {
+                missing: 2,
+                available: 1
+            })
         );
         assert_eq!(
             decode(&[None, Some(one)], &[None], 0),
-            Err(DecodeError::Unrecoverable { missing: 1, available: 0 })
+            Err(DecodeError::Unrecoverable {
+                missing: 1,
+                available: 0
+            })
         );
-        assert_eq!(decode(&[None, Some(one)], &[Some(one)], 1), Err(DecodeError::NotMissing { slot: 1 }));
-        assert!(matches!(decode(&[None], &[Some(one)], 0), Err(DecodeError::GroupShape { .. })));
+        assert_eq!(
+            decode(&[None, Some(one)], &[Some(one)], 1),
+            Err(DecodeError::NotMissing { slot: 1 })
+        );
+        assert!(matches!(
+            decode(&[None], &[Some(one)], 0),
+            Err(DecodeError::GroupShape { .. })
+        ));
         assert!(matches!(
             decode(&[None, Some(&[1.0, 2.0])], &[Some(one)], 0),
-            Err(DecodeError::UnequalLength { expected: 1, got: 2 })
+            Err(DecodeError::UnequalLength {
+                expected: 1,
+                got: 2
+            })
         ));
         assert_eq!(out, [7.0]);
     }

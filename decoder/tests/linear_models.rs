@@ -1,5 +1,5 @@
-//! decode(encode) is exact for linear models: with `F` linear and parity models `F_Pj = F` for the sum code, every
-//! erasure pattern of u <= r predictions is recovered to 1e-4.
+//! decode(encode) is exact for linear models: with `F` linear and parity models `F_Pj = F` for the
+//! sum code, every erasure pattern of u <= r predictions is recovered to 1e-4.
 
 use parapet_decoder::{DecodeError, Decoder, LinearDecoder};
 use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform, build_encoder};
@@ -10,7 +10,10 @@ const CLASSES: usize = 5;
 
 /// A random linear model without bias, `CLASSES` x `INPUTS`.
 fn apply(weights: &[f32], input: &[f32]) -> Vec<f32> {
-    weights.chunks(INPUTS).map(|row| row.iter().zip(input).map(|(w, x)| w * x).sum()).collect()
+    weights
+        .chunks(INPUTS)
+        .map(|row| row.iter().zip(input).map(|(w, x)| w * x).sum())
+        .collect()
 }
 
 fn views(outputs: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {
@@ -64,8 +67,9 @@ proptest! {
         }
     }
 
-    /// The deployed model is linear up to its output's scale and level, `F(X) = deviation * W X + mean`, the parity models
-    /// are `W`: what they answer is the sum in the standardised domain, for requests of two samples.
+    /// The deployed model is linear up to its output's scale and level, `F(X) = deviation * W X +
+    /// mean`, the parity models are `W`: what they answer is the sum in the standardised domain,
+    /// for requests of two samples.
     #[test]
     fn models_that_are_linear_once_standardised(
         k in 2usize..=4,
@@ -111,7 +115,8 @@ proptest! {
         }
     }
 
-    /// Parity outputs that are the sum of log-probabilities give back log-probabilities: the same top class, no inverse.
+    /// Parity outputs that are the sum of log-probabilities give back log-probabilities: the same
+    /// top class, no inverse.
     #[test]
     fn sums_of_log_probabilities_give_log_probabilities_back(
         k in 2usize..=6,
@@ -134,8 +139,9 @@ proptest! {
         prop_assert!(close(&out, &coded[slot]), "{:?} against {:?}", out, &coded[slot]);
     }
 
-    /// For concatenation the linear parity model exists when the deployed model sees an image only through the means
-    /// of its pixel pairs: it then reads each half of the parity query with the deployed model's weights.
+    /// For concatenation the linear parity model exists when the deployed model sees an image only
+    /// through the means of its pixel pairs: it then reads each half of the parity query with the
+    /// deployed model's weights.
     #[test]
     fn concatenation_is_exact_for_models_of_the_shrunk_image(
         pair_weights in proptest::collection::vec(-1.0f32..1.0, CLASSES * 6),

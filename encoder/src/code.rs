@@ -1,10 +1,12 @@
-//! The code: k queries, r parity rows, and the r x k generator that says how much of each query is in each row.
+//! The code: k queries, r parity rows, and the r x k generator that says how much of each query is
+//! in each row.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{CodeError, OutputTransform, generator};
 
-/// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size scratch stays small.
+/// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size
+/// scratch stays small.
 pub const K_MAX: usize = 16;
 /// Most parity rows. Every u x u system with u <= R_MAX is solved on the stack.
 pub const R_MAX: usize = 4;
@@ -17,8 +19,8 @@ pub enum EncoderKind {
     Sum,
     /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
     Concat,
-    /// Neural networks, trained through the deployed model, which answers the parity queries itself (Kosaian, Rashmi,
-    /// Venkataraman, *Learning a Code*, arXiv 1806.01259).
+    /// Neural networks, trained through the deployed model, which answers the parity queries itself
+    /// (Kosaian, Rashmi, Venkataraman, *Learning a Code*, arXiv 1806.01259).
     Learned,
 }
 
@@ -53,8 +55,8 @@ pub struct CodeSpec {
     /// Parity queries (and parity models) of a group.
     #[serde(default = "one")]
     pub r: usize,
-    /// r rows of k coefficients; the default has ones in the first row and well-conditioned ones in the others. Codes
-    /// without parity models have none.
+    /// r rows of k coefficients; the default has ones in the first row and well-conditioned ones in
+    /// the others. Codes without parity models have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator: Option<Vec<Vec<f32>>>,
     /// The domain in which predictions are added.
@@ -65,7 +67,13 @@ pub struct CodeSpec {
 impl CodeSpec {
     /// A code with the default generator that adds predictions as they are.
     pub fn new(encoder: EncoderKind, k: usize, r: usize) -> Self {
-        Self { encoder, k, r, generator: None, transform: OutputTransform::Raw }
+        Self {
+            encoder,
+            k,
+            r,
+            generator: None,
+            transform: OutputTransform::Raw,
+        }
     }
 }
 
@@ -73,8 +81,9 @@ fn one() -> usize {
     1
 }
 
-/// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing predictions solvable from
-/// every choice of u parity rows (for a learned code: as its networks were trained to).
+/// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing
+/// predictions solvable from every choice of u parity rows (for a learned code: as its networks
+/// were trained to).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
     encoder: EncoderKind,
@@ -103,7 +112,9 @@ impl Code {
 
     /// The k coefficients of parity row `row`; empty when there is no such row.
     pub fn row(&self, row: usize) -> &[f32] {
-        self.generator.get(row * self.k..(row + 1) * self.k).unwrap_or_default()
+        self.generator
+            .get(row * self.k..(row + 1) * self.k)
+            .unwrap_or_default()
     }
 
     /// The coefficient of query `slot` in parity row `row`.
@@ -146,10 +157,16 @@ impl TryFrom<&CodeSpec> for Code {
         }
         let max_rows = k.min(R_MAX);
         if !(1..=max_rows).contains(&r) {
-            return Err(CodeError::ParityRows { r, k, max: max_rows });
+            return Err(CodeError::ParityRows {
+                r,
+                k,
+                max: max_rows,
+            });
         }
         let generator = match &spec.generator {
-            Some(_) if !encoder.has_parity_models() => return Err(CodeError::NoGenerator { encoder }),
+            Some(_) if !encoder.has_parity_models() => {
+                return Err(CodeError::NoGenerator { encoder });
+            }
             // Nothing is weighed: networks take the place of the sum.
             None if encoder == EncoderKind::Learned => vec![1.0; r * k],
             Some(rows) => flatten(rows, k, r)?,
@@ -159,7 +176,13 @@ impl TryFrom<&CodeSpec> for Code {
             return Err(CodeError::ConcatRows { r });
         }
         spec.transform.check_numbers()?;
-        let code = Self { encoder, k, r, generator, transform: spec.transform.clone() };
+        let code = Self {
+            encoder,
+            k,
+            r,
+            generator,
+            transform: spec.transform.clone(),
+        };
         // What networks give for missing predictions does not come from solving a system.
         if encoder.has_parity_models() {
             generator::check_recoverable(&code.generator, k)?;
@@ -171,11 +194,23 @@ impl TryFrom<&CodeSpec> for Code {
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {
     if rows.len() != r {
         let columns = rows.first().map_or(0, Vec::len);
-        return Err(CodeError::GeneratorShape { rows: rows.len(), row: 0, columns, r, k });
+        return Err(CodeError::GeneratorShape {
+            rows: rows.len(),
+            row: 0,
+            columns,
+            r,
+            k,
+        });
     }
     for (row, values) in rows.iter().enumerate() {
         if values.len() != k {
-            return Err(CodeError::GeneratorShape { rows: r, row, columns: values.len(), r, k });
+            return Err(CodeError::GeneratorShape {
+                rows: r,
+                row,
+                columns: values.len(),
+                r,
+                k,
+            });
         }
         for (column, &value) in values.iter().enumerate() {
             if !value.is_finite() || value == 0.0 {
@@ -208,9 +243,18 @@ mod tests {
             Code::try_from(&spec(EncoderKind::Sum, 1, 1)),
             Err(CodeError::GroupSize { k: 1, .. })
         ));
-        assert!(matches!(Code::try_from(&spec(EncoderKind::Sum, 99, 1)), Err(CodeError::GroupSize { .. })));
-        assert!(matches!(Code::try_from(&spec(EncoderKind::Sum, 2, 3)), Err(CodeError::ParityRows { .. })));
-        assert!(matches!(Code::try_from(&spec(EncoderKind::Sum, 2, 0)), Err(CodeError::ParityRows { .. })));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 99, 1)),
+            Err(CodeError::GroupSize { .. })
+        ));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 2, 3)),
+            Err(CodeError::ParityRows { .. })
+        ));
+        assert!(matches!(
+            Code::try_from(&spec(EncoderKind::Sum, 2, 0)),
+            Err(CodeError::ParityRows { .. })
+        ));
         assert!(matches!(
             Code::try_from(&spec(EncoderKind::Concat, 4, 2)),
             Err(CodeError::ConcatRows { r: 2 })
@@ -221,13 +265,22 @@ mod tests {
     fn a_generator_that_cannot_recover_some_pattern_is_refused() {
         let mut twice = spec(EncoderKind::Sum, 2, 2);
         twice.generator = Some(vec![vec![1.0, 1.0], vec![2.0, 2.0]]);
-        assert!(matches!(Code::try_from(&twice), Err(CodeError::Singular { .. })));
+        assert!(matches!(
+            Code::try_from(&twice),
+            Err(CodeError::Singular { .. })
+        ));
         let mut zero = spec(EncoderKind::Sum, 2, 1);
         zero.generator = Some(vec![vec![1.0, 0.0]]);
-        assert!(matches!(Code::try_from(&zero), Err(CodeError::GeneratorValue { column: 1, .. })));
+        assert!(matches!(
+            Code::try_from(&zero),
+            Err(CodeError::GeneratorValue { column: 1, .. })
+        ));
         let mut short = spec(EncoderKind::Sum, 3, 1);
         short.generator = Some(vec![vec![1.0, 1.0]]);
-        assert!(matches!(Code::try_from(&short), Err(CodeError::GeneratorShape { columns: 2, .. })));
+        assert!(matches!(
+            Code::try_from(&short),
+            Err(CodeError::GeneratorShape { columns: 2, .. })
+        ));
     }
 
     #[test]
@@ -235,7 +288,11 @@ mod tests {
         for k in 2..=K_MAX {
             for r in 1..=k.min(R_MAX) {
                 let code = Code::try_from(&spec(EncoderKind::Sum, k, r)).unwrap();
-                assert_eq!(Code::try_from(&code.to_spec()), Ok(code), "k = {k}, r = {r}");
+                assert_eq!(
+                    Code::try_from(&code.to_spec()),
+                    Ok(code),
+                    "k = {k}, r = {r}"
+                );
             }
         }
     }
@@ -245,9 +302,20 @@ mod tests {
         let code = Code::try_from(&spec(EncoderKind::Learned, 3, 2)).unwrap();
         assert_eq!(code.label(), "learned-k3-r2");
         assert_eq!(code.to_spec(), spec(EncoderKind::Learned, 3, 2));
-        let given = CodeSpec { generator: Some(vec![vec![1.0; 3]; 2]), ..spec(EncoderKind::Learned, 3, 2) };
+        let given = CodeSpec {
+            generator: Some(vec![vec![1.0; 3]; 2]),
+            ..spec(EncoderKind::Learned, 3, 2)
+        };
         let error = Code::try_from(&given).unwrap_err();
-        assert!(matches!(error, CodeError::NoGenerator { encoder: EncoderKind::Learned }), "{error}");
+        assert!(
+            matches!(
+                error,
+                CodeError::NoGenerator {
+                    encoder: EncoderKind::Learned
+                }
+            ),
+            "{error}"
+        );
         let networks = crate::build_encoder(&spec(EncoderKind::Learned, 2, 1), &[4]);
         assert!(matches!(networks, Err(CodeError::Networks)));
     }

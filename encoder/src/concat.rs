@@ -1,10 +1,12 @@
-//! Concatenation for images: the k images of a group, shrunk, side by side in one image (ParM section 4.2.3).
+//! Concatenation for images: the k images of a group, shrunk, side by side in one image (ParM
+//! section 4.2.3).
 //!
-//! The parity query has the shape of one image, `[channels, height, width]`. Its grid is 1 x 2 cells for k = 2 and
-//! `ceil(sqrt(k))` squared beyond; images fill it in slot order, row by row, each shrunk to its cell by area averaging;
-//! cells without an image and rests of a size that does not divide evenly stay zero. Channels are kept apart.
-//! A parity model on such a query sees every image at lower resolution instead of k images on top of each other: 2
-//! points better than the sum at k = 2 and 22 at k = 4 on CIFAR-10 (ParM figure 7).
+//! The parity query has the shape of one image, `[channels, height, width]`. Its grid is 1 x 2
+//! cells for k = 2 and `ceil(sqrt(k))` squared beyond; images fill it in slot order, row by row,
+//! each shrunk to its cell by area averaging; cells without an image and rests of a size that does
+//! not divide evenly stay zero. Channels are kept apart. A parity model on such a query sees every
+//! image at lower resolution instead of k images on top of each other: 2 points better than the sum
+//! at k = 2 and 22 at k = 4 on CIFAR-10 (ParM figure 7).
 //!
 //! Decoding is that of a code with one row of ones.
 
@@ -27,7 +29,8 @@ pub struct ConcatEncoder {
 }
 
 impl ConcatEncoder {
-    /// An encoder for samples of `sample_shape`: `[channels, height, width]`, or `[height, width]` for one channel.
+    /// An encoder for samples of `sample_shape`: `[channels, height, width]`, or `[height, width]`
+    /// for one channel.
     ///
     /// # Errors
     /// [`CodeError::NotAnImage`] when the shape is no image or smaller than the grid.
@@ -41,7 +44,11 @@ impl ConcatEncoder {
         };
         let (cell_height, cell_width) = (height / grid_rows, width / grid_columns);
         if channels == 0 || cell_height == 0 || cell_width == 0 {
-            return Err(CodeError::NotAnImage { shape: sample_shape.to_vec(), grid: grid_columns, k });
+            return Err(CodeError::NotAnImage {
+                shape: sample_shape.to_vec(),
+                grid: grid_columns,
+                k,
+            });
         }
         let rows = AxisPlan::new(height, cell_height);
         let columns = AxisPlan::new(width, cell_width);
@@ -63,15 +70,20 @@ impl ConcatEncoder {
     /// Rows and columns of the grid of cells for k images.
     pub fn grid(k: usize) -> (usize, usize) {
         let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
-        if k <= side * (side - 1) { (side - 1, side) } else { (side, side) }
+        if k <= side * (side - 1) {
+            (side - 1, side)
+        } else {
+            (side, side)
+        }
     }
 
     fn sample_len(&self) -> usize {
         self.channels * self.height * self.width
     }
 
-    /// Shrinks the plane `image` into the cell of `plane` whose top left corner is at (`top`, `left`): first the rows that
-    /// an output row covers are added up, which is plain arithmetic on long rows, then what is left is shrunk along them.
+    /// Shrinks the plane `image` into the cell of `plane` whose top left corner is at (`top`,
+    /// `left`): first the rows that an output row covers are added up, which is plain arithmetic on
+    /// long rows, then what is left is shrunk along them.
     fn shrink_into(&self, image: &[f32], plane: &mut [f32], top: usize, left: usize) {
         match (self.rows.integer_factor(), self.columns.integer_factor()) {
             (Some(1), Some(2)) => return self.shrink_pairs::<1>(image, plane, top, left),
@@ -86,9 +98,10 @@ impl ConcatEncoder {
             };
             let (first_row, row_weights) = self.rows.cell(cell_row);
             for strip in &self.strips {
-                let (Some(sums), Some(out)) =
-                    (sums.get_mut(..strip.pixels.len()), out.get_mut(strip.cells.clone()))
-                else {
+                let (Some(sums), Some(out)) = (
+                    sums.get_mut(..strip.pixels.len()),
+                    out.get_mut(strip.cells.clone()),
+                ) else {
                     return;
                 };
                 let mut rows = image
@@ -96,7 +109,9 @@ impl ConcatEncoder {
                     .skip(first_row)
                     .zip(row_weights)
                     .filter(|(_, weight)| **weight != 0.0)
-                    .map(|(row, weight)| (row.get(strip.pixels.clone()).unwrap_or_default(), *weight));
+                    .map(|(row, weight)| {
+                        (row.get(strip.pixels.clone()).unwrap_or_default(), *weight)
+                    });
                 match (rows.next(), rows.next()) {
                     (Some((row, _)), None) => {
                         self.columns.shrink(strip, row, out);
@@ -110,20 +125,34 @@ impl ConcatEncoder {
                     (None, _) => return,
                 }
                 for (row, weight) in rows {
-                    sums.iter_mut().zip(row).for_each(|(sum, pixel)| *sum += weight * pixel);
+                    sums.iter_mut()
+                        .zip(row)
+                        .for_each(|(sum, pixel)| *sum += weight * pixel);
                 }
                 self.columns.shrink(strip, sums, out);
             }
         }
     }
 
-    /// The same where an output pixel is the mean of two pixels of each of `ROWS` rows, as it is for k up to 4 where sizes are
-    /// even: in one pass, so that it takes about as long as a copy of the image.
-    fn shrink_pairs<const ROWS: usize>(&self, image: &[f32], plane: &mut [f32], top: usize, left: usize) {
+    /// The same where an output pixel is the mean of two pixels of each of `ROWS` rows, as it is
+    /// for k up to 4 where sizes are even: in one pass, so that it takes about as long as a copy of
+    /// the image.
+    fn shrink_pairs<const ROWS: usize>(
+        &self,
+        image: &[f32],
+        plane: &mut [f32],
+        top: usize,
+        left: usize,
+    ) {
         let share = 0.5 / ROWS as f32;
-        let cells = plane.chunks_exact_mut(self.width).skip(top).take(self.cell_height);
+        let cells = plane
+            .chunks_exact_mut(self.width)
+            .skip(top)
+            .take(self.cell_height);
         for (cells, rows) in cells.zip(image.chunks_exact(ROWS * self.width)) {
-            let cells = cells.get_mut(left..left + self.cell_width).unwrap_or_default();
+            let cells = cells
+                .get_mut(left..left + self.cell_width)
+                .unwrap_or_default();
             let (first, second) = rows.split_at(self.width);
             let (first, second) = (first.as_chunks::<2>().0, second.as_chunks::<2>().0);
             if ROWS == 1 {
@@ -144,12 +173,18 @@ impl Encoder for ConcatEncoder {
         &self.code
     }
 
-    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32]) -> Result<(), EncodeError> {
+    fn encode(
+        &self,
+        row: usize,
+        queries: &[&[f32]],
+        parity: &mut [f32],
+    ) -> Result<(), EncodeError> {
         let sample_len = self.sample_len();
         check_group(&self.code, sample_len, row, queries, parity)?;
         let plane_len = self.height * self.width;
         let cells = self.grid_columns * (self.height / self.cell_height);
-        let covered = queries.len() == cells && cells * self.cell_height * self.cell_width == plane_len;
+        let covered =
+            queries.len() == cells && cells * self.cell_height * self.cell_width == plane_len;
         if !covered {
             parity.fill(0.0);
         }
@@ -209,13 +244,17 @@ mod tests {
         let code = Code::try_from(&CodeSpec::new(EncoderKind::Concat, 4, 1)).unwrap();
         for shape in [&[784][..], &[1, 1, 28], &[1, 2, 3, 4], &[]] {
             assert!(
-                matches!(ConcatEncoder::new(code.clone(), shape), Err(CodeError::NotAnImage { .. })),
+                matches!(
+                    ConcatEncoder::new(code.clone(), shape),
+                    Err(CodeError::NotAnImage { .. })
+                ),
                 "{shape:?}"
             );
         }
     }
 
-    /// The cell of `slot` by the definition: each pixel weighs with the area of it that the cell's pixel covers.
+    /// The cell of `slot` by the definition: each pixel weighs with the area of it that the cell's
+    /// pixel covers.
     fn cell_by_definition(
         image: &[f32],
         [height, width]: [usize; 2],
@@ -228,13 +267,15 @@ mod tests {
         let (down, across) = (height as f64 / rows as f64, width as f64 / columns as f64);
         let at = |row: usize, column: usize| {
             let span = |cell: usize, factor: f64, end: usize| {
-                (cell as f64 * factor) as usize..(((cell + 1) as f64 * factor).ceil() as usize).min(end)
+                (cell as f64 * factor) as usize
+                    ..(((cell + 1) as f64 * factor).ceil() as usize).min(end)
             };
             let mut sum = 0.0;
             for y in span(row, down, height) {
                 for x in span(column, across, width) {
-                    sum +=
-                        f64::from(image[y * width + x]) * covered(y, down, row) * covered(x, across, column);
+                    sum += f64::from(image[y * width + x])
+                        * covered(y, down, row)
+                        * covered(x, across, column);
                 }
             }
             (sum / (down * across)) as f32
@@ -275,8 +316,10 @@ mod tests {
                 let mut expected = vec![0.0; channels * plane];
                 let cell = [encoder.cell_height, encoder.cell_width];
                 for (slot, query) in queries.iter().enumerate() {
-                    let (top, left) =
-                        (slot / encoder.grid_columns * cell[0], slot % encoder.grid_columns * cell[1]);
+                    let (top, left) = (
+                        slot / encoder.grid_columns * cell[0],
+                        slot % encoder.grid_columns * cell[1],
+                    );
                     for channel in 0..channels {
                         let image = &query[channel * plane..(channel + 1) * plane];
                         let shrunk = cell_by_definition(image, [height, width], cell);
@@ -287,14 +330,18 @@ mod tests {
                     }
                 }
                 for (i, (value, expected)) in parity.iter().zip(&expected).enumerate() {
-                    assert!((value - expected).abs() < 1e-4, "k = {k}, {shape:?}, {i}: {value}, {expected}");
+                    assert!(
+                        (value - expected).abs() < 1e-4,
+                        "k = {k}, {shape:?}, {i}: {value}, {expected}"
+                    );
                 }
             }
         }
     }
 
     proptest! {
-        /// Area averaging keeps the mean: the cell of a constant image is that constant, whatever the factor.
+        /// Area averaging keeps the mean: the cell of a constant image is that constant, whatever
+        /// the factor.
         #[test]
         fn every_cell_holds_its_own_image(
             k in 2usize..=9, channels in 1usize..3, height in 3usize..40, width in 3usize..40, batch in 1usize..3,

@@ -4,11 +4,14 @@ use thiserror::Error;
 
 use crate::EncoderKind;
 
-/// A code that cannot exist, or that does not fit the model's input. Found at start-up, never on a request.
+/// A code that cannot exist, or that does not fit the model's input. Found at start-up, never on a
+/// request.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CodeError {
     /// k outside 2..=K_MAX.
-    #[error("code.k = {k}: a coding group needs 2 to {max} queries; set k to 2, 3 or 4 to begin with")]
+    #[error(
+        "code.k = {k}: a coding group needs 2 to {max} queries; set k to 2, 3 or 4 to begin with"
+    )]
     GroupSize {
         /// The k asked for.
         k: usize,
@@ -92,7 +95,9 @@ pub enum CodeError {
         encoder: EncoderKind,
     },
     /// Learned codes are networks, which this crate cannot run.
-    #[error("code.encoder = \"learned\" has networks of its own; load the code from its model repository")]
+    #[error(
+        "code.encoder = \"learned\" has networks of its own; load the code from its model repository"
+    )]
     Networks,
     /// The transform's two lists do not go together.
     #[error(
@@ -123,7 +128,9 @@ pub enum CodeError {
         value: f32,
     },
     /// A deviation that cannot be divided by.
-    #[error("code.transform.deviation[{index}] = {value}: deviations must be finite and above zero")]
+    #[error(
+        "code.transform.deviation[{index}] = {value}: deviations must be finite and above zero"
+    )]
     TransformDeviation {
         /// Its place.
         index: usize,
@@ -155,7 +162,8 @@ pub enum CodeError {
     },
 }
 
-/// A group that does not fit the code. A bug in the caller or a bad upstream answer; harms only that group.
+/// A group that does not fit the code. A bug in the caller or a bad upstream answer; harms only
+/// that group.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Row index out of range.

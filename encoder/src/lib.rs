@@ -1,15 +1,17 @@
 //! Encoders of coded computation: k queries become r parity queries.
 //!
-//! After *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019), section 3. A coding group holds k queries
-//! `X_1 .. X_k`; row j of the code makes one parity query `P_j` of the same shape. A parity model is trained so that
-//! `F_Pj(P_j) ~ sum_i a_ji F(X_i)`, which lets the decoder solve for predictions that are missing.
+//! After *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019), section 3. A coding group
+//! holds k queries `X_1 .. X_k`; row j of the code makes one parity query `P_j` of the same shape.
+//! A parity model is trained so that `F_Pj(P_j) ~ sum_i a_ji F(X_i)`, which lets the decoder solve
+//! for predictions that are missing.
 //!
 //! Everything here is pure: `f32` slices in and out, no allocation per query, no IO.
 //!
-//! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed and validated.
+//! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed
+//!   and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
-//! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images); a learned code's, which is a
-//!   network, by `parapet-learned-code`.
+//! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images); a
+//!   learned code's, which is a network, by `parapet-learned-code`.
 
 mod code;
 mod concat;
@@ -32,20 +34,25 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
 
     /// Writes the parity query of `row` (0-based, `< r`) into `parity`.
     ///
-    /// `queries` holds k slices of equal length, each one or more whole samples in row-major order (the batch axis
-    /// first); `parity` has that same length. Encoders of this crate allocate nothing.
+    /// `queries` holds k slices of equal length, each one or more whole samples in row-major order
+    /// (the batch axis first); `parity` has that same length. Encoders of this crate allocate
+    /// nothing.
     ///
     /// # Errors
     /// [`EncodeError`] when the row, the number of queries or a length does not fit the code.
-    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32]) -> Result<(), EncodeError>;
+    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32])
+    -> Result<(), EncodeError>;
 }
 
 /// Builds the encoder that `spec` names for samples of `sample_shape` (without the batch axis).
 ///
 /// # Errors
-/// [`CodeError`] when the code itself is invalid, cannot be applied to that shape, or is a learned one
-/// ([`EncoderKind::Learned`]), whose encoder comes with its networks.
-pub fn build_encoder(spec: &CodeSpec, sample_shape: &[usize]) -> Result<Box<dyn Encoder>, CodeError> {
+/// [`CodeError`] when the code itself is invalid, cannot be applied to that shape, or is a learned
+/// one ([`EncoderKind::Learned`]), whose encoder comes with its networks.
+pub fn build_encoder(
+    spec: &CodeSpec,
+    sample_shape: &[usize],
+) -> Result<Box<dyn Encoder>, CodeError> {
     let code = Code::try_from(spec)?;
     match spec.encoder {
         EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
@@ -70,14 +77,24 @@ pub fn check_group(
         return Err(EncodeError::NoSuchRow { row, r });
     }
     if queries.len() != k {
-        return Err(EncodeError::GroupSize { expected: k, got: queries.len() });
+        return Err(EncodeError::GroupSize {
+            expected: k,
+            got: queries.len(),
+        });
     }
     if parity.is_empty() || !parity.len().is_multiple_of(sample_len) {
-        return Err(EncodeError::PartialSample { len: parity.len(), sample_len });
+        return Err(EncodeError::PartialSample {
+            len: parity.len(),
+            sample_len,
+        });
     }
     for (slot, query) in queries.iter().enumerate() {
         if query.len() != parity.len() {
-            return Err(EncodeError::UnequalLength { slot, expected: parity.len(), got: query.len() });
+            return Err(EncodeError::UnequalLength {
+                slot,
+                expected: parity.len(),
+                got: query.len(),
+            });
         }
     }
     Ok(())

@@ -1,13 +1,16 @@
-//! Shrinking one image axis by area averaging (a box filter), the anti-aliased choice for integer and fractional factors.
+//! Shrinking one image axis by area averaging (a box filter), the anti-aliased choice for integer
+//! and fractional factors.
 //!
-//! Own code, where a library would be the rule: a cell is written straight into its place in the parity query, from
-//! planes of `f32`, with nothing allocated and nothing shared between threads. `fast_image_resize` has the filter and the
-//! pixel type, but a resizer holds scratch that each call borrows mutably, so every thread would need one of its own; the
-//! others take interleaved or 8-bit pixels.
+//! Own code, where a library would be the rule: a cell is written straight into its place in the
+//! parity query, from planes of `f32`, with nothing allocated and nothing shared between threads.
+//! `fast_image_resize` has the filter and the pixel type, but a resizer holds scratch that each
+//! call borrows mutably, so every thread would need one of its own; the others take interleaved or
+//! 8-bit pixels.
 
 use std::ops::Range;
 
-/// Input pixels that are worked on at a time: they stay in the first-level cache, and room for them on the stack.
+/// Input pixels that are worked on at a time: they stay in the first-level cache, and room for them
+/// on the stack.
 pub(crate) const STRIP: usize = 512;
 
 /// Output pixels whose inputs fit into a strip.
@@ -19,7 +22,8 @@ pub(crate) struct Strip {
     pub(crate) pixels: Range<usize>,
 }
 
-/// How `source_len` pixels of one axis become `cell_len`: for each output pixel, the inputs it covers and their shares.
+/// How `source_len` pixels of one axis become `cell_len`: for each output pixel, the inputs it
+/// covers and their shares.
 #[derive(Debug, Clone)]
 pub(crate) struct AxisPlan {
     /// First input pixel of each output pixel.
@@ -31,8 +35,8 @@ pub(crate) struct AxisPlan {
 }
 
 impl AxisPlan {
-    /// A plan from `source_len` to `cell_len` pixels, `1 <= cell_len <= source_len`. An output pixel covers fewer than
-    /// [`STRIP`] inputs, as it does in every grid of up to `K_MAX` cells.
+    /// A plan from `source_len` to `cell_len` pixels, `1 <= cell_len <= source_len`. An output
+    /// pixel covers fewer than [`STRIP`] inputs, as it does in every grid of up to `K_MAX` cells.
     pub(crate) fn new(source_len: usize, cell_len: usize) -> Self {
         let factor = source_len as f64 / cell_len as f64;
         let taps = (factor.ceil() as usize + 1).min(source_len);
@@ -48,8 +52,15 @@ impl AxisPlan {
                 weights.push((covered / factor) as f32);
             }
         }
-        let integer_factor = source_len.is_multiple_of(cell_len).then(|| source_len / cell_len);
-        Self { starts, weights, taps, integer_factor }
+        let integer_factor = source_len
+            .is_multiple_of(cell_len)
+            .then(|| source_len / cell_len);
+        Self {
+            starts,
+            weights,
+            taps,
+            integer_factor,
+        }
     }
 
     /// Set when every output pixel is the plain mean of exactly this many inputs.
@@ -67,7 +78,10 @@ impl AxisPlan {
                     strip.cells.end = cell + 1;
                     strip.pixels.end = end;
                 }
-                _ => strips.push(Strip { cells: cell..cell + 1, pixels: start..end }),
+                _ => strips.push(Strip {
+                    cells: cell..cell + 1,
+                    pixels: start..end,
+                }),
             }
         }
         strips
@@ -87,7 +101,11 @@ impl AxisPlan {
                 for (cell, out) in strip.cells.clone().zip(out) {
                     let (first, weights) = self.cell(cell);
                     let pixels = pixels.get(first - strip.pixels.start..).unwrap_or_default();
-                    *out = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
+                    *out = pixels
+                        .iter()
+                        .zip(weights)
+                        .map(|(pixel, weight)| pixel * weight)
+                        .sum();
                 }
             }
         }
@@ -96,20 +114,33 @@ impl AxisPlan {
     /// A number of weights that is known when this is compiled needs no loop over them.
     fn weighted<const TAPS: usize>(&self, strip: &Strip, pixels: &[f32], out: &mut [f32]) {
         let starts = self.starts.get(strip.cells.clone()).unwrap_or_default();
-        let weights = self.weights.as_chunks::<TAPS>().0.get(strip.cells.clone()).unwrap_or_default();
+        let weights = self
+            .weights
+            .as_chunks::<TAPS>()
+            .0
+            .get(strip.cells.clone())
+            .unwrap_or_default();
         for ((out, first), weights) in out.iter_mut().zip(starts).zip(weights) {
-            let Some(pixels) =
-                pixels.get(first - strip.pixels.start..).and_then(<[f32]>::first_chunk::<TAPS>)
+            let Some(pixels) = pixels
+                .get(first - strip.pixels.start..)
+                .and_then(<[f32]>::first_chunk::<TAPS>)
             else {
                 return;
             };
-            *out = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
+            *out = pixels
+                .iter()
+                .zip(weights)
+                .map(|(pixel, weight)| pixel * weight)
+                .sum();
         }
     }
 
     /// The first input pixel of output pixel `cell` and the weights of the pixels from there.
     pub(crate) fn cell(&self, cell: usize) -> (usize, &[f32]) {
-        let weights = self.weights.get(cell * self.taps..(cell + 1) * self.taps).unwrap_or_default();
+        let weights = self
+            .weights
+            .get(cell * self.taps..(cell + 1) * self.taps)
+            .unwrap_or_default();
         (self.starts.get(cell).copied().unwrap_or_default(), weights)
     }
 }

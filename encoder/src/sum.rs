@@ -1,4 +1,5 @@
-//! Weighted sum: `P_j = sum_i a_ji X_i` (ParM section 3.2). Works for any shape; exact for linear models.
+//! Weighted sum: `P_j = sum_i a_ji X_i` (ParM section 3.2). Works for any shape; exact for linear
+//! models.
 
 use crate::{Code, CodeError, EncodeError, Encoder, check_group};
 
@@ -17,7 +18,9 @@ impl SumEncoder {
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         let sample_len = sample_shape.iter().product();
         if sample_len == 0 {
-            return Err(CodeError::EmptySample { shape: sample_shape.to_vec() });
+            return Err(CodeError::EmptySample {
+                shape: sample_shape.to_vec(),
+            });
         }
         Ok(Self { code, sample_len })
     }
@@ -28,14 +31,20 @@ impl Encoder for SumEncoder {
         &self.code
     }
 
-    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32]) -> Result<(), EncodeError> {
+    fn encode(
+        &self,
+        row: usize,
+        queries: &[&[f32]],
+        parity: &mut [f32],
+    ) -> Result<(), EncodeError> {
         check_group(&self.code, self.sample_len, row, queries, parity)?;
         weighted_sum(self.code.row(row), queries, parity);
         Ok(())
     }
 }
 
-/// Elements handled at a time: 4 KiB of the output stay in the first-level cache while all k inputs stream past.
+/// Elements handled at a time: 4 KiB of the output stay in the first-level cache while all k inputs
+/// stream past.
 const BLOCK: usize = 1024;
 
 fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {
@@ -107,18 +116,31 @@ mod tests {
         let encoder = encoder(2, 1, 4);
         let (a, short) = ([0.0; 4], [0.0; 3]);
         let mut parity = [0.0; 4];
-        assert_eq!(encoder.encode(1, &[&a, &a], &mut parity), Err(EncodeError::NoSuchRow { row: 1, r: 1 }));
+        assert_eq!(
+            encoder.encode(1, &[&a, &a], &mut parity),
+            Err(EncodeError::NoSuchRow { row: 1, r: 1 })
+        );
         assert_eq!(
             encoder.encode(0, &[&a], &mut parity),
-            Err(EncodeError::GroupSize { expected: 2, got: 1 })
+            Err(EncodeError::GroupSize {
+                expected: 2,
+                got: 1
+            })
         );
         assert_eq!(
             encoder.encode(0, &[&a, &short], &mut parity),
-            Err(EncodeError::UnequalLength { slot: 1, expected: 4, got: 3 })
+            Err(EncodeError::UnequalLength {
+                slot: 1,
+                expected: 4,
+                got: 3
+            })
         );
         assert_eq!(
             encoder.encode(0, &[&a, &a], &mut [0.0; 5]),
-            Err(EncodeError::PartialSample { len: 5, sample_len: 4 })
+            Err(EncodeError::PartialSample {
+                len: 5,
+                sample_len: 4
+            })
         );
     }
 }

@@ -1,10 +1,11 @@
 //! The output transform: in which domain predictions are added and subtracted.
 //!
-//! ParM (section 3.2) adds the deployed model's outputs as they are. Nothing in the method asks for that: with any
-//! transform T of an output, the same in training and in decoding, a parity model can be trained for
-//! `F_Pj(P_j) ~ sum_i a_ji T(F(X_i))`, and a missing `T(F(X_m))` is what the decoder finds. T puts the outputs of badly
-//! scaled models on a scale that a network can fit. Which one is best depends on the model, so the trainer chooses it on
-//! validation data. The parity model gives its outputs in T's domain; it is never transformed itself.
+//! ParM (section 3.2) adds the deployed model's outputs as they are. Nothing in the method asks for
+//! that: with any transform T of an output, the same in training and in decoding, a parity model
+//! can be trained for `F_Pj(P_j) ~ sum_i a_ji T(F(X_i))`, and a missing `T(F(X_m))` is what the
+//! decoder finds. T puts the outputs of badly scaled models on a scale that a network can fit.
+//! Which one is best depends on the model, so the trainer chooses it on validation data. The parity
+//! model gives its outputs in T's domain; it is never transformed itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +28,9 @@ pub enum OutputTransform {
         /// What it is divided by; above zero.
         deviation: Vec<f32>,
     },
-    /// `max(y - ln(sum_c exp(y_c)), floor)`: for classifiers that give logits, the log-probabilities of one sample's
-    /// outputs. Without the floor, outputs that say "certainly not" by different amounts would rule the sum.
+    /// `max(y - ln(sum_c exp(y_c)), floor)`: for classifiers that give logits, the
+    /// log-probabilities of one sample's outputs. Without the floor, outputs that say "certainly
+    /// not" by different amounts would rule the sum.
     LogSoftmax {
         /// Least log-probability; below zero.
         #[serde(default = "default_floor")]
@@ -45,7 +47,8 @@ fn default_floor() -> f32 {
 pub enum OutputDomain {
     /// The deployed model's own outputs.
     Deployed,
-    /// Log-probabilities of the classes, not normalised: their order is the deployed model's, their level is not.
+    /// Log-probabilities of the classes, not normalised: their order is the deployed model's, their
+    /// level is not.
     LogProbabilities,
 }
 
@@ -76,14 +79,20 @@ impl OutputTransform {
     /// Checks the transform for a model with `output_len` outputs a sample.
     ///
     /// # Errors
-    /// [`CodeError`] when a number is out of range, or there are neither one nor `output_len` of them.
+    /// [`CodeError`] when a number is out of range, or there are neither one nor `output_len` of
+    /// them.
     pub fn validate(&self, output_len: usize) -> Result<(), CodeError> {
         self.check_numbers()?;
         match self {
             Self::Standardised { mean, .. } if mean.len() != 1 && mean.len() != output_len => {
-                Err(CodeError::TransformLength { entries: mean.len(), output_len })
+                Err(CodeError::TransformLength {
+                    entries: mean.len(),
+                    output_len,
+                })
             }
-            Self::LogSoftmax { .. } if output_len < 2 => Err(CodeError::TransformOneOutput { output_len }),
+            Self::LogSoftmax { .. } if output_len < 2 => {
+                Err(CodeError::TransformOneOutput { output_len })
+            }
             _ => Ok(()),
         }
     }
@@ -98,10 +107,19 @@ impl OutputTransform {
                     return Err(CodeError::TransformUnequal { mean, deviation });
                 }
                 if let Some(index) = mean.iter().position(|mean| !mean.is_finite()) {
-                    return Err(CodeError::TransformMean { index, value: mean[index] });
+                    return Err(CodeError::TransformMean {
+                        index,
+                        value: mean[index],
+                    });
                 }
-                if let Some(index) = deviation.iter().position(|&value| !(value > 0.0 && value.is_normal())) {
-                    return Err(CodeError::TransformDeviation { index, value: deviation[index] });
+                if let Some(index) = deviation
+                    .iter()
+                    .position(|&value| !(value > 0.0 && value.is_normal()))
+                {
+                    return Err(CodeError::TransformDeviation {
+                        index,
+                        value: deviation[index],
+                    });
                 }
             }
             Self::LogSoftmax { floor } => {
@@ -113,12 +131,15 @@ impl OutputTransform {
         Ok(())
     }
 
-    /// Transforms the deployed model's outputs in place: one or more whole samples of `output_len` outputs each.
+    /// Transforms the deployed model's outputs in place: one or more whole samples of `output_len`
+    /// outputs each.
     pub fn apply(&self, outputs: &mut [f32], output_len: usize) {
         match self {
             Self::Raw => {}
             Self::Standardised { mean, deviation } => {
-                for_each_scaled(outputs, mean, deviation, |y, mean, deviation| *y = (*y - mean) / deviation);
+                for_each_scaled(outputs, mean, deviation, |y, mean, deviation| {
+                    *y = (*y - mean) / deviation
+                });
             }
             Self::LogSoftmax { floor } => {
                 for sample in outputs.chunks_mut(output_len.max(1)) {
@@ -131,16 +152,18 @@ impl OutputTransform {
         }
     }
 
-    /// Leads transformed outputs back to the deployed model's own domain, in place. Log-probabilities stay what they are:
-    /// the level that the softmax took away is gone.
+    /// Leads transformed outputs back to the deployed model's own domain, in place.
+    /// Log-probabilities stay what they are: the level that the softmax took away is gone.
     pub fn invert(&self, coded: &mut [f32]) {
         if let Self::Standardised { mean, deviation } = self {
-            for_each_scaled(coded, mean, deviation, |y, mean, deviation| *y = *y * deviation + mean);
+            for_each_scaled(coded, mean, deviation, |y, mean, deviation| {
+                *y = *y * deviation + mean
+            });
         }
     }
 
-    /// `sums += weight * T(outputs)`, sample by sample of `output_len` outputs: what a decoder does with each prediction,
-    /// without room for T(outputs).
+    /// `sums += weight * T(outputs)`, sample by sample of `output_len` outputs: what a decoder does
+    /// with each prediction, without room for T(outputs).
     pub fn add_scaled(&self, weight: f32, outputs: &[f32], output_len: usize, sums: &mut [f32]) {
         match self {
             Self::Raw => {
@@ -157,7 +180,8 @@ impl OutputTransform {
                     return;
                 }
                 for (sums, outputs) in sums.chunks_mut(chunk).zip(outputs.chunks(chunk)) {
-                    for (((sum, y), mean), deviation) in sums.iter_mut().zip(outputs).zip(mean).zip(deviation)
+                    for (((sum, y), mean), deviation) in
+                        sums.iter_mut().zip(outputs).zip(mean).zip(deviation)
                     {
                         *sum += weight * ((y - mean) / deviation);
                     }
@@ -177,7 +201,12 @@ impl OutputTransform {
 }
 
 /// Calls `change` with each value and its mean and deviation; one entry stands for all values.
-fn for_each_scaled(values: &mut [f32], mean: &[f32], deviation: &[f32], change: impl Fn(&mut f32, f32, f32)) {
+fn for_each_scaled(
+    values: &mut [f32],
+    mean: &[f32],
+    deviation: &[f32],
+    change: impl Fn(&mut f32, f32, f32),
+) {
     if let ([mean], [deviation]) = (mean, deviation) {
         for y in values {
             change(y, *mean, *deviation);
@@ -193,8 +222,8 @@ fn for_each_scaled(values: &mut [f32], mean: &[f32], deviation: &[f32], change: 
 
 /// `ln(sum_c exp(y_c))`, without overflow, to a few units in the last place.
 ///
-/// Written for several lanes side by side, which the compiler turns into vector instructions of any processor: the
-/// exponentials are most of what decoding costs.
+/// Written for several lanes side by side, which the compiler turns into vector instructions of any
+/// processor: the exponentials are most of what decoding costs.
 fn log_sum_exp(sample: &[f32]) -> f32 {
     const LANES: usize = 8;
     let (chunks, rest) = sample.as_chunks::<LANES>();
@@ -204,21 +233,28 @@ fn log_sum_exp(sample: &[f32]) -> f32 {
             *top = if y > *top { y } else { *top };
         }
     }
-    let top = tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+    let top = tops
+        .iter()
+        .chain(rest)
+        .copied()
+        .fold(f32::NEG_INFINITY, f32::max);
     let mut sums = [0.0f32; LANES];
     for chunk in chunks {
         for (sum, y) in sums.iter_mut().zip(chunk) {
             *sum += exp_below_zero(y - top);
         }
     }
-    let sum: f32 = sums.iter().sum::<f32>() + rest.iter().map(|y| exp_below_zero(y - top)).sum::<f32>();
+    let sum: f32 =
+        sums.iter().sum::<f32>() + rest.iter().map(|y| exp_below_zero(y - top)).sum::<f32>();
     top + sum.ln()
 }
 
-/// `exp(x)` for `x <= 0` to 2e-7 of itself, and 0 where that is below `f32`'s normal numbers; NaN stays NaN. Without branches.
+/// `exp(x)` for `x <= 0` to 2e-7 of itself, and 0 where that is below `f32`'s normal numbers; NaN
+/// stays NaN. Without branches.
 ///
-/// `x = n ln 2 + f` with `|f| <= ln(2) / 2`; `exp(f)` is its Taylor polynomial (the next term is below 1e-8), and `2^n` is
-/// made from its bits (Cody and Waite, Software Manual for the Elementary Functions, chapter 6).
+/// `x = n ln 2 + f` with `|f| <= ln(2) / 2`; `exp(f)` is its Taylor polynomial (the next term is
+/// below 1e-8), and `2^n` is made from its bits (Cody and Waite, Software Manual for the Elementary
+/// Functions, chapter 6).
 fn exp_below_zero(x: f32) -> f32 {
     /// Adding it leaves the nearest whole number in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
@@ -230,7 +266,15 @@ fn exp_below_zero(x: f32) -> f32 {
     let n = shifted - ROUND;
     let f = (clamped - n * LN_2[0]) - n * LN_2[1];
     let mut exp = 1.0 / 5040.0;
-    for term in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+    for term in [
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        0.5,
+        1.0,
+        1.0,
+    ] {
         exp = exp * f + term;
     }
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));
@@ -348,17 +392,33 @@ mod tests {
             mean: mean.to_vec(),
             deviation: deviation.to_vec(),
         };
-        let refused = |transform: OutputTransform, output_len| transform.validate(output_len).unwrap_err();
+        let refused =
+            |transform: OutputTransform, output_len| transform.validate(output_len).unwrap_err();
         assert!(matches!(
             refused(standardised(&[0.0, 1.0], &[1.0, 1.0]), 3),
-            CodeError::TransformLength { entries: 2, output_len: 3 }
+            CodeError::TransformLength {
+                entries: 2,
+                output_len: 3
+            }
         ));
-        assert!(matches!(refused(standardised(&[0.0], &[]), 3), CodeError::TransformUnequal { .. }));
-        assert!(matches!(refused(standardised(&[], &[]), 3), CodeError::TransformUnequal { .. }));
-        assert!(matches!(refused(standardised(&[f32::NAN], &[1.0]), 3), CodeError::TransformMean { .. }));
+        assert!(matches!(
+            refused(standardised(&[0.0], &[]), 3),
+            CodeError::TransformUnequal { .. }
+        ));
+        assert!(matches!(
+            refused(standardised(&[], &[]), 3),
+            CodeError::TransformUnequal { .. }
+        ));
+        assert!(matches!(
+            refused(standardised(&[f32::NAN], &[1.0]), 3),
+            CodeError::TransformMean { .. }
+        ));
         for deviation in [0.0, -1.0, f32::INFINITY, 1e-42] {
             let error = refused(standardised(&[0.0], &[deviation]), 3);
-            assert!(matches!(error, CodeError::TransformDeviation { index: 0, .. }), "{error}");
+            assert!(
+                matches!(error, CodeError::TransformDeviation { index: 0, .. }),
+                "{error}"
+            );
         }
         for floor in [0.0, 1.0, f32::NEG_INFINITY, f32::NAN] {
             let error = refused(OutputTransform::LogSoftmax { floor }, 3);

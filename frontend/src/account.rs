@@ -1,5 +1,5 @@
-//! What every request for inference has in common, whatever protocol it comes by: what names it and says how it was answered,
-//! the meters, the trace, and the log.
+//! What every request for inference has in common, whatever protocol it comes by: what names it and
+//! says how it was answered, the meters, the trace, and the log.
 
 use http::HeaderMap;
 use tokio::time::Instant;
@@ -36,10 +36,20 @@ pub(crate) struct Account<'a> {
 impl<'a> Account<'a> {
     /// Begins with the name of the model, if it is served; `headers` say whether the client traces
     /// the request.
-    pub(crate) fn begin(app: &'a App, model: Option<&str>, request_id: &'a str, headers: &HeaderMap) -> Self {
+    pub(crate) fn begin(
+        app: &'a App,
+        model: Option<&str>,
+        request_id: &'a str,
+        headers: &HeaderMap,
+    ) -> Self {
         app.busy_poll().touch();
         let traced = app.traces().and_then(|traces| traces.begin(headers, model));
-        Self { app, request_id, started: Instant::now(), traced }
+        Self {
+            app,
+            request_id,
+            started: Instant::now(),
+            traced,
+        }
     }
 
     /// The id of its trace, if it is traced.
@@ -58,7 +68,12 @@ impl<'a> Account<'a> {
     /// It was answered, or refused.
     pub(crate) fn end<R>(self, model: &ServedModel, result: &Result<(R, Provenance), ServeError>) {
         let trace_id = self.trace_id();
-        let Self { app, request_id, started, traced } = self;
+        let Self {
+            app,
+            request_id,
+            started,
+            traced,
+        } = self;
         let name = model.name();
         let (took, meters) = (started.elapsed(), model.driver().meters());
         if let Ok((_, provenance)) = result {
@@ -68,7 +83,14 @@ impl<'a> Account<'a> {
         match result {
             Ok((_, provenance)) => {
                 let kind = provenance.kind;
-                tracing::debug!(request_id, model = name, trace_id, provenance = kind, ?took, "answered");
+                tracing::debug!(
+                    request_id,
+                    model = name,
+                    trace_id,
+                    provenance = kind,
+                    ?took,
+                    "answered"
+                );
                 if let Some(traced) = traced {
                     traced.answered(kind, provenance.confidence);
                 }
@@ -91,7 +113,12 @@ impl<'a> Account<'a> {
 
     /// It asked for a model that is not here, or its message could not be read.
     pub(crate) fn unknown(self, error: &ServeError) {
-        let Self { app, request_id, traced, .. } = self;
+        let Self {
+            app,
+            request_id,
+            traced,
+            ..
+        } = self;
         tracing::debug!(request_id, %error, "refused");
         if let Some(traced) = traced {
             let (status, kind) = error.classify();

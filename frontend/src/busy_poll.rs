@@ -1,9 +1,10 @@
 //! Keeping the serving thread awake while there is load.
 //!
-//! A thread that waits for its sockets goes to sleep, and with it its core, after every event; on virtual machines waking up
-//! again takes tens of microseconds, twice for each request. Polling the sockets without sleeping trades a core for that, as
-//! HAProxy's `busy-polling` and Linux's `net.core.busy_poll` do. Here the thread polls for a set time after the last
-//! request began or ended, then sleeps until the next one.
+//! A thread that waits for its sockets goes to sleep, and with it its core, after every event; on
+//! virtual machines waking up again takes tens of microseconds, twice for each request. Polling the
+//! sockets without sleeping trades a core for that, as HAProxy's `busy-polling` and Linux's
+//! `net.core.busy_poll` do. Here the thread polls for a set time after the last request began or
+//! ended, then sleeps until the next one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -65,7 +66,10 @@ impl BusyPoll {
     }
 
     fn quiet_for(&self) -> Duration {
-        Duration::from_nanos(self.now_ns().saturating_sub(self.touched_ns.load(Ordering::Relaxed)))
+        Duration::from_nanos(
+            self.now_ns()
+                .saturating_sub(self.touched_ns.load(Ordering::Relaxed)),
+        )
     }
 
     fn now_ns(&self) -> u64 {

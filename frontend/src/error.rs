@@ -144,7 +144,9 @@ impl ServeError {
                 (StatusCode::NOT_FOUND, Kind::InvalidRequest)
             }
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
-            Self::Protocol(ProtocolError::NoMemory) => (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded),
+            Self::Protocol(ProtocolError::NoMemory) => {
+                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
+            }
             // Only the client can ask for another form of the answer.
             Self::Protocol(_)
             | Self::Message(_)
@@ -160,13 +162,19 @@ impl ServeError {
             Self::Unauthenticated => (StatusCode::UNAUTHORIZED, Kind::InvalidRequest),
             Self::OtherSite => (StatusCode::FORBIDDEN, Kind::InvalidRequest),
             Self::OverQuota { .. } => (StatusCode::TOO_MANY_REQUESTS, Kind::Overloaded),
-            Self::Rejected(Rejected::Overloaded) => (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded),
-            Self::Rejected(Rejected::DeadlinePassed) => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
+            Self::Rejected(Rejected::Overloaded) => {
+                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
+            }
+            Self::Rejected(Rejected::DeadlinePassed) => {
+                (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded)
+            }
             Self::Failed(failure) => match failure.kind {
-                FailureKind::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded),
-                FailureKind::Unreachable | FailureKind::ConnectionLost | FailureKind::InstanceBusy => {
-                    (StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable)
+                FailureKind::DeadlineExceeded => {
+                    (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded)
                 }
+                FailureKind::Unreachable
+                | FailureKind::ConnectionLost
+                | FailureKind::InstanceBusy => (StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable),
                 FailureKind::InstanceError | FailureKind::InvalidOutput => {
                     (StatusCode::BAD_GATEWAY, Kind::Upstream)
                 }
@@ -191,9 +199,16 @@ mod tests {
 
     #[test]
     fn a_client_sees_no_reason_that_could_name_an_instance() {
-        let told = |kind| ServeError::from(Failure::new(kind, "certificate of 10.0.0.7")).to_string();
+        let told =
+            |kind| ServeError::from(Failure::new(kind, "certificate of 10.0.0.7")).to_string();
         assert_eq!(told(FailureKind::Unreachable), "instance unreachable");
-        assert_eq!(told(FailureKind::ConnectionLost), "instance connection lost");
-        assert_eq!(told(FailureKind::Refused), "query refused by the instance: certificate of 10.0.0.7");
+        assert_eq!(
+            told(FailureKind::ConnectionLost),
+            "instance connection lost"
+        );
+        assert_eq!(
+            told(FailureKind::Refused),
+            "query refused by the instance: certificate of 10.0.0.7"
+        );
     }
 }

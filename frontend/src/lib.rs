@@ -1,9 +1,10 @@
-//! The frontend: takes inference requests over HTTP, has instances of the deployed model answer them, and answers late
-//! ones from their coding group.
+//! The frontend: takes inference requests over HTTP, has instances of the deployed model answer
+//! them, and answers late ones from their coding group.
 //!
-//! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO around them:
-//! [`config`] reads and validates, [`http`] (and, over gRPC, `grpc`) speaks the protocol with clients, [`upstream`] with instances, and
-//! [`driver`] feeds one engine for each model; [`traces`] shows where the time went. [`serving`] is what a [`reload`] replaces,
+//! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO
+//! around them: [`config`] reads and validates, [`http`] (and, over gRPC, `grpc`) speaks the
+//! protocol with clients, [`upstream`] with instances, and [`driver`] feeds one engine for each
+//! model; [`traces`] shows where the time went. [`serving`] is what a [`reload`] replaces,
 //! [`tenants`] who may ask, [`admin`] what operators ask.
 
 mod account;

@@ -1,7 +1,8 @@
 //! Metrics: every name is declared in [`names`], every label and bucket here, and nowhere else.
 //!
-//! `parapet_invariant_violations_total` should alert at any increase; `parapet_reconstruction_agreement_total` gives the
-//! live accuracy of reconstructions, with no labels of data needed.
+//! `parapet_invariant_violations_total` should alert at any increase;
+//! `parapet_reconstruction_agreement_total` gives the live accuracy of reconstructions, with no
+//! labels of data needed.
 
 mod exemplars;
 pub mod names;
@@ -32,8 +33,8 @@ use crate::model::Provenance;
 
 /// Buckets for all durations, 0.25 ms to 10 s.
 const SECONDS: [f64; 18] = [
-    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0,
-    2.5, 10.0,
+    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2,
+    0.5, 1.0, 2.5, 10.0,
 ];
 
 /// The registry of one frontend. It is not global, so that tests can run several side by side.
@@ -57,7 +58,12 @@ impl Metrics {
             .build_recorder();
         let handle = recorder.handle();
         with_local_recorder(&recorder, names::describe);
-        Ok(Self { recorder, handle, presence: Arc::default(), exemplars: Arc::default() })
+        Ok(Self {
+            recorder,
+            handle,
+            presence: Arc::default(),
+            exemplars: Arc::default(),
+        })
     }
 
     /// The text that Prometheus scrapes.
@@ -65,11 +71,15 @@ impl Metrics {
         self.handle.render() + &self.presence.render()
     }
 
-    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does not accept that.
+    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does not
+    /// accept that.
     pub fn render_openmetrics(&self, accept: &str) -> Option<(&'static str, String)> {
         let accepted = openmetrics::is_accepted(accept);
         accepted.then(|| {
-            (openmetrics::CONTENT_TYPE, openmetrics::of(&self.render(), &self.exemplars.by_series()))
+            (
+                openmetrics::CONTENT_TYPE,
+                openmetrics::of(&self.render(), &self.exemplars.by_series()),
+            )
         })
     }
 
@@ -86,7 +96,9 @@ impl Metrics {
     /// Counts the requests of a tenant: those admitted, and those over its quota.
     pub fn tenant(&self, name: &str) -> (Counter, Counter) {
         let requests = |outcome: &'static str| counter!(TENANT_REQUESTS, "tenant" => name.to_owned(), "outcome" => outcome);
-        with_local_recorder(&self.recorder, || (requests("admitted"), requests("over_quota")))
+        with_local_recorder(&self.recorder, || {
+            (requests("admitted"), requests("over_quota"))
+        })
     }
 
     /// Certificates that are shown now, in place of those of before.
@@ -100,9 +112,16 @@ impl Metrics {
     }
 
     /// The meters of one model.
-    pub fn model(&self, model: &str, classes: &[ClassLabels], pool_labels: &[String]) -> ModelMeters {
+    pub fn model(
+        &self,
+        model: &str,
+        classes: &[ClassLabels],
+        pool_labels: &[String],
+    ) -> ModelMeters {
         let shared = (Arc::clone(&self.presence), Arc::clone(&self.exemplars));
-        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pool_labels, shared))
+        with_local_recorder(&self.recorder, || {
+            ModelMeters::new(model, classes, pool_labels, shared)
+        })
     }
 }
 
@@ -129,7 +148,8 @@ pub struct ClassLabels {
 /// The meters of one class.
 #[derive(Debug)]
 struct ClassMeters {
-    /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to be read here.
+    /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to be
+    /// read here.
     agreement: [(Counter, AtomicU64); 4],
     redundant: [Total; 5],
 }
@@ -171,7 +191,11 @@ struct PoolMeters {
 
 impl ClassMeters {
     fn new(model: &str, labels: &ClassLabels) -> Self {
-        let ClassLabels { class, strategy, code } = labels;
+        let ClassLabels {
+            class,
+            strategy,
+            code,
+        } = labels;
         let agreement = |source: &'static str, agrees: &'static str| {
             let counter = counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(), "source" => source, "agrees" => agrees);
             (counter, AtomicU64::new(0))
@@ -184,7 +208,8 @@ impl ClassMeters {
                 agreement("audit", "true"),
                 agreement("audit", "false"),
             ],
-            redundant: ["issued", "won", "wasted", "shed", "failed"].map(|fate| Total::new(redundant(fate))),
+            redundant: ["issued", "won", "wasted", "shed", "failed"]
+                .map(|fate| Total::new(redundant(fate))),
         }
     }
 }
@@ -213,12 +238,21 @@ impl ModelMeters {
             answers: Provenance::KINDS.map(answers),
             errors: ErrorKind::ALL
                 .iter()
-                .map(|kind| (*kind, counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name())))
+                .map(|kind| {
+                    (
+                        *kind,
+                        counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name()),
+                    )
+                })
                 .collect(),
             pools: pool_labels.iter().map(pool).collect(),
-            classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
-            groups: ["false", "true"]
-                .map(|fillers| Total::new(counter!(GROUPS, "model" => model.clone(), "fillers" => fillers))),
+            classes: classes
+                .iter()
+                .map(|labels| ClassMeters::new(&model, labels))
+                .collect(),
+            groups: ["false", "true"].map(|fillers| {
+                Total::new(counter!(GROUPS, "model" => model.clone(), "fillers" => fillers))
+            }),
             retries: Total::new(counter!(RETRIES, "model" => model.clone())),
             unrecoverable: Total::new(counter!(UNRECOVERABLE, "model" => model.clone())),
             in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
@@ -242,7 +276,10 @@ impl ModelMeters {
 
     /// A request was answered with a prediction. `trace_id` if it is traced.
     pub fn answered(&self, provenance: &Provenance, took: Duration, trace_id: Option<&str>) {
-        if let Some((kind, count, seconds)) = self.answers.iter().find(|(kind, ..)| *kind == provenance.kind)
+        if let Some((kind, count, seconds)) = self
+            .answers
+            .iter()
+            .find(|(kind, ..)| *kind == provenance.kind)
         {
             count.increment(1);
             seconds.record(took.as_secs_f64());
@@ -276,7 +313,8 @@ impl ModelMeters {
 
     /// A health check's result.
     pub fn instance_up(&self, pool: PoolId, name: &str, up: bool) {
-        self.presence.instance(&self.model, self.pool_label(pool), name, up);
+        self.presence
+            .instance(&self.model, self.pool_label(pool), name, up);
     }
 
     /// An instance left.
@@ -286,21 +324,27 @@ impl ModelMeters {
 
     /// Whether the backend that says where a pool's instances are answers.
     pub fn discovery_up(&self, pool: PoolId, up: bool) {
-        self.presence.discovery(&self.model, self.pool_label(pool), up);
+        self.presence
+            .discovery(&self.model, self.pool_label(pool), up);
     }
 
     /// No backend says any more where a pool's instances are.
     pub fn not_discovered(&self, pool: PoolId) {
-        self.presence.not_discovered(&self.model, self.pool_label(pool));
+        self.presence
+            .not_discovered(&self.model, self.pool_label(pool));
     }
 
     fn pool_label(&self, pool: PoolId) -> &str {
-        self.pools.get(usize::from(pool.0)).map_or("", |pool| &pool.label)
+        self.pools
+            .get(usize::from(pool.0))
+            .map_or("", |pool| &pool.label)
     }
 
     /// An approximate answer was compared with the truth.
     pub fn compared(&self, class: ClassId, source: Source, agrees: bool) {
-        let Some(class) = self.classes.get(usize::from(class.0)) else { return };
+        let Some(class) = self.classes.get(usize::from(class.0)) else {
+            return;
+        };
         let [late_true, late_false, audit_true, audit_false] = &class.agreement;
         let (counter, count) = match (source, agrees) {
             (Source::LateTruth, true) => late_true,
@@ -312,24 +356,36 @@ impl ModelMeters {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often approximations of a class were compared with the truth: late truths that agreed and that did not, audits
-    /// that agreed and that did not.
+    /// How often approximations of a class were compared with the truth: late truths that agreed
+    /// and that did not, audits that agreed and that did not.
     pub fn agreement(&self, class: usize) -> [u64; 4] {
         let count = |(_, count): &(Counter, AtomicU64)| count.load(Ordering::Relaxed);
-        self.classes.get(class).map_or([0; 4], |class| class.agreement.each_ref().map(count))
+        self.classes
+            .get(class)
+            .map_or([0; 4], |class| class.agreement.each_ref().map(count))
     }
 
     /// Publishes the core's totals, and those of each class.
     pub fn publish_totals(&self, stats: &Stats, fates: &[Fates]) {
         for (class, fates) in self.classes.iter().zip(fates) {
-            let totals = [fates.issued, fates.won, fates.wasted, fates.shed, fates.failed];
+            let totals = [
+                fates.issued,
+                fates.won,
+                fates.wasted,
+                fates.shed,
+                fates.failed,
+            ];
             for (counter, total) in class.redundant.iter().zip(totals) {
                 counter.publish(total);
             }
         }
         let [plain, with_fillers] = &self.groups;
         with_fillers.publish(stats.groups_completed_with_fillers);
-        plain.publish(stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers));
+        plain.publish(
+            stats
+                .groups_encoded
+                .saturating_sub(stats.groups_completed_with_fillers),
+        );
         self.groups_spared.publish(stats.groups_spared);
         self.uncoded.publish(stats.uncoded);
         self.retries.publish(stats.retries);
@@ -341,7 +397,8 @@ impl ModelMeters {
     /// How things stand.
     pub fn publish_state(&self, stats: &Stats, switches: &Switches) {
         self.redundancy_on.set(f64::from(switches.redundancy));
-        self.hold_back_overridden.set(f64::from(switches.hold_back.is_some()));
+        self.hold_back_overridden
+            .set(f64::from(switches.hold_back.is_some()));
         self.queued.set(stats.queued as f64);
         self.queue_limit.set(stats.queue_limit as f64);
         self.ejected.set(stats.ejected as f64);

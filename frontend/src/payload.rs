@@ -24,7 +24,8 @@ pub struct Input {
     /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
     binary: OnceLock<Encoded>,
     json: OnceLock<Encoded>,
-    /// When nobody waits for its answer any more; instances that know of it need not begin with it then.
+    /// When nobody waits for its answer any more; instances that know of it need not begin with it
+    /// then.
     pub deadline: Option<Instant>,
     /// The traced requests that it is for.
     pub traces: Members,

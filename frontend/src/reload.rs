@@ -1,5 +1,5 @@
-//! Reading the configuration again while serving: what is sound replaces what is there, at once and as a whole; what is not
-//! changes nothing.
+//! Reading the configuration again while serving: what is sound replaces what is there, at once and
+//! as a whole; what is not changes nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +40,8 @@ pub struct Reloaded {
     pub stopped: Vec<String>,
 }
 
-/// The longest that new models are waited for until an instance of each is up. The old ones serve meanwhile.
+/// The longest that new models are waited for until an instance of each is up. The old ones serve
+/// meanwhile.
 const WARM_UP: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -51,7 +52,9 @@ impl App {
     /// [`ReloadError`]; all is as it was then.
     pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
         let Ok(_one_at_a_time) = self.reloading().try_lock() else {
-            return Err(ReloadError::NotNow("another reload is under way; try again"));
+            return Err(ReloadError::NotNow(
+                "another reload is under way; try again",
+            ));
         };
         if self.is_draining() {
             return Err(ReloadError::NotNow("the server is shutting down"));
@@ -61,7 +64,9 @@ impl App {
             Ok(done) => {
                 tracing::info!(kept = ?done.kept, started = ?done.started, stopped = ?done.stopped, "reloaded")
             }
-            Err(error) => tracing::error!(%error, "not reloaded; the configuration of before stays"),
+            Err(error) => {
+                tracing::error!(%error, "not reloaded; the configuration of before stays")
+            }
         }
         self.count_reload(result.is_ok());
         result
@@ -84,11 +89,16 @@ impl App {
         let after = self.serving();
         for model in after.models() {
             if model.driver().reset_switches() {
-                tracing::warn!(model = model.name(), "its switches stand as configured again");
+                tracing::warn!(
+                    model = model.name(),
+                    "its switches stand as configured again"
+                );
             }
         }
         for model in before.models() {
-            let stays = after.models().any(|other| std::sync::Arc::ptr_eq(model, other));
+            let stays = after
+                .models()
+                .any(|other| std::sync::Arc::ptr_eq(model, other));
             if !stays {
                 model.retire(after.model(model.name()).map(|model| &**model));
             }
@@ -102,12 +112,15 @@ impl App {
     fn check_tls(&self, config: &FrontendConfig) -> Result<(), ReloadError> {
         let files = |tls: &ListenersTls| tls.each().map(|tls| tls.map(|tls| tls.files().clone()));
         if files(&ListenersTls::of(config)) != files(self.tls()) {
-            return Err(ReloadError::NeedsRestart { field: "the file of a certificate or key" });
+            return Err(ReloadError::NeedsRestart {
+                field: "the file of a certificate or key",
+            });
         }
         Ok(())
     }
 
-    /// Reads the listeners' certificates again, and those for instances. Those of before stay where the new ones are not sound.
+    /// Reads the listeners' certificates again, and those for instances. Those of before stay where
+    /// the new ones are not sound.
     pub fn reload_certificates(&self) {
         for tls in self.tls().each().into_iter().flatten() {
             tell(&tls.files().identity.certificate, tls.reload());
@@ -134,16 +147,43 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
     let fixed = [
         ("server.listen", old.listen == new.listen),
         ("server.grpc_listen", old.grpc_listen == new.grpc_listen),
-        ("server.grpc_max_streams", old.grpc_max_streams == new.grpc_max_streams),
-        ("server.max_connections", old.max_connections == new.max_connections),
-        ("server.max_connections_per_peer", old.max_connections_per_peer == new.max_connections_per_peer),
-        ("server.max_connection_age_ms", old.max_connection_age == new.max_connection_age),
-        ("server.header_read_timeout_ms", old.header_read_timeout == new.header_read_timeout),
-        ("server.write_timeout_ms", old.write_timeout == new.write_timeout),
-        ("server.min_write_bytes_per_s", old.min_write_rate == new.min_write_rate),
-        ("server.max_header_bytes", old.max_header_bytes == new.max_header_bytes),
+        (
+            "server.grpc_max_streams",
+            old.grpc_max_streams == new.grpc_max_streams,
+        ),
+        (
+            "server.max_connections",
+            old.max_connections == new.max_connections,
+        ),
+        (
+            "server.max_connections_per_peer",
+            old.max_connections_per_peer == new.max_connections_per_peer,
+        ),
+        (
+            "server.max_connection_age_ms",
+            old.max_connection_age == new.max_connection_age,
+        ),
+        (
+            "server.header_read_timeout_ms",
+            old.header_read_timeout == new.header_read_timeout,
+        ),
+        (
+            "server.write_timeout_ms",
+            old.write_timeout == new.write_timeout,
+        ),
+        (
+            "server.min_write_bytes_per_s",
+            old.min_write_rate == new.min_write_rate,
+        ),
+        (
+            "server.max_header_bytes",
+            old.max_header_bytes == new.max_header_bytes,
+        ),
         ("server.max_headers", old.max_headers == new.max_headers),
-        ("server.max_bodies_bytes", old.max_bodies_bytes == new.max_bodies_bytes),
+        (
+            "server.max_bodies_bytes",
+            old.max_bodies_bytes == new.max_bodies_bytes,
+        ),
         ("server.drain_delay_ms", old.drain_delay == new.drain_delay),
         ("server.drain_grace_ms", old.drain_grace == new.drain_grace),
         ("server.busy_poll_us", old.busy_poll == new.busy_poll),
@@ -151,7 +191,8 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
         ("[traces]", before.traces() == after.traces.as_ref()),
         (
             "admin.listen",
-            before.admin().map(|admin| admin.listen) == after.admin.as_ref().map(|admin| admin.listen),
+            before.admin().map(|admin| admin.listen)
+                == after.admin.as_ref().map(|admin| admin.listen),
         ),
     ];
     match fixed.into_iter().find(|(_, same)| !same) {
@@ -171,11 +212,19 @@ async fn wait_until_ready(serving: &Serving) {
 fn difference(before: &Serving, after: &Serving) -> Reloaded {
     let mut done = Reloaded::default();
     for model in after.models() {
-        let stayed = before.models().any(|other| std::sync::Arc::ptr_eq(model, other));
-        let list = if stayed { &mut done.kept } else { &mut done.started };
+        let stayed = before
+            .models()
+            .any(|other| std::sync::Arc::ptr_eq(model, other));
+        let list = if stayed {
+            &mut done.kept
+        } else {
+            &mut done.started
+        };
         list.push(model.name().to_owned());
     }
-    let gone = before.models().filter(|model| !done.kept.iter().any(|kept| kept == model.name()));
+    let gone = before
+        .models()
+        .filter(|model| !done.kept.iter().any(|kept| kept == model.name()));
     done.stopped = gone.map(|model| model.name().to_owned()).collect();
     done
 }

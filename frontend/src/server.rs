@@ -43,15 +43,35 @@ impl Frontend {
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
         let listener = listen_on(config.server.listen, "server.listen")?;
         let grpc = config.server.grpc_listen;
-        let grpc = grpc.map(|address| listen_on(address, "server.grpc_listen")).transpose()?;
-        let admin = config.admin.as_ref().map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
+        let grpc = grpc
+            .map(|address| listen_on(address, "server.grpc_listen"))
+            .transpose()?;
+        let admin = config
+            .admin
+            .as_ref()
+            .map(|admin| listen_on(admin.listen, "admin.listen"))
+            .transpose()?;
         let settings = config.server.clone();
         let tls = ListenersTls::of(&config);
-        let traces = config.traces.as_ref().map(Traces::export).transpose().map_err(|error| {
-            io::Error::other(format!("traces: the exporter cannot be made: {error}; check traces.endpoint"))
-        })?;
+        let traces = config
+            .traces
+            .as_ref()
+            .map(Traces::export)
+            .transpose()
+            .map_err(|error| {
+                io::Error::other(format!(
+                    "traces: the exporter cannot be made: {error}; check traces.endpoint"
+                ))
+            })?;
         let app = App::start(config, Metrics::new().map_err(io::Error::other)?).with_traces(traces);
-        Ok(Self { listener, admin, grpc, app: Arc::new(app), settings, tls })
+        Ok(Self {
+            listener,
+            admin,
+            grpc,
+            app: Arc::new(app),
+            settings,
+            tls,
+        })
     }
 
     /// The address that it listens on.
@@ -69,7 +89,9 @@ impl Frontend {
 
     /// The address of the admin listener, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
+        self.admin
+            .as_ref()
+            .and_then(|admin| admin.local_addr().ok())
     }
 
     /// The address that it listens on for gRPC, if it does.
@@ -85,11 +107,19 @@ impl Frontend {
         &self.app
     }
 
-    /// Serves until `shutdown` resolves. Then, in order: it says that it is not ready and serves on for the drain's delay,
-    /// asking clients to go elsewhere; accepts no more; lets requests in flight finish within the grace period, and with
-    /// them their coding groups; and drops what is left.
+    /// Serves until `shutdown` resolves. Then, in order: it says that it is not ready and serves on
+    /// for the drain's delay, asking clients to go elsewhere; accepts no more; lets requests in
+    /// flight finish within the grace period, and with them their coding groups; and drops what is
+    /// left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
-        let Self { listener, admin, grpc, app, settings, tls } = self;
+        let Self {
+            listener,
+            admin,
+            grpc,
+            app,
+            settings,
+            tls,
+        } = self;
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
         tasks.spawn(watch_certificates(Arc::clone(&app)));
@@ -100,10 +130,13 @@ impl Frontend {
         let stopped = CancellationToken::new();
         let admin = admin.map(|listener| {
             let limits = Limits::of_connections(ADMIN_CONNECTIONS);
-            let server =
-                Server::new(admin::router(Arc::clone(&app)), limits).with_tls(tls.admin).telling_peers();
+            let server = Server::new(admin::router(Arc::clone(&app)), limits)
+                .with_tls(tls.admin)
+                .telling_peers();
             let stopped = stopped.clone();
-            tokio::spawn(async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await })
+            tokio::spawn(
+                async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await },
+            )
         });
         let draining = CancellationToken::new();
         let drain = {
@@ -123,7 +156,9 @@ impl Frontend {
         let over_grpc = {
             let (app, settings) = (Arc::clone(&app), &settings);
             async move {
-                let Some(listener) = grpc else { return DrainReport::default() };
+                let Some(listener) = grpc else {
+                    return DrainReport::default();
+                };
                 let connections = Arc::clone(app.connections());
                 let service = grpc::service(app);
                 Server::over_http2(service, limits(settings), settings.grpc_max_streams)
@@ -146,7 +181,8 @@ impl Frontend {
         if app.traces().is_some() {
             let app = Arc::clone(&app);
             // It waits for the collector, to whom this thread talks.
-            let _ended = tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
+            let _ended =
+                tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
         }
         tasks.shutdown().await;
         report

@@ -19,13 +19,16 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts what `config` says. Models that are configured as they are in `before` go on as they are there.
+    /// Starts what `config` says. Models that are configured as they are in `before` go on as they
+    /// are there.
     pub(crate) fn start(config: FrontendConfig, before: Option<&Self>, metrics: &Metrics) -> Self {
         let model = |model: ModelConfig| {
             let same = before
                 .and_then(|before| before.models.get(&model.entry.name))
                 .filter(|served| served.serves(&model));
-            let served = same.cloned().unwrap_or_else(|| Arc::new(ServedModel::start(model, metrics)));
+            let served = same
+                .cloned()
+                .unwrap_or_else(|| Arc::new(ServedModel::start(model, metrics)));
             (served.name().to_owned(), served)
         };
         Self {
@@ -38,9 +41,16 @@ impl Serving {
     }
 
     /// With models that run already; for everybody.
-    pub(crate) fn of_models(models: Vec<ServedModel>, server: ServerSettings, metrics: &Metrics) -> Self {
+    pub(crate) fn of_models(
+        models: Vec<ServedModel>,
+        server: ServerSettings,
+        metrics: &Metrics,
+    ) -> Self {
         Self {
-            models: models.into_iter().map(|model| (model.name().to_owned(), Arc::new(model))).collect(),
+            models: models
+                .into_iter()
+                .map(|model| (model.name().to_owned(), Arc::new(model)))
+                .collect(),
             tenants: Tenants::new(&[], metrics),
             server,
             admin: None,

@@ -1,9 +1,10 @@
 //! Traces (OpenTelemetry): where the time of a request went, and of what was done for it beside it.
 //!
-//! A share of the requests is traced, and every request whose client has begun a sampled trace (`traceparent`, W3C Trace
-//! Context). Below the request's span hang `predict` (a request to an instance), `encode` (of the request's coding group),
-//! the `predict` of the group's parity query below that, and `decode`. A parity query belongs to all members of its group:
-//! each traced one has the spans in its own trace. Requests that are not traced cost a look at their headers.
+//! A share of the requests is traced, and every request whose client has begun a sampled trace
+//! (`traceparent`, W3C Trace Context). Below the request's span hang `predict` (a request to an
+//! instance), `encode` (of the request's coding group), the `predict` of the group's parity query
+//! below that, and `decode`. A parity query belongs to all members of its group: each traced one
+//! has the spans in its own trace. Requests that are not traced cost a look at their headers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -48,19 +49,27 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Sends spans to the collector that the settings name, by OTLP over gRPC. To be called on a runtime, which connects.
+    /// Sends spans to the collector that the settings name, by OTLP over gRPC. To be called on a
+    /// runtime, which connects.
     ///
     /// # Errors
-    /// When the exporter cannot be made of the settings. A collector that is away is none: its spans are dropped.
+    /// When the exporter cannot be made of the settings. A collector that is away is none: its
+    /// spans are dropped.
     pub fn export(settings: &TraceSettings) -> Result<Self, ExporterBuildError> {
         let exporter = SpanExporter::builder()
             .with_tonic()
             .with_endpoint(settings.endpoint.clone())
             .with_timeout(EXPORT_TIMEOUT)
             .build()?;
-        let batches = BatchConfigBuilder::default().with_max_queue_size(MAX_QUEUED).build();
-        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
-        let resource = Resource::builder().with_service_name(settings.service_name.clone()).build();
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(MAX_QUEUED)
+            .build();
+        let processor = BatchSpanProcessor::builder(exporter)
+            .with_batch_config(batches)
+            .build();
+        let resource = Resource::builder()
+            .with_service_name(settings.service_name.clone())
+            .build();
         // Which requests are traced is decided before a span is made.
         let provider = SdkTracerProvider::builder()
             .with_span_processor(processor)
@@ -72,7 +81,11 @@ impl Traces {
 
     /// Gives spans to `provider`; traces `share` (0 to 1) of the requests whose clients do not say.
     pub fn new(provider: SdkTracerProvider, share: f64) -> Self {
-        Self { tracer: provider.tracer("parapet-frontend"), provider, share }
+        Self {
+            tracer: provider.tracer("parapet-frontend"),
+            provider,
+            share,
+        }
     }
 
     /// The trace of a request that begins now, if it is to have one. `model` is a served model: a
@@ -86,15 +99,19 @@ impl Traces {
         if !sampled {
             return None;
         }
-        let parent =
-            parent.map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent));
+        let parent = parent.map_or_else(Context::new, |parent| {
+            Context::new().with_remote_span_context(parent)
+        });
         let span = self
             .tracer
             .span_builder("infer")
             .with_kind(SpanKind::Server)
             .with_attributes(model.map(|model| KeyValue::new("parapet.model", model.to_owned())))
             .start_with_context(&self.tracer, &parent);
-        let trace = Trace { tracer: self.tracer.clone(), parent: span.span_context().clone() };
+        let trace = Trace {
+            tracer: self.tracer.clone(),
+            parent: span.span_context().clone(),
+        };
         Some(TracedRequest { span, trace })
     }
 
@@ -126,16 +143,21 @@ impl TracedRequest {
 
     /// It was answered.
     pub fn answered(mut self, provenance: &'static str, confidence: Option<f32>) {
-        self.span.set_attribute(KeyValue::new("parapet.provenance", provenance));
+        self.span
+            .set_attribute(KeyValue::new("parapet.provenance", provenance));
         if let Some(confidence) = confidence {
-            self.span.set_attribute(KeyValue::new("parapet.confidence", f64::from(confidence)));
+            self.span
+                .set_attribute(KeyValue::new("parapet.confidence", f64::from(confidence)));
         }
     }
 
     /// It was refused or failed. Error texts may repeat inputs, so that the span has the kind
     /// alone.
     pub fn failed(mut self, status: StatusCode, kind: ErrorKind) {
-        self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        self.span.set_attribute(KeyValue::new(
+            "http.response.status_code",
+            i64::from(status.as_u16()),
+        ));
         self.span.set_status(Status::error(kind.name()));
     }
 }
@@ -156,21 +178,33 @@ impl Trace {
     /// A span that begins now, and ends when it is dropped.
     fn span(&self, name: &'static str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
         let parent = Context::new().with_remote_span_context(self.parent.clone());
-        let builder = self.tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
+        let builder = self
+            .tracer
+            .span_builder(name)
+            .with_kind(kind)
+            .with_attributes(attributes);
         builder.start_with_context(&self.tracer, &parent)
     }
 
     fn below(&self, span: &Span) -> Self {
-        Self { tracer: self.tracer.clone(), parent: span.span_context().clone() }
+        Self {
+            tracer: self.tracer.clone(),
+            parent: span.span_context().clone(),
+        }
     }
 
     /// The span of a reconstruction of `slot`.
     pub(crate) fn decode(&self, slot: Slot) -> Span {
-        self.span("decode", SpanKind::Internal, vec![KeyValue::new("parapet.slot", i64::from(slot.0))])
+        self.span(
+            "decode",
+            SpanKind::Internal,
+            vec![KeyValue::new("parapet.slot", i64::from(slot.0))],
+        )
     }
 }
 
-/// The traces that an upstream request belongs to: its query's, or those of all traced members of its group.
+/// The traces that an upstream request belongs to: its query's, or those of all traced members of
+/// its group.
 #[derive(Debug, Clone, Default)]
 pub struct Members(SmallVec<[Member; 1]>);
 
@@ -183,7 +217,9 @@ struct Member {
 
 impl Member {
     fn attributes(&self) -> Vec<KeyValue> {
-        let Some((group, row, slot)) = self.coded else { return Vec::new() };
+        let Some((group, row, slot)) = self.coded else {
+            return Vec::new();
+        };
         vec![
             KeyValue::new("parapet.group", group.to_string()),
             KeyValue::new("parapet.row", i64::from(row.0)),
@@ -195,7 +231,15 @@ impl Member {
 impl Members {
     /// The one query with this trace, if it has one.
     pub(crate) fn of_query(trace: Option<&Trace>) -> Self {
-        Self(trace.map(|trace| Member { trace: trace.clone(), coded: None }).into_iter().collect())
+        Self(
+            trace
+                .map(|trace| Member {
+                    trace: trace.clone(),
+                    coded: None,
+                })
+                .into_iter()
+                .collect(),
+        )
     }
 
     /// The spans of a request to `instance`.
@@ -209,7 +253,8 @@ impl Members {
         Spans(self.0.iter().map(span).collect())
     }
 
-    /// The spans of the encoding of a group's `row` out of queries with these traces, in slot order, and the parity query's.
+    /// The spans of the encoding of a group's `row` out of queries with these traces, in slot
+    /// order, and the parity query's.
     pub(crate) fn encode<'a>(
         group: GroupId,
         row: Row,
@@ -218,8 +263,13 @@ impl Members {
         let (mut spans, mut members) = (Spans::default(), Self::default());
         for (slot, query) in (0u8..).map(Slot).zip(queries) {
             for member in &query.0 {
-                let mut member = Member { coded: Some((group, row, slot)), ..member.clone() };
-                let span = member.trace.span("encode", SpanKind::Internal, member.attributes());
+                let mut member = Member {
+                    coded: Some((group, row, slot)),
+                    ..member.clone()
+                };
+                let span = member
+                    .trace
+                    .span("encode", SpanKind::Internal, member.attributes());
                 member.trace = member.trace.below(&span);
                 spans.0.push(span);
                 members.0.push(member);
@@ -232,7 +282,12 @@ impl Members {
     pub(crate) fn traceparent(&self) -> Option<HeaderValue> {
         let context = &self.0.first()?.trace.parent;
         let flags = context.trace_flags() & TraceFlags::SAMPLED;
-        let text = format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), flags.to_u8());
+        let text = format!(
+            "00-{}-{}-{:02x}",
+            context.trace_id(),
+            context.span_id(),
+            flags.to_u8()
+        );
         HeaderValue::from_str(&text).ok()
     }
 }

@@ -16,7 +16,9 @@ use tokio::time::sleep;
 /// An answer of `shape` to a request of one sample, linear in it: the sum code is exact.
 fn answer<const VALUES: usize>(shape: &[usize], input: &Input) -> Vec<Tensor> {
     let values = input.tensors[0].f32s().unwrap();
-    let answers: Vec<f32> = (0..VALUES).map(|at| values[at % values.len()] * (at + 1) as f32).collect();
+    let answers: Vec<f32> = (0..VALUES)
+        .map(|at| values[at % values.len()] * (at + 1) as f32)
+        .collect();
     vec![Tensor::from_f32("output", [&[1], shape].concat(), &answers).unwrap()]
 }
 
@@ -84,11 +86,24 @@ async fn outputs_without_classes_are_compared_by_nothing_and_have_no_confidence(
         fixture.memory.set(id(0, 0), State::Frozen);
         let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));
         let (exact, _) = second.await.unwrap().0.unwrap();
-        assert_eq!(exact.parameters["confidence"], 1.0, "the model's own answer");
+        assert_eq!(
+            exact.parameters["confidence"], 1.0,
+            "the model's own answer"
+        );
         let (response, provenance) = first.await.unwrap().0.unwrap();
         assert_eq!(provenance.kind, "reconstructed", "{:?}", output.0);
-        assert_eq!(response.parameters.get("confidence"), None, "{:?}", output.0);
-        assert_eq!(response.parameters.get("confidence_calibrated"), None, "{:?}", output.0);
+        assert_eq!(
+            response.parameters.get("confidence"),
+            None,
+            "{:?}",
+            output.0
+        );
+        assert_eq!(
+            response.parameters.get("confidence_calibrated"),
+            None,
+            "{:?}",
+            output.0
+        );
     }
 }
 

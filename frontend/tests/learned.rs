@@ -1,4 +1,5 @@
-//! Learned codes: what clients get, and what start-up says of one that cannot be served. Instances in memory, paused time.
+//! Learned codes: what clients get, and what start-up says of one that cannot be served. Instances
+//! in memory, paused time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -13,7 +14,8 @@ use parapet_repository::{Calibration, CodeMetadata, Score};
 use support::fixture::{Fixture, MS, addresses, expected, fixture};
 use support::memory::{Memory, SERVICE, State, id};
 use support::{
-    INPUTS, OUTPUTS, add_learned_code, close, config, learned_metadata, linear, repository, strategy_toml,
+    INPUTS, OUTPUTS, add_learned_code, close, config, learned_metadata, linear, repository,
+    strategy_toml,
 };
 use tokio::time::sleep;
 
@@ -29,7 +31,9 @@ async fn learned_on(deployed: u32, code: CodeMetadata, strategy: &str) -> Fixtur
     let repository = repository();
     add_learned_code(repository.path(), "linear-code", code);
     let text = strategy_toml(repository.path(), &addresses(deployed, 7000), strategy);
-    let memory = Memory::of(&[deployed], |_, values| values.chunks(INPUTS).flat_map(linear).collect());
+    let memory = Memory::of(&[deployed], |_, values| {
+        values.chunks(INPUTS).flat_map(linear).collect()
+    });
     fixture(repository, &text, memory).await
 }
 
@@ -54,11 +58,21 @@ async fn a_late_prediction_is_decoded_from_the_deployed_models_own_answer_to_the
     assert_eq!(second.await.unwrap().0.unwrap().1.kind, "exact");
     let (answered, took) = first.await.unwrap();
     let (response, provenance) = answered.unwrap();
-    assert_eq!((provenance.kind, provenance.code.as_deref()), ("reconstructed", Some("learned-k2-r1")));
+    assert_eq!(
+        (provenance.kind, provenance.code.as_deref()),
+        ("reconstructed", Some("learned-k2-r1"))
+    );
     assert!(!provenance.calibrated);
-    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "{response:?}");
+    assert!(
+        close(&response.outputs[0].f32s().unwrap(), &expected(1.0)),
+        "{response:?}"
+    );
     assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "{took:?}");
-    assert_eq!(fixture.memory.log.lock().as_slice(), [id(0, 0), id(0, 1), id(0, 2)], "one of its own");
+    assert_eq!(
+        fixture.memory.log.lock().as_slice(),
+        [id(0, 0), id(0, 1), id(0, 2)],
+        "one of its own"
+    );
 
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     let line = r#"parapet_reconstruction_agreement_total{model="linear",code="learned-k2-r1",source="late_truth",agrees="true"}"#;
@@ -74,7 +88,10 @@ async fn with_no_instance_to_spare_the_parity_query_waits_for_one_that_is_not_la
     let (answered, took) = first.await.unwrap();
     assert_eq!(answered.unwrap().1.kind, "reconstructed");
     assert!(took < HOLD_BACK + 5 * MS, "{took:?}");
-    assert_eq!(fixture.memory.log.lock().as_slice(), [id(0, 0), id(0, 1), id(0, 1)]);
+    assert_eq!(
+        fixture.memory.log.lock().as_slice(),
+        [id(0, 0), id(0, 1), id(0, 1)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +101,8 @@ async fn a_parity_query_that_waits_holds_no_query_up() {
     fixture.memory.set(id(0, 1), State::Frozen);
     let asked = [fixture.ask(1.0), fixture.ask(2.0)];
     sleep(5 * MS).await;
-    // Members of the group keep both instances. One comes back and answers. A new query waits for no parity query.
+    // Members of the group keep both instances. One comes back and answers. A new query waits for
+    // no parity query.
     fixture.memory.set(id(0, 1), State::Well(SERVICE));
     let (answered, took) = fixture.ask(3.0).await.unwrap();
     assert_eq!(answered.unwrap().1.kind, "exact");
@@ -107,11 +125,22 @@ async fn groups_in_which_nobody_is_late_are_audited() {
 
 #[tokio::test(start_paused = true)]
 async fn what_training_measured_is_the_confidence_and_its_transform_the_domain() {
-    let calibration = Calibration { score: Score::Margin, edges: vec![0.5], agreement: vec![0.25, 0.5] };
-    // Raw differences of log-probabilities: the linear code is exact for them no more, but they are told as what they are.
+    let calibration = Calibration {
+        score: Score::Margin,
+        edges: vec![0.5],
+        agreement: vec![0.25, 0.5],
+    };
+    // Raw differences of log-probabilities: the linear code is exact for them no more, but they are
+    // told as what they are.
     let transform = OutputTransform::LogSoftmax { floor: -20.0 };
-    let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Learned, 2, 1) };
-    let code = CodeMetadata { calibration: Some(calibration), ..CodeMetadata::new("linear", 0, spec) };
+    let spec = CodeSpec {
+        transform,
+        ..CodeSpec::new(EncoderKind::Learned, 2, 1)
+    };
+    let code = CodeMetadata {
+        calibration: Some(calibration),
+        ..CodeMetadata::new("linear", 0, spec)
+    };
     let fixture = learned(code, LEARNED).await;
     fixture.memory.set(id(0, 0), State::Frozen);
     let (first, _second) = (fixture.ask(1.0), fixture.ask(2.0));
@@ -125,7 +154,11 @@ async fn what_training_measured_is_the_confidence_and_its_transform_the_domain()
 
 #[tokio::test(start_paused = true)]
 async fn queries_are_answered_while_coding_is_given_up_for_want_of_a_place() {
-    let fixture = learned(learned_metadata(), &format!("{LEARNED}\nmax_coding_queue = 1")).await;
+    let fixture = learned(
+        learned_metadata(),
+        &format!("{LEARNED}\nmax_coding_queue = 1"),
+    )
+    .await;
     let asked: Vec<_> = (0..40).map(|sample| fixture.ask(sample as f32)).collect();
     for asked in asked {
         asked.await.unwrap().0.unwrap();
@@ -137,37 +170,73 @@ fn what_cannot_be_served_is_one_line_at_the_start() {
     let root = repository();
     add_learned_code(root.path(), "linear-code", learned_metadata());
     let refused = |instances: u32, strategy: &str| {
-        let error = config(&strategy_toml(root.path(), &addresses(instances, 7000), strategy)).unwrap_err();
+        let error = config(&strategy_toml(
+            root.path(),
+            &addresses(instances, 7000),
+            strategy,
+        ))
+        .unwrap_err();
         let message = error.to_string();
         assert!(!message.contains('\n'), "{message}");
         message
     };
     let message = refused(3, &LEARNED.replace("model = \"linear-code\"\n", ""));
-    assert!(message.contains("strategy.model: missing; name the learned code's entry"), "{message}");
+    assert!(
+        message.contains("strategy.model: missing; name the learned code's entry"),
+        "{message}"
+    );
     let message = refused(3, &LEARNED.replace("linear-code", "gone"));
-    assert!(message.contains("strategy.model: ") && message.contains("no model \"gone\""), "{message}");
+    assert!(
+        message.contains("strategy.model: ") && message.contains("no model \"gone\""),
+        "{message}"
+    );
     let message = refused(3, &LEARNED.replace("linear-code", "linear-parity"));
-    assert!(message.contains("\"linear-parity\" is no learned code"), "{message}");
+    assert!(
+        message.contains("\"linear-parity\" is no learned code"),
+        "{message}"
+    );
     let message = refused(3, &LEARNED.replace("k = 2", "k = 3"));
-    assert!(message.contains("k = 3 here, and code.k = 2 in ") && message.contains("set k = 2"), "{message}");
+    assert!(
+        message.contains("k = 3 here, and code.k = 2 in ") && message.contains("set k = 2"),
+        "{message}"
+    );
     let message = refused(3, &format!("{LEARNED}\nr = 2"));
-    assert!(message.contains("r = 2 here, and code.r = 1 in "), "{message}");
+    assert!(
+        message.contains("r = 2 here, and code.r = 1 in "),
+        "{message}"
+    );
     let message = refused(3, &format!("{LEARNED}\nversion = 4"));
-    assert!(message.contains("strategy.version: ") && message.contains("no version 4"), "{message}");
+    assert!(
+        message.contains("strategy.version: ") && message.contains("no version 4"),
+        "{message}"
+    );
     let message = refused(1, LEARNED);
     assert!(message.contains("second instance"), "{message}");
     let message = refused(3, &LEARNED.replace("\"learned\"", "\"sum\""));
-    assert!(message.contains("only a learned code has an entry of its own"), "{message}");
+    assert!(
+        message.contains("only a learned code has an entry of its own"),
+        "{message}"
+    );
     let message = refused(3, &format!("{LEARNED}\nmax_coding_queue = 0"));
-    assert!(message.contains("strategy.max_coding_queue: 0"), "{message}");
-    let parity = "\n[[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]";
+    assert!(
+        message.contains("strategy.max_coding_queue: 0"),
+        "{message}"
+    );
+    let parity =
+        "\n[[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]";
     let message = refused(3, &format!("{LEARNED}{parity}"));
-    assert!(message.contains("strategy.parity: encoder = \"learned\""), "{message}");
+    assert!(
+        message.contains("strategy.parity: encoder = \"learned\""),
+        "{message}"
+    );
 
     let other = CodeMetadata::new("other", 0, CodeSpec::new(EncoderKind::Learned, 2, 1));
     add_learned_code(root.path(), "others-code", other);
     let message = refused(3, &LEARNED.replace("linear-code", "others-code"));
-    assert!(message.contains("deployed = linear here, and code.deployed = other"), "{message}");
+    assert!(
+        message.contains("deployed = linear here, and code.deployed = other"),
+        "{message}"
+    );
 
     let version = root.path().join("linear-code/1");
     let narrow = linear_model(&[OUTPUTS], &[0.0; OUTPUTS * OUTPUTS], &[0.0; OUTPUTS]).unwrap();
@@ -179,7 +248,10 @@ fn what_cannot_be_served_is_one_line_at_the_start() {
     );
     fs::write(version.join("decoder.onnx"), b"torn").unwrap();
     let message = refused(3, LEARNED);
-    assert!(message.contains("decoder.onnx: not a network that ONNX Runtime can run"), "{message}");
+    assert!(
+        message.contains("decoder.onnx: not a network that ONNX Runtime can run"),
+        "{message}"
+    );
     fs::remove_file(version.join("decoder.onnx")).unwrap();
     let message = refused(3, LEARNED);
     assert!(message.contains("decoder.onnx: missing"), "{message}");

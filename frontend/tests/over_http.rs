@@ -1,6 +1,12 @@
 //! A frontend and real instances over real sockets: the protocol, and every kind of bad input.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::type_complexity, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::type_complexity,
+    reason = "tests"
+)]
 
 mod grpc;
 mod no_classes;
@@ -40,9 +46,19 @@ async fn instance(repository: &std::path::Path, model: &str) -> Instance {
 
 async fn instance_with(repository: &std::path::Path, model: &str, more: &[&str]) -> Instance {
     let repository = repository.to_str().unwrap();
-    let flags = ["parapet-instance", "--repository", repository, "--listen", "127.0.0.1:0", "--model", model];
+    let flags = [
+        "parapet-instance",
+        "--repository",
+        repository,
+        "--listen",
+        "127.0.0.1:0",
+        "--model",
+        model,
+    ];
     let flags = flags.iter().chain(more);
-    Instance::start(Config::from_flags(Settings::try_parse_from(flags).unwrap()).unwrap()).await.unwrap()
+    Instance::start(Config::from_flags(Settings::try_parse_from(flags).unwrap()).unwrap())
+        .await
+        .unwrap()
 }
 
 impl Cluster {
@@ -94,8 +110,9 @@ impl Cluster {
         let all_up = async || {
             let metrics = get(self.address, "/metrics").await;
             let text = String::from_utf8_lossy(&metrics.body).into_owned();
-            let up =
-                text.lines().filter(|line| line.starts_with("parapet_instance_up{") && line.ends_with(" 1"));
+            let up = text
+                .lines()
+                .filter(|line| line.starts_with("parapet_instance_up{") && line.ends_with(" 1"));
             up.count() == instances
         };
         wait_until("all up", Duration::from_secs(2), all_up).await;
@@ -111,7 +128,11 @@ impl Cluster {
         for (asked, sample) in asked.into_iter().zip(samples) {
             let answer = asked.await.unwrap();
             assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
-            assert!(close(&answer.values(), &linear(&sample)), "{:?}", answer.body);
+            assert!(
+                close(&answer.values(), &linear(&sample)),
+                "{:?}",
+                answer.body
+            );
             answers.push(answer);
         }
         answers
@@ -125,7 +146,10 @@ impl Cluster {
     async fn refused(&self, headers: &[(&str, &str)], body: &[u8], status: u16) -> String {
         let answer = self.post(INFER, headers, body).await;
         assert_eq!(answer.status.as_u16(), status, "{:?}", answer.body);
-        answer.json()["error"].as_str().expect("the protocol's error object").to_owned()
+        answer.json()["error"]
+            .as_str()
+            .expect("the protocol's error object")
+            .to_owned()
     }
 }
 
@@ -137,24 +161,50 @@ async fn answers_json_with_provenance() {
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
     assert!(close(&answer.values(), &linear(&sample)));
     let json = answer.json();
-    assert_eq!((json["model_name"].as_str(), json["model_version"].as_str()), (Some("linear"), Some("1")));
-    assert_eq!((json["id"].as_str(), json["parameters"]["provenance"].as_str()), (Some("q"), Some("exact")));
+    assert_eq!(
+        (json["model_name"].as_str(), json["model_version"].as_str()),
+        (Some("linear"), Some("1"))
+    );
+    assert_eq!(
+        (
+            json["id"].as_str(),
+            json["parameters"]["provenance"].as_str()
+        ),
+        (Some("q"), Some("exact"))
+    );
     assert_eq!(json["parameters"]["confidence"].as_f64(), Some(1.0));
     assert_eq!(answer.header("parapet-provenance"), Some("exact"));
-    assert!(answer.header("x-request-id").is_some_and(|id| id.len() == 16));
+    assert!(
+        answer
+            .header("x-request-id")
+            .is_some_and(|id| id.len() == 16)
+    );
 }
 
 #[tokio::test]
 async fn a_header_may_name_the_class_and_an_unknown_one_is_refused() {
     let cluster = Cluster::start().await;
     let body = support::body(&[1.0, 2.0, 3.0, 4.0], "");
-    let known = cluster.post(INFER, &[("parapet-class", "default")], body.as_bytes()).await;
+    let known = cluster
+        .post(INFER, &[("parapet-class", "default")], body.as_bytes())
+        .await;
     assert_eq!(known.status, StatusCode::OK, "{:?}", known.body);
-    let error = cluster.refused(&[("parapet-class", "vip")], body.as_bytes(), 400).await;
-    assert!(error.contains("class") && error.contains("one of default"), "{error}");
+    let error = cluster
+        .refused(&[("parapet-class", "vip")], body.as_bytes(), 400)
+        .await;
+    assert!(
+        error.contains("class") && error.contains("one of default"),
+        "{error}"
+    );
     let body = support::body(&[1.0, 2.0, 3.0, 4.0], r#""class":"default""#);
-    let body_counts = cluster.post(INFER, &[("parapet-class", "vip")], body.as_bytes()).await;
-    assert_eq!(body_counts.status, StatusCode::OK, "the body's own word counts");
+    let body_counts = cluster
+        .post(INFER, &[("parapet-class", "vip")], body.as_bytes())
+        .await;
+    assert_eq!(
+        body_counts.status,
+        StatusCode::OK,
+        "the body's own word counts"
+    );
 }
 
 #[tokio::test]
@@ -162,15 +212,25 @@ async fn answers_binary_in_and_out_and_keeps_the_request_id() {
     let cluster = Cluster::start().await;
     let samples = [1.0, 0.0, -1.0, 2.5, 0.0, 1.0, 1.0, 1.0];
     let input = Tensor::from_f32("input", vec![2, INPUTS], &samples).unwrap();
-    let mut request = InferRequest { inputs: vec![input], ..InferRequest::default() };
+    let mut request = InferRequest {
+        inputs: vec![input],
+        ..InferRequest::default()
+    };
     request.ask_binary_outputs();
     let encoded = encode_request(&request, Encoding::Binary).unwrap();
     let length = encoded.header_length.unwrap().to_string();
-    let headers = [("inference-header-content-length", length.as_str()), ("x-request-id", "mine-7")];
+    let headers = [
+        ("inference-header-content-length", length.as_str()),
+        ("x-request-id", "mine-7"),
+    ];
     let answer = cluster.post(INFER, &headers, &encoded.body).await;
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
     assert_eq!(answer.header("x-request-id"), Some("mine-7"));
-    let header_length = answer.header("inference-header-content-length").unwrap().parse().unwrap();
+    let header_length = answer
+        .header("inference-header-content-length")
+        .unwrap()
+        .parse()
+        .unwrap();
     let response = decode_response(answer.body.clone(), Some(header_length)).unwrap();
     assert_eq!(response.outputs[0].shape, [2, OUTPUTS]);
     let expected: Vec<f32> = samples.chunks(INPUTS).flat_map(linear).collect();
@@ -184,13 +244,28 @@ async fn says_what_it_serves() {
     assert_eq!(get(at, "/v2").await.json()["name"], "parapet");
     assert_eq!(get(at, "/v2/health/live").await.status, StatusCode::OK);
     let metadata = get(at, "/v2/models/linear").await.json();
-    assert_eq!(metadata["inputs"][0]["shape"], serde_json::json!([-1, INPUTS]));
-    assert_eq!(get(at, "/v2/models/linear/versions/1").await.status, StatusCode::OK);
-    assert_eq!(get(at, "/v2/models/linear/ready").await.status, StatusCode::OK);
-    assert_eq!(get(at, "/v2/models/linear/versions/1/ready").await.status, StatusCode::OK);
-    for path in
-        ["/v2/models/other", "/v2/models/linear/versions/2", "/v2/models/linear/versions/2/ready", "/v3"]
-    {
+    assert_eq!(
+        metadata["inputs"][0]["shape"],
+        serde_json::json!([-1, INPUTS])
+    );
+    assert_eq!(
+        get(at, "/v2/models/linear/versions/1").await.status,
+        StatusCode::OK
+    );
+    assert_eq!(
+        get(at, "/v2/models/linear/ready").await.status,
+        StatusCode::OK
+    );
+    assert_eq!(
+        get(at, "/v2/models/linear/versions/1/ready").await.status,
+        StatusCode::OK
+    );
+    for path in [
+        "/v2/models/other",
+        "/v2/models/linear/versions/2",
+        "/v2/models/linear/versions/2/ready",
+        "/v3",
+    ] {
         let answer = get(at, path).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
         assert!(answer.json()["error"].is_string(), "{path}");
@@ -205,7 +280,9 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     let cluster = Cluster::start().await;
     let good = support::body(&[1.0, 1.0, 1.0, 1.0], "");
     let input = |shape: &str, dtype: &str, data: &str| {
-        format!(r#"{{"inputs":[{{"name":"input","datatype":"{dtype}","shape":{shape},"data":{data}}}]}}"#)
+        format!(
+            r#"{{"inputs":[{{"name":"input","datatype":"{dtype}","shape":{shape},"data":{data}}}]}}"#
+        )
     };
     let long_header = [("inference-header-content-length", "100000")];
     let odd_header = [("inference-header-content-length", "ten")];
@@ -219,11 +296,14 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     let oversized = vec![b' '; 100_001];
     let unfolds = gzipped(&oversized);
     let past = support::body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
-    let claims =
-        r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1152921504606846976,64],"data":[1]}]}"#;
+    let claims = r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1152921504606846976,64],"data":[1]}]}"#;
     let nan = {
-        let tensor = Tensor::from_f32("input", vec![1, INPUTS], &[0.0, f32::NAN, 0.0, 0.0]).unwrap();
-        let request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
+        let tensor =
+            Tensor::from_f32("input", vec![1, INPUTS], &[0.0, f32::NAN, 0.0, 0.0]).unwrap();
+        let request = InferRequest {
+            inputs: vec![tensor],
+            ..InferRequest::default()
+        };
         encode_request(&request, Encoding::Binary).unwrap()
     };
     let nan_length = nan.header_length.unwrap().to_string();
@@ -234,7 +314,11 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     let wrong_type = input("[1,4]", "INT32", "[1,2,3,4]");
     let unknown_type = input("[1,4]", "FP31", "[1,2,3,4]");
     let huge = input("[1,4]", "FP32", "[1e60,1,1,1]");
-    let other_output = good.replacen(r#""inputs""#, r#""outputs":[{"name":"nothing"}],"inputs""#, 1);
+    let other_output = good.replacen(
+        r#""inputs""#,
+        r#""outputs":[{"name":"nothing"}],"inputs""#,
+        1,
+    );
     let cases: Vec<(&str, &[(&str, &str)], &[u8], u16)> = vec![
         ("not JSON", &[], b"{", 400),
         ("empty", &[], b"", 400),
@@ -248,12 +332,27 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
         ("unknown output", &[], other_output.as_bytes(), 400),
         ("NaN", &nan_header, &nan.body, 400),
         ("too few binary bytes", &nan_header, cut, 400),
-        ("a binary header longer than the body", &long_header, good.as_bytes(), 400),
-        ("a binary header that is no number", &odd_header, good.as_bytes(), 400),
+        (
+            "a binary header longer than the body",
+            &long_header,
+            good.as_bytes(),
+            400,
+        ),
+        (
+            "a binary header that is no number",
+            &odd_header,
+            good.as_bytes(),
+            400,
+        ),
         ("an unknown content encoding", &brotli, good.as_bytes(), 415),
         ("a body that is not gzip", &gzip, good.as_bytes(), 400),
         ("a body that unfolds beyond the limit", &gzip, &unfolds, 413),
-        ("an extension that is not served", &[], classes.as_bytes(), 400),
+        (
+            "an extension that is not served",
+            &[],
+            classes.as_bytes(),
+            400,
+        ),
         ("an oversized body", &[], &oversized, 413),
         ("a deadline in the past", &[], past.as_bytes(), 504),
     ];
@@ -264,11 +363,23 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
             cluster.refused(headers, body, status),
             infer(cluster.address, &[4.0, 3.0, 2.0, 1.0], ""),
         );
-        assert!(!error.is_empty() && !error.contains('\n'), "{name}: {error:?}");
-        assert!(close(&before.values(), &linear(&[1.0, 2.0, 3.0, 4.0])), "{name}");
-        assert!(close(&after.values(), &linear(&[4.0, 3.0, 2.0, 1.0])), "{name}");
+        assert!(
+            !error.is_empty() && !error.contains('\n'),
+            "{name}: {error:?}"
+        );
+        assert!(
+            close(&before.values(), &linear(&[1.0, 2.0, 3.0, 4.0])),
+            "{name}"
+        );
+        assert!(
+            close(&after.values(), &linear(&[4.0, 3.0, 2.0, 1.0])),
+            "{name}"
+        );
     }
-    for path in ["/v2/models/other/infer", "/v2/models/linear/versions/9/infer"] {
+    for path in [
+        "/v2/models/other/infer",
+        "/v2/models/linear/versions/9/infer",
+    ] {
         let answer = cluster.post(path, &[], good.as_bytes()).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND);
         assert!(answer.json()["error"].is_string());
@@ -286,7 +397,9 @@ fn gzipped(body: &[u8]) -> Vec<u8> {
 async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
     use std::io::Read as _;
     let cluster = Cluster::start().await;
-    let rows: Vec<String> = (0..8).map(|row| format!("[{row},1.25,0.5,0.125]")).collect();
+    let rows: Vec<String> = (0..8)
+        .map(|row| format!("[{row},1.25,0.5,0.125]"))
+        .collect();
     // An id as long as this makes the answer worth compressing.
     let id = "q".repeat(2000);
     let body = format!(
@@ -294,13 +407,25 @@ async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
         rows.join(",")
     );
     let plain = cluster.post(INFER, &[], body.as_bytes()).await;
-    assert_eq!((plain.status, plain.header("content-encoding")), (StatusCode::OK, None));
+    assert_eq!(
+        (plain.status, plain.header("content-encoding")),
+        (StatusCode::OK, None)
+    );
     let headers = [("content-encoding", "gzip"), ("accept-encoding", "gzip")];
-    let answer = cluster.post(INFER, &headers, &gzipped(body.as_bytes())).await;
-    assert_eq!(answer.header("content-encoding"), Some("gzip"), "{:?}", answer.body);
+    let answer = cluster
+        .post(INFER, &headers, &gzipped(body.as_bytes()))
+        .await;
+    assert_eq!(
+        answer.header("content-encoding"),
+        Some("gzip"),
+        "{:?}",
+        answer.body
+    );
     assert_eq!(answer.header("vary"), Some("accept-encoding"));
     let mut text = String::new();
-    flate2::read::GzDecoder::new(&answer.body[..]).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(&answer.body[..])
+        .read_to_string(&mut text)
+        .unwrap();
     assert_eq!(text.as_bytes(), plain.body);
 }
 
@@ -329,11 +454,16 @@ async fn drains_gracefully() {
     let mut cluster = Cluster::start().await;
     cluster.shutdown.take().unwrap().send(()).unwrap();
     cluster.stopped.await.unwrap();
-    assert!(tokio::net::TcpStream::connect(cluster.address).await.is_err(), "nothing listens any more");
+    assert!(
+        tokio::net::TcpStream::connect(cluster.address)
+            .await
+            .is_err(),
+        "nothing listens any more"
+    );
 }
 
-/// A group of three whose members 0 and 1 sit on instances that take a minute: two parity models that are the linear model
-/// itself, since it is linear, give both predictions exactly.
+/// A group of three whose members 0 and 1 sit on instances that take a minute: two parity models
+/// that are the linear model itself, since it is linear, give both predictions exactly.
 #[tokio::test]
 async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_pools() {
     let repository = repository();
@@ -346,7 +476,12 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
     std::fs::write(&profile, slow).unwrap();
     let mut instances = Vec::new();
     for _ in 0..2 {
-        let flags = ["--fault-profile", profile.to_str().unwrap(), "--drain-grace-ms", "1"];
+        let flags = [
+            "--fault-profile",
+            profile.to_str().unwrap(),
+            "--drain-grace-ms",
+            "1",
+        ];
         instances.push(instance_with(repository.path(), "linear", &flags).await);
     }
     for model in ["linear", "row-0", "row-1"] {
@@ -359,10 +494,17 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
          [[models.strategy.parity]]\nmodel = \"row-1\"\ninstances = [\"{}\"]\n",
         at[3], at[4]
     );
-    let cluster = Cluster::of(instances, repository, |root| strategy_toml(root, &at[..3], &strategy)).await;
+    let cluster = Cluster::of(instances, repository, |root| {
+        strategy_toml(root, &at[..3], &strategy)
+    })
+    .await;
     cluster.wait_until_all_are_up(5).await;
 
-    let samples = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0], [3.0, 0.0, -2.0, 1.0]];
+    let samples = [
+        [1.0, 2.0, 3.0, 4.0],
+        [0.5, -1.0, 2.0, 0.0],
+        [3.0, 0.0, -2.0, 1.0],
+    ];
     let mut kinds = Vec::new();
     for answer in cluster.ask_all(samples).await {
         kinds.push(answer.header("parapet-provenance").unwrap().to_owned());
@@ -371,22 +513,34 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
     assert_eq!(kinds, ["exact", "reconstructed", "reconstructed"]);
 }
 
-/// One of two members sits on an instance that takes a minute. Its prediction comes back through ONNX Runtime twice over: the
-/// encoder's parity query, answered by an instance of the deployed model, and the decoder.
+/// One of two members sits on an instance that takes a minute. Its prediction comes back through
+/// ONNX Runtime twice over: the encoder's parity query, answered by an instance of the deployed
+/// model, and the decoder.
 #[tokio::test]
 async fn a_learned_code_gives_a_late_members_prediction_back() {
     let repository = repository();
     add_learned_code(repository.path(), "linear-code", learned_metadata());
     let profile = repository.path().join("slow.toml");
-    std::fs::write(&profile, "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }")
-        .unwrap();
-    let flags = ["--fault-profile", profile.to_str().unwrap(), "--drain-grace-ms", "1"];
+    std::fs::write(
+        &profile,
+        "seed = 1\nservice_time = { distribution = \"constant\", ms = 60000.0 }",
+    )
+    .unwrap();
+    let flags = [
+        "--fault-profile",
+        profile.to_str().unwrap(),
+        "--drain-grace-ms",
+        "1",
+    ];
     let mut instances = vec![instance_with(repository.path(), "linear", &flags).await];
     instances.push(instance(repository.path(), "linear").await);
     let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
     let strategy = "kind = \"coded\"\nencoder = \"learned\"\nmodel = \"linear-code\"\nk = 2\n\
                     hold_back = { fixed_ms = 50 }";
-    let cluster = Cluster::of(instances, repository, |root| strategy_toml(root, &at, strategy)).await;
+    let cluster = Cluster::of(instances, repository, |root| {
+        strategy_toml(root, &at, strategy)
+    })
+    .await;
     cluster.wait_until_all_are_up(2).await;
 
     let samples = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0]];
@@ -394,7 +548,10 @@ async fn a_learned_code_gives_a_late_members_prediction_back() {
     for answer in cluster.ask_all(samples).await {
         let json = answer.json();
         let code = json["parameters"]["code"].as_str().map(str::to_owned);
-        kinds.push((answer.header("parapet-provenance").unwrap().to_owned(), code));
+        kinds.push((
+            answer.header("parapet-provenance").unwrap().to_owned(),
+            code,
+        ));
     }
     kinds.sort_unstable();
     let reconstructed = ("reconstructed".to_owned(), Some("learned-k2-r1".to_owned()));

@@ -1,4 +1,5 @@
-//! The driver with instances in memory, in paused time: what clients see of CG-1 to CG-8, to the millisecond.
+//! The driver with instances in memory, in paused time: what clients see of CG-1 to CG-8, to the
+//! millisecond.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -40,13 +41,22 @@ async fn a_query_on_a_frozen_instance_is_reconstructed_when_it_is_late() {
     assert_eq!(provenance.code.as_deref(), Some("sum-k2-r1"));
     let confidence = provenance.confidence.unwrap();
     assert!(confidence > 0.0 && confidence <= 1.0);
-    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "{response:?}");
-    assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "CG-4: {took:?}");
+    assert!(
+        close(&response.outputs[0].f32s().unwrap(), &expected(1.0)),
+        "{response:?}"
+    );
+    assert!(
+        took >= HOLD_BACK && took < HOLD_BACK + 5 * MS,
+        "CG-4: {took:?}"
+    );
 
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     sleep(10 * SERVICE).await;
     let agreed = fixture.metric(r#"parapet_reconstruction_agreement_total{model="linear",code="sum-k2-r1",source="late_truth",agrees="true"}"#);
-    assert!((agreed - 1.0).abs() < 1e-9, "the late truth was compared: {agreed}");
+    assert!(
+        (agreed - 1.0).abs() < 1e-9,
+        "the late truth was compared: {agreed}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +66,8 @@ async fn a_lone_query_is_completed_with_answered_ones() {
         fixture.ask(sample).await.unwrap().0.unwrap();
     }
     sleep(Duration::from_secs(1)).await;
-    // Three queries make one full group and one open one with an answered member; a fourth fills it.
+    // Three queries make one full group and one open one with an answered member; a fourth fills
+    // it.
     fixture.ask(4.0).await.unwrap().0.unwrap();
     sleep(Duration::from_secs(1)).await;
     fixture.memory.set(id(0, 0), State::Frozen);
@@ -75,10 +86,15 @@ async fn deadlines_hold_when_everything_is_frozen() {
     }
     let mut parameters = Parameters::new();
     parameters.insert("timeout".to_owned(), 80_000.into());
-    for asked in [fixture.ask_with(1.0, parameters.clone()), fixture.ask_with(2.0, parameters)] {
+    for asked in [
+        fixture.ask_with(1.0, parameters.clone()),
+        fixture.ask_with(2.0, parameters),
+    ] {
         let (answered, took) = asked.await.unwrap();
         match answered {
-            Err(ServeError::Failed(failure)) => assert_eq!(failure.kind, FailureKind::DeadlineExceeded),
+            Err(ServeError::Failed(failure)) => {
+                assert_eq!(failure.kind, FailureKind::DeadlineExceeded)
+            }
             other => panic!("{other:?}"),
         }
         assert!(took <= 80 * MS, "CG-1: {took:?}");
@@ -124,8 +140,19 @@ async fn a_failing_instance_costs_a_retry_and_comes_back_after_its_check() {
     assert_eq!(answered.unwrap().1.kind, "exact");
     let (answered, _) = fixture.ask(1.0).await.unwrap();
     answered.unwrap();
-    let asked_of_dead = |fixture: &Fixture| fixture.memory.log.lock().iter().filter(|i| i.index == 0).count();
-    assert!(asked_of_dead(&fixture) <= 1, "no more after the first refusal");
+    let asked_of_dead = |fixture: &Fixture| {
+        fixture
+            .memory
+            .log
+            .lock()
+            .iter()
+            .filter(|i| i.index == 0)
+            .count()
+    };
+    assert!(
+        asked_of_dead(&fixture) <= 1,
+        "no more after the first refusal"
+    );
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     sleep(Duration::from_secs(1)).await;
     for sample in 0..4u8 {
@@ -162,7 +189,10 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
     sleep(MS).await;
     let (answered, took) = timeout(MS * 10, fixture.ask(9.0)).await.unwrap().unwrap();
     let error = answered.unwrap_err();
-    assert_eq!((error.classify().0.as_u16(), error.retry_after()), (503, Some(1)));
+    assert_eq!(
+        (error.classify().0.as_u16(), error.retry_after()),
+        (503, Some(1))
+    );
     assert!(took < MS, "refused at once: {took:?}");
 }
 
@@ -181,7 +211,9 @@ async fn undisturbed_groups_are_audited() {
 async fn memory_does_not_grow_with_the_requests_served() {
     let fixture = coded_with(4, 2, "slots_per_instance = 4").await;
     for round in 0..50u8 {
-        let asked: Vec<_> = (0..8u8).map(|i| fixture.ask(f32::from(i) + f32::from(round))).collect();
+        let asked: Vec<_> = (0..8u8)
+            .map(|i| fixture.ask(f32::from(i) + f32::from(round)))
+            .collect();
         for asked in asked {
             asked.await.unwrap().0.unwrap();
         }
@@ -203,12 +235,21 @@ async fn a_query_on_a_frozen_instance_is_hedged_when_it_is_late() {
     let (answered, took) = fixture.ask_with(1.0, parameters).await.unwrap();
     let (response, provenance) = answered.unwrap();
     assert_eq!(provenance.kind, "hedged");
-    assert!(close(&response.outputs[0].f32s().unwrap(), &expected(1.0)), "exact in value");
-    assert!(took >= HOLD_BACK + SERVICE && took < HOLD_BACK + SERVICE + 3 * MS, "{took:?}");
+    assert!(
+        close(&response.outputs[0].f32s().unwrap(), &expected(1.0)),
+        "exact in value"
+    );
+    assert!(
+        took >= HOLD_BACK + SERVICE && took < HOLD_BACK + SERVICE + 3 * MS,
+        "{took:?}"
+    );
     sleep(MS).await;
-    assert_eq!(fixture.memory.in_flight.load(Ordering::SeqCst), 0, "the loser is withdrawn");
-    let won =
-        r#"parapet_redundant_requests_total{model="linear",class="default",strategy="hedge",fate="won"}"#;
+    assert_eq!(
+        fixture.memory.in_flight.load(Ordering::SeqCst),
+        0,
+        "the loser is withdrawn"
+    );
+    let won = r#"parapet_redundant_requests_total{model="linear",class="default",strategy="hedge",fate="won"}"#;
     assert!((fixture.metric(won) - 1.0).abs() < 1e-9);
 }
 
@@ -223,20 +264,33 @@ async fn an_error_of_one_copy_does_not_end_the_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_model_answers_when_the_deployed_one_is_late() {
-    for (eager, expected_wait) in [("eager = true", HOLD_BACK), ("eager = false", HOLD_BACK + SERVICE)] {
+    for (eager, expected_wait) in [
+        ("eager = true", HOLD_BACK),
+        ("eager = false", HOLD_BACK + SERVICE),
+    ] {
         let fixture = with_strategy(2, 1, &format!("{BACKUP}\n{eager}")).await;
-        assert_eq!(fixture.ask(3.0).await.unwrap().0.unwrap().1.kind, "exact", "in time");
+        assert_eq!(
+            fixture.ask(3.0).await.unwrap().0.unwrap().1.kind,
+            "exact",
+            "in time"
+        );
         fixture.memory.set(id(0, 0), State::Frozen);
         fixture.memory.set(id(0, 1), State::Frozen);
         let (answered, took) = fixture.ask(1.0).await.unwrap();
         assert_eq!(answered.unwrap().1.kind, "backup");
-        assert!(took >= expected_wait && took < expected_wait + 3 * MS, "{eager}: {took:?}");
+        assert!(
+            took >= expected_wait && took < expected_wait + 3 * MS,
+            "{eager}: {took:?}"
+        );
         for index in 0..2 {
             fixture.memory.set(id(0, index), State::Well(SERVICE));
         }
         sleep(10 * SERVICE).await;
         let agreed = r#"parapet_reconstruction_agreement_total{model="linear",code="backup",source="late_truth",agrees="true"}"#;
-        assert!((fixture.metric(agreed) - 1.0).abs() < 1e-9, "the late truth was compared");
+        assert!(
+            (fixture.metric(agreed) - 1.0).abs() < 1e-9,
+            "the late truth was compared"
+        );
     }
 }
 
@@ -260,8 +314,9 @@ async fn coded_and_hedged_two_frozen_instances_cost_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_names_its_class() {
-    let classes =
-        format!("kind = \"none\"\n[[models.classes]]\nname = \"urgent\"\n[models.classes.strategy]\n{HEDGE}");
+    let classes = format!(
+        "kind = \"none\"\n[[models.classes]]\nname = \"urgent\"\n[models.classes.strategy]\n{HEDGE}"
+    );
     let fixture = with_strategy(2, 0, &classes).await;
     fixture.memory.set(id(0, 0), State::Frozen);
     let of_class = |class: &str| {
@@ -279,7 +334,12 @@ async fn a_request_names_its_class() {
     let (answered, took) = urgent.await.unwrap();
     assert_eq!(answered.unwrap().1.kind, "hedged");
     assert!(took < HOLD_BACK + SERVICE + 3 * MS, "{took:?}");
-    let error = fixture.ask_with(1.0, of_class("vip")).await.unwrap().0.unwrap_err();
+    let error = fixture
+        .ask_with(1.0, of_class("vip"))
+        .await
+        .unwrap()
+        .0
+        .unwrap_err();
     assert_eq!(error.classify().0.as_u16(), 400);
     assert!(error.to_string().contains("default, urgent"), "{error}");
 }
@@ -305,7 +365,10 @@ async fn an_instance_that_answers_badly_is_ejected_and_let_back_in() {
     assert!(!asks_it(40).await, "one more failure was enough");
     fixture.memory.set(bad, State::Well(SERVICE));
     sleep(Duration::from_secs(11)).await;
-    assert!(asks_it(8).await && asks_it(8).await, "it is well, and stays");
+    assert!(
+        asks_it(8).await && asks_it(8).await,
+        "it is well, and stays"
+    );
     assert!((fixture.metric("parapet_instance_ejections_total") - 2.0).abs() < 1e-9);
 }
 
@@ -333,11 +396,14 @@ async fn where_all_instances_fail_none_is_ejected() {
     for sample in 0..100 {
         assert!(fixture.ask(sample as f32).await.unwrap().0.is_err());
     }
-    assert!(fixture.metric("parapet_instances_ejected") < 1e-9, "the model or the inputs are at fault");
+    assert!(
+        fixture.metric("parapet_instances_ejected") < 1e-9,
+        "the model or the inputs are at fault"
+    );
 }
 
-/// Five times what two instances can do, for two seconds, in bursts: they stay busy, and who is let in waits for no longer
-/// than a few service times.
+/// Five times what two instances can do, for two seconds, in bursts: they stay busy, and who is let
+/// in waits for no longer than a few service times.
 #[tokio::test(start_paused = true)]
 async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
     let fixture = plain(2).await;
@@ -353,7 +419,8 @@ async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
         match answered {
             Ok(_) => {
                 accepted += 1;
-                // Until the service time is known and an interval has passed, the queue is as long as it may be.
+                // Until the service time is known and an interval has passed, the queue is as long
+                // as it may be.
                 if round > 100 {
                     longest = longest.max(took);
                 }
@@ -371,7 +438,12 @@ async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
 #[tokio::test(start_paused = true)]
 async fn instances_join_and_leave_while_requests_are_served() {
     let fixture = discovered().await;
-    let of = |ports: &[u16]| ports.iter().flat_map(|&port| addresses(1, port)).collect::<Addresses>();
+    let of = |ports: &[u16]| {
+        ports
+            .iter()
+            .flat_map(|&port| addresses(1, port))
+            .collect::<Addresses>()
+    };
     let (says, backend) = Discovery::new(of(&[7000]));
     fixture.model.follow(PoolId::DEPLOYED, backend);
     assert!(!fixture.model.driver().is_ready());
@@ -385,7 +457,10 @@ async fn instances_join_and_leave_while_requests_are_served() {
     sleep(MS).await;
     says.send(Ok(of(&[7001]))).unwrap();
     sleep(10 * MS).await;
-    assert!(fixture.memory.gone.lock().is_empty(), "it has a request in hand");
+    assert!(
+        fixture.memory.gone.lock().is_empty(),
+        "it has a request in hand"
+    );
     let (answered, took) = fixture.ask(3.0).await.unwrap();
     assert_eq!(answered.unwrap().1.kind, "exact");
     assert!(took < SERVICE + 2 * MS, "{took:?}");
@@ -395,7 +470,10 @@ async fn instances_join_and_leave_while_requests_are_served() {
     sleep(MS).await;
     assert_eq!(*fixture.memory.gone.lock(), [id(0, 0)]);
     let text = fixture.metrics.render();
-    assert!(text.contains("address=\"127.0.0.1:7001\"} 1") && !text.contains("127.0.0.1:7000"), "{text}");
+    assert!(
+        text.contains("address=\"127.0.0.1:7001\"} 1") && !text.contains("127.0.0.1:7000"),
+        "{text}"
+    );
 
     // Neither an outage of the backend nor its knowing nobody takes an instance away.
     let up = r#"parapet_discovery_up{model="linear",pool="deployed"}"#;
@@ -410,10 +488,14 @@ async fn instances_join_and_leave_while_requests_are_served() {
     }
     fixture.model.driver().stop();
     sleep(Duration::from_secs(60)).await;
-    assert!(says.is_closed(), "nobody follows a backend of a model that is served no more");
+    assert!(
+        says.is_closed(),
+        "nobody follows a backend of a model that is served no more"
+    );
 }
 
-/// A reload replaces a model while a parity query of its is out: it is counted when it ends, though nobody asks the model.
+/// A reload replaces a model while a parity query of its is out: it is counted when it ends, though
+/// nobody asks the model.
 #[tokio::test(start_paused = true)]
 async fn redundant_requests_of_a_model_that_was_replaced_end_in_the_counters() {
     let fixture = coded_with(2, 1, "slots_per_instance = 1").await;
@@ -428,15 +510,23 @@ async fn redundant_requests_of_a_model_that_was_replaced_end_in_the_counters() {
         )
     };
     let ends = [fate("won"), fate("wasted"), fate("failed")];
-    assert!((fixture.metric(&fate("issued")) - 1.0).abs() < 0.5, "it is out");
-    assert!(ends.iter().all(|end| fixture.metric(end) < 0.5), "and has no answer");
+    assert!(
+        (fixture.metric(&fate("issued")) - 1.0).abs() < 0.5,
+        "it is out"
+    );
+    assert!(
+        ends.iter().all(|end| fixture.metric(end) < 0.5),
+        "and has no answer"
+    );
     let Fixture { model, metrics, .. } = fixture;
     let _ = (first.await.unwrap().0, second.await.unwrap().0);
     drop(model);
     sleep(Duration::from_secs(10)).await;
     let text = metrics.render();
     let counted = |line: &str| {
-        let found = text.lines().find_map(|candidate| candidate.strip_prefix(line));
+        let found = text
+            .lines()
+            .find_map(|candidate| candidate.strip_prefix(line));
         found.map_or(0, |value| value.trim().parse::<u64>().unwrap())
     };
     let ended: u64 = ends.iter().map(|end| counted(end)).sum();

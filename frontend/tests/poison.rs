@@ -28,7 +28,9 @@ async fn served(parity: u32) -> Fixture {
         0 => plain_toml(repository.path(), &deployed, ""),
         _ => coded_toml(repository.path(), &deployed, &addresses(parity, 7100), ""),
     };
-    let memory = Memory::of(&[4, parity], |_, values| values.chunks(INPUTS).flat_map(linear).collect());
+    let memory = Memory::of(&[4, parity], |_, values| {
+        values.chunks(INPUTS).flat_map(linear).collect()
+    });
     fixture(repository, &text, memory).await
 }
 
@@ -56,7 +58,9 @@ async fn minute(fixture: &Fixture) -> Seen {
         honest.push(fixture.ask((seen.asked % 100) as f32));
         seen.asked += 1;
         if seen.asked.is_multiple_of(50) {
-            seen.most_ejected = seen.most_ejected.max(fixture.model.driver().stats().ejected);
+            seen.most_ejected = seen
+                .most_ejected
+                .max(fixture.model.driver().stats().ejected);
         }
         sleep_until(start + EVERY * u32::try_from(seen.asked).unwrap()).await;
     }
@@ -91,7 +95,19 @@ async fn an_instance_that_answers_nothing_well_is_ejected_in_spite_of_poison() {
     fixture.memory.set(id(0, 2), State::NotFinite(SERVICE));
     let seen = minute(&fixture).await;
     assert!(seen.ejections > 0 && seen.most_ejected == 1, "{seen:?}");
-    assert!(seen.unanswered * 1000 < seen.asked, "{seen:?}: some are lost until it is found");
-    let asked = fixture.memory.log.lock().iter().filter(|&&instance| instance == id(0, 2)).count();
-    assert!(asked < 500, "{asked} requests in a minute, an ejection lasts 5 s at least");
+    assert!(
+        seen.unanswered * 1000 < seen.asked,
+        "{seen:?}: some are lost until it is found"
+    );
+    let asked = fixture
+        .memory
+        .log
+        .lock()
+        .iter()
+        .filter(|&&instance| instance == id(0, 2))
+        .count();
+    assert!(
+        asked < 500,
+        "{asked} requests in a minute, an ejection lasts 5 s at least"
+    );
 }

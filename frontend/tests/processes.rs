@@ -1,7 +1,13 @@
-//! Real processes: every one is killed and started again, in several orders, while clients keep asking. The frontend
-//! recovers by itself, and no request ends without an answer or an error before its deadline.
+//! Real processes: every one is killed and started again, in several orders, while clients keep
+//! asking. The frontend recovers by itself, and no request ends without an answer or an error
+//! before its deadline.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
 mod support;
 
@@ -28,7 +34,11 @@ struct Process {
 impl Process {
     fn start(program: PathBuf, arguments: Vec<String>) -> Self {
         let child = Self::spawn(&program, &arguments);
-        Self { program, arguments, child }
+        Self {
+            program,
+            arguments,
+            child,
+        }
     }
 
     /// Returns once it has said that it is ready.
@@ -40,8 +50,14 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains("http://"), "{} said {line:?}", program.display());
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(
+            line.contains("http://"),
+            "{} said {line:?}",
+            program.display()
+        );
         child
     }
 
@@ -64,19 +80,26 @@ impl Drop for Process {
 
 /// The instance server's binary, which another package builds.
 fn instance_binary() -> PathBuf {
-    let binary = Path::new(env!("CARGO_BIN_EXE_parapet-frontend")).with_file_name("parapet-instance");
+    let binary =
+        Path::new(env!("CARGO_BIN_EXE_parapet-frontend")).with_file_name("parapet-instance");
     if !binary.is_file() {
         let status = Command::new(env!("CARGO"))
             .args(["build", "-p", "parapet-models", "--bin", "parapet-instance"])
             .status()
             .expect("cargo runs");
-        assert!(status.success() && binary.is_file(), "cargo build -p parapet-models --bin parapet-instance");
+        assert!(
+            status.success() && binary.is_file(),
+            "cargo build -p parapet-models --bin parapet-instance"
+        );
     }
     binary
 }
 
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 struct Cluster {
@@ -92,7 +115,14 @@ impl Cluster {
         let addresses: Vec<SocketAddr> = (0..4).map(|_| free_address()).collect();
         let instance = |address: &SocketAddr, model: &str| {
             let path = repository.path().to_str().unwrap().to_owned();
-            let arguments = ["--repository", &path, "--model", model, "--listen", &address.to_string()];
+            let arguments = [
+                "--repository",
+                &path,
+                "--model",
+                model,
+                "--listen",
+                &address.to_string(),
+            ];
             Process::start(instance_binary(), arguments.map(str::to_owned).to_vec())
         };
         let mut processes: Vec<Process> = addresses[..3]
@@ -101,13 +131,25 @@ impl Cluster {
             .map(|(address, model)| instance(address, model))
             .collect();
         let timeout = format!("timeout_ms = {DEADLINE_MS}");
-        let text = coded_toml(repository.path(), &addresses[..2], &addresses[2..3], &timeout)
-            .replace("127.0.0.1:0", &addresses[3].to_string());
+        let text = coded_toml(
+            repository.path(),
+            &addresses[..2],
+            &addresses[2..3],
+            &timeout,
+        )
+        .replace("127.0.0.1:0", &addresses[3].to_string());
         let config = repository.path().join("parapet.toml");
         std::fs::write(&config, text).unwrap();
         let arguments = vec!["--config".to_owned(), config.to_str().unwrap().to_owned()];
-        processes.push(Process::start(PathBuf::from(env!("CARGO_BIN_EXE_parapet-frontend")), arguments));
-        Self { processes, address: addresses[3], _repository: repository }
+        processes.push(Process::start(
+            PathBuf::from(env!("CARGO_BIN_EXE_parapet-frontend")),
+            arguments,
+        ));
+        Self {
+            processes,
+            address: addresses[3],
+            _repository: repository,
+        }
     }
 
     async fn wait_until_ready(&self) {
@@ -126,7 +168,11 @@ impl Cluster {
                 started.elapsed()
             );
             if answer.status == StatusCode::OK {
-                assert!(close(&answer.values(), &linear(&SAMPLE)), "{:?}", answer.body);
+                assert!(
+                    close(&answer.values(), &linear(&SAMPLE)),
+                    "{:?}",
+                    answer.body
+                );
                 return 1;
             }
             assert!(answer.status.is_server_error(), "{:?}", answer.body);
@@ -174,5 +220,9 @@ fn a_mistake_is_one_line_that_says_it_once() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((said.lines().count(), said.matches("No such file").count()), (1, 1), "{said}");
+    assert_eq!(
+        (said.lines().count(), said.matches("No such file").count()),
+        (1, 1),
+        "{said}"
+    );
 }

@@ -20,7 +20,11 @@ use support::{close, config, strategy_toml};
 const DEADLINE: Duration = Duration::from_secs(2);
 
 fn spec(name: &str, datatype: Datatype, shape: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype, shape: shape.to_vec() }
+    TensorSpec {
+        name: name.to_owned(),
+        datatype,
+        shape: shape.to_vec(),
+    }
 }
 
 fn add(
@@ -32,13 +36,21 @@ fn add(
 ) {
     let platform = Platform::OnnxRuntime;
     let training = toml::Table::new();
-    let model = ModelToml { name: name.to_owned(), platform, inputs, outputs, code, training };
+    let model = ModelToml {
+        name: name.to_owned(),
+        platform,
+        inputs,
+        outputs,
+        code,
+        training,
+    };
     model.save(&root.join(name)).unwrap();
     fs::create_dir_all(root.join(name).join("1")).unwrap();
     fs::write(root.join(name).join("1/model.onnx"), b"not looked into").unwrap();
 }
 
-/// `image` and `depth` are coded, `camera` is not; `scores` (twice the image) and `boxes` (the depths' sum) are coded, `label` is not.
+/// `image` and `depth` are coded, `camera` is not; `scores` (twice the image) and `boxes` (the
+/// depths' sum) are coded, `label` is not.
 fn deployed() -> (Vec<TensorSpec>, Vec<TensorSpec>) {
     let inputs = vec![
         spec("camera", Datatype::Int64, &[1]),
@@ -55,8 +67,14 @@ fn deployed() -> (Vec<TensorSpec>, Vec<TensorSpec>) {
 
 /// The parity model's tensors have other names than the deployed model's, and another order.
 fn parity() -> (Vec<TensorSpec>, Vec<TensorSpec>, CodeMetadata) {
-    let inputs = vec![spec("d", Datatype::Fp32, &[3]), spec("i", Datatype::Fp32, &[2, 2])];
-    let outputs = vec![spec("s", Datatype::Fp32, &[4]), spec("b", Datatype::Fp32, &[1])];
+    let inputs = vec![
+        spec("d", Datatype::Fp32, &[3]),
+        spec("i", Datatype::Fp32, &[2, 2]),
+    ];
+    let outputs = vec![
+        spec("s", Datatype::Fp32, &[4]),
+        spec("b", Datatype::Fp32, &[1]),
+    ];
     let code = CodeMetadata {
         inputs: vec!["depth".to_owned(), "image".to_owned()],
         outputs: vec!["scores".to_owned(), "boxes".to_owned()],
@@ -84,7 +102,13 @@ fn text(root: &Path) -> String {
 }
 
 fn values(input: &Input, name: &str) -> Vec<f32> {
-    input.tensors.iter().find(|tensor| tensor.name == name).unwrap().f32s().unwrap()
+    input
+        .tensors
+        .iter()
+        .find(|tensor| tensor.name == name)
+        .unwrap()
+        .f32s()
+        .unwrap()
 }
 
 fn fp32(name: &str, shape: &[usize], values: &[f32]) -> Tensor {
@@ -92,7 +116,13 @@ fn fp32(name: &str, shape: &[usize], values: &[f32]) -> Tensor {
 }
 
 fn int64(name: &str, value: i64) -> Tensor {
-    Tensor::new(name, Datatype::Int64, vec![1, 1], value.to_le_bytes().to_vec().into()).unwrap()
+    Tensor::new(
+        name,
+        Datatype::Int64,
+        vec![1, 1],
+        value.to_le_bytes().to_vec().into(),
+    )
+    .unwrap()
 }
 
 fn scores(image: &[f32]) -> Vec<f32> {
@@ -100,15 +130,22 @@ fn scores(image: &[f32]) -> Vec<f32> {
 }
 
 fn infer(pool: PoolId, input: &Input) -> Vec<Tensor> {
-    let names =
-        if pool == PoolId::DEPLOYED { ["image", "depth", "scores", "boxes"] } else { ["i", "d", "s", "b"] };
+    let names = if pool == PoolId::DEPLOYED {
+        ["image", "depth", "scores", "boxes"]
+    } else {
+        ["i", "d", "s", "b"]
+    };
     let sum: f32 = values(input, names[1]).iter().sum();
     let scores = fp32(names[2], &[4], &scores(&values(input, names[0])));
     let boxes = fp32(names[3], &[1], &[sum]);
     match pool {
         PoolId::DEPLOYED => vec![int64("label", 7), boxes, scores],
         _ => {
-            assert_eq!(input.tensors.len(), 2, "a parity model hears of no input that is not coded");
+            assert_eq!(
+                input.tensors.len(),
+                2,
+                "a parity model hears of no input that is not coded"
+            );
             vec![scores, boxes]
         }
     }
@@ -123,22 +160,33 @@ async fn served() -> Fixture {
 fn request(sample: f32, outputs: &[&str]) -> InferRequest {
     let image = [sample, 1.0, 2.0, 3.0];
     let depth = [sample, 10.0, 20.0];
-    let named = |name: &&str| RequestedOutput { name: (*name).to_owned(), binary_data: None };
+    let named = |name: &&str| RequestedOutput {
+        name: (*name).to_owned(),
+        binary_data: None,
+    };
     InferRequest {
-        inputs: vec![fp32("depth", &[3], &depth), int64("camera", 3), fp32("image", &[2, 2], &image)],
+        inputs: vec![
+            fp32("depth", &[3], &depth),
+            int64("camera", 3),
+            fp32("image", &[2, 2], &image),
+        ],
         outputs: outputs.iter().map(named).collect(),
         ..InferRequest::default()
     }
 }
 
-/// Asks two at the same time, the first of which gets no answer from its instance; what becomes of the first.
+/// Asks two at the same time, the first of which gets no answer from its instance; what becomes of
+/// the first.
 async fn late(
     fixture: &Fixture,
     outputs: &[&str],
 ) -> Result<(Vec<String>, Vec<Vec<f32>>, &'static str), String> {
     fixture.memory.set(id(0, 0), State::Frozen);
     let ask = |sample| {
-        let (model, request) = (std::sync::Arc::clone(&fixture.model), request(sample, outputs));
+        let (model, request) = (
+            std::sync::Arc::clone(&fixture.model),
+            request(sample, outputs),
+        );
         let mut request = request;
         let timeout = u64::try_from(DEADLINE.as_micros()).unwrap();
         request.parameters = Parameters::from_iter([("timeout".to_owned(), timeout.into())]);
@@ -147,10 +195,18 @@ async fn late(
     let (first, second) = (ask(1.0), ask(5.0));
     assert_eq!(second.await.unwrap().unwrap().1.kind, "exact");
     let (response, provenance) = first.await.unwrap().map_err(|error| error.to_string())?;
-    let names = response.outputs.iter().map(|tensor| tensor.name.clone()).collect();
+    let names = response
+        .outputs
+        .iter()
+        .map(|tensor| tensor.name.clone())
+        .collect();
     Ok((
         names,
-        response.outputs.iter().map(|tensor| tensor.f32s().unwrap_or_default()).collect(),
+        response
+            .outputs
+            .iter()
+            .map(|tensor| tensor.f32s().unwrap_or_default())
+            .collect(),
         provenance.kind,
     ))
 }
@@ -159,7 +215,13 @@ async fn late(
 async fn the_outputs_that_the_code_names_are_reconstructed() {
     let fixture = served().await;
     let (names, values, kind) = late(&fixture, &["scores", "boxes"]).await.unwrap();
-    assert_eq!((names, kind), (vec!["boxes".to_owned(), "scores".to_owned()], "reconstructed"));
+    assert_eq!(
+        (names, kind),
+        (
+            vec!["boxes".to_owned(), "scores".to_owned()],
+            "reconstructed"
+        )
+    );
     assert!(close(&values[0], &[31.0]), "{values:?}");
     assert!(close(&values[1], &[2.0, 2.0, 4.0, 6.0]), "{values:?}");
 }
@@ -177,7 +239,11 @@ async fn a_request_for_an_output_that_is_not_coded_is_answered_by_the_deployed_m
     for outputs in [&["label", "scores"][..], &[]] {
         // By another instance, once a health check finds the frozen one down.
         let (names, _, kind) = late(&served().await, outputs).await.unwrap();
-        assert_eq!((names.first().map(String::as_str), kind), (Some("label"), "exact"), "{outputs:?}");
+        assert_eq!(
+            (names.first().map(String::as_str), kind),
+            (Some("label"), "exact"),
+            "{outputs:?}"
+        );
     }
 }
 
@@ -187,23 +253,45 @@ fn a_parity_model_that_does_not_fit_is_refused_by_name() {
     let refused = |change: Change, expected: &[&str]| {
         let root = repository(change);
         let error = config(&text(root.path())).unwrap_err().to_string();
-        assert!(expected.iter().all(|part| error.contains(part)), "{expected:?} in {error}");
+        assert!(
+            expected.iter().all(|part| error.contains(part)),
+            "{expected:?} in {error}"
+        );
     };
     refused(
         |_, _, code| code.inputs[0] = "lidar".to_owned(),
         &["code.inputs", "\"lidar\"", "deployed model's inputs"],
     );
-    refused(|inputs, _, _| inputs[0].shape = vec![4], &["\"d\"", "another shape", "\"depth\""]);
-    refused(|_, _, code| code.outputs[1] = "label".to_owned(), &["\"b\"", "\"label\"", "FP32"]);
-    refused(|_, _, code| code.inputs.clear(), &["has 2 inputs, the deployed model 3", "code.inputs"]);
+    refused(
+        |inputs, _, _| inputs[0].shape = vec![4],
+        &["\"d\"", "another shape", "\"depth\""],
+    );
+    refused(
+        |_, _, code| code.outputs[1] = "label".to_owned(),
+        &["\"b\"", "\"label\"", "FP32"],
+    );
+    refused(
+        |_, _, code| code.inputs.clear(),
+        &["has 2 inputs, the deployed model 3", "code.inputs"],
+    );
     // What the metadata cannot mean is refused when it is read or written.
     let root = tempfile::tempdir().unwrap();
     for names in [&["image"][..], &["image", "image"]] {
         let (inputs, outputs, code) = parity();
-        let code =
-            Some(CodeMetadata { inputs: names.iter().map(|name| (*name).to_owned()).collect(), ..code });
-        let (name, platform, training) = ("p".to_owned(), Platform::OnnxRuntime, toml::Table::new());
-        let model = ModelToml { name, platform, inputs, outputs, code, training };
+        let code = Some(CodeMetadata {
+            inputs: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..code
+        });
+        let (name, platform, training) =
+            ("p".to_owned(), Platform::OnnxRuntime, toml::Table::new());
+        let model = ModelToml {
+            name,
+            platform,
+            inputs,
+            outputs,
+            code,
+            training,
+        };
         let error = model.save(root.path()).unwrap_err().to_string();
         assert!(error.contains("code.inputs"), "{error}");
     }

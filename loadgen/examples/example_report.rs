@@ -1,6 +1,12 @@
-//! Writes reports of made-up measurements, to look at: `cargo run --example example_report -- FOLDER`.
+//! Writes reports of made-up measurements, to look at: `cargo run --example example_report --
+//! FOLDER`.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "an example for developers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "an example for developers"
+)]
 
 #[path = "../tests/common/synthetic.rs"]
 mod synthetic;
@@ -8,7 +14,9 @@ mod synthetic;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use parapet_loadgen::compare::{Bootstrap, CompareText, FaultMark, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::compare::{
+    Bootstrap, CompareText, FaultMark, SweepPoint, SweepReport, analyse,
+};
 use parapet_loadgen::report::{compare_page, run_page, sweep_page};
 use synthetic::{KINDS, Kind, Size, comparison, run_of};
 
@@ -17,7 +25,13 @@ fn fault(number: u32) -> FaultMark {
     let at_s = 1.0 + 2.3 * f64::from(number);
     let until_s = number.is_multiple_of(2).then_some(at_s + 1.2);
     let instance = format!("model-{}", number % 4);
-    FaultMark { at_s, until_s, what: "slowed by 30 ms".to_owned(), instance, strategy: None }
+    FaultMark {
+        at_s,
+        until_s,
+        what: "slowed by 30 ms".to_owned(),
+        instance,
+        strategy: None,
+    }
 }
 
 fn main() {
@@ -29,9 +43,19 @@ fn main() {
     let report = analyse(&measured, "spread", Bootstrap::default()).unwrap();
     print!("{}", CompareText(&report));
     write("compare.html", compare_page(&report));
-    write("compare.json", serde_json::to_string_pretty(&report).unwrap());
+    write(
+        "compare.json",
+        serde_json::to_string_pretty(&report).unwrap(),
+    );
 
-    let mut doubtful = comparison(&KINDS, Size { blocks: 3, block_s: 3.0, ..Size::default() });
+    let mut doubtful = comparison(
+        &KINDS,
+        Size {
+            blocks: 3,
+            block_s: 3.0,
+            ..Size::default()
+        },
+    );
     doubtful.settings.blocks = 10;
     doubtful.faults = (0..14).map(fault).collect();
     doubtful.strategies[1].blocks[1].valid = false;
@@ -43,12 +67,29 @@ fn main() {
             // A made-up queue: all latencies grow near capacity, the more with more redundancy.
             let kinds = KINDS.map(|kind| {
                 let spare = (1.0 - rate * (1.0 + kind.extra) / 620.0).max(0.03);
-                Kind { slower: kind.slower / spare, rescue_ms: kind.rescue_ms.map(|at| at / spare), ..kind }
+                Kind {
+                    slower: kind.slower / spare,
+                    rescue_ms: kind.rescue_ms.map(|at| at / spare),
+                    ..kind
+                }
             });
-            let size = Size { rate, straggler_probability: stragglers, block_s: 6.0, ..Size::default() };
-            let report = analyse(&comparison(&kinds, size), "spread", Bootstrap::default()).unwrap();
-            let axes = [("rate", rate), ("k", 2.0), ("straggler_probability", stragglers)];
-            SweepPoint::new(BTreeMap::from(axes.map(|(axis, value)| (axis.to_owned(), value))), &report)
+            let size = Size {
+                rate,
+                straggler_probability: stragglers,
+                block_s: 6.0,
+                ..Size::default()
+            };
+            let report =
+                analyse(&comparison(&kinds, size), "spread", Bootstrap::default()).unwrap();
+            let axes = [
+                ("rate", rate),
+                ("k", 2.0),
+                ("straggler_probability", stragglers),
+            ];
+            SweepPoint::new(
+                BTreeMap::from(axes.map(|(axis, value)| (axis.to_owned(), value))),
+                &report,
+            )
         })
     });
     let sweep = SweepReport::new("spread".to_owned(), points.collect(), false);

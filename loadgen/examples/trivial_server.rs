@@ -1,5 +1,6 @@
-//! A server that answers every inference with the same scores, on one thread: what the generator itself costs shows
-//! against it. Prints its address; serves a model `trivial` that takes 784 values.
+//! A server that answers every inference with the same scores, on one thread: what the generator
+//! itself costs shows against it. Prints its address; serves a model `trivial` that takes 784
+//! values.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -28,15 +29,23 @@ async fn main() -> anyhow::Result<()> {
         versions: vec!["1".to_owned()],
         platform: "none".to_owned(),
         inputs: vec![TensorMetadata::batched("image", Datatype::Fp32, &[784])],
-        outputs: vec![TensorMetadata::batched("scores", Datatype::Fp32, &[CLASSES])],
+        outputs: vec![TensorMetadata::batched(
+            "scores",
+            Datatype::Fp32,
+            &[CLASSES],
+        )],
     };
     let metadata = Bytes::from(serde_json::to_vec(&metadata)?);
     let scores = Tensor::from_f32("scores", [1, CLASSES], &[0.1; CLASSES])?;
-    let response =
-        InferResponse { model_name: "trivial".to_owned(), outputs: vec![scores], ..InferResponse::default() };
+    let response = InferResponse {
+        model_name: "trivial".to_owned(),
+        outputs: vec![scores],
+        ..InferResponse::default()
+    };
     let answer = encode_response(&response, |_| true)?;
-    // The default backlog of 128 overflows when this process is stopped under load, and connections that the kernel then
-    // drops come again only after a second: that would be measured instead of the stop.
+    // The default backlog of 128 overflows when this process is stopped under load, and connections
+    // that the kernel then drops come again only after a second: that would be measured instead of
+    // the stop.
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let listener = socket.listen(BACKLOG)?;
@@ -62,7 +71,9 @@ async fn respond(
     let _ = request.into_body().collect().await;
     let mut response = Response::new(Full::new(answer.body));
     if let Some(length) = answer.header_length {
-        response.headers_mut().insert(HEADER_CONTENT_LENGTH, HeaderValue::from(length));
+        response
+            .headers_mut()
+            .insert(HEADER_CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(response)
 }

@@ -7,8 +7,8 @@
 mod synthetic;
 
 use parapet_loadgen::compare::{
-    AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, HostStalls, OrderInterval, SCHEMA,
-    WarningKind, analyse, samples_needed,
+    AnalyseError, Bootstrap, CompareReport, CompareText, Comparison, HostStalls, OrderInterval,
+    SCHEMA, WarningKind, analyse, samples_needed,
 };
 use parapet_loadgen::report::{Diff, diff, read_report};
 use parapet_loadgen::target::Provenance;
@@ -17,10 +17,20 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use synthetic::{KINDS, Size, comparison};
 
-const DRAWS: Bootstrap = Bootstrap { resamples: 200, seed: 5 };
+const DRAWS: Bootstrap = Bootstrap {
+    resamples: 200,
+    seed: 5,
+};
 
 fn small() -> Comparison {
-    comparison(&KINDS, Size { blocks: 10, block_s: 4.0, ..Size::default() })
+    comparison(
+        &KINDS,
+        Size {
+            blocks: 10,
+            block_s: 4.0,
+            ..Size::default()
+        },
+    )
 }
 
 fn figures(comparison: &Comparison) -> CompareReport {
@@ -39,14 +49,33 @@ fn a_strategy_that_cuts_the_tail_shows_it() {
     let range = ratio.interval.unwrap();
     assert!(range.low > 2.0 && range.contains(ratio.value), "{ratio:?}");
     assert!((0.45..0.55).contains(&coded.cost.extra_work.unwrap()));
-    assert!(coded.provenance[&Provenance::Reconstructed].accuracy.unwrap().accuracy < 0.95);
-    assert!(coded.spectrum.is_sorted_by(|one, next| one.ms <= next.ms && one.quantile < next.quantile));
+    assert!(
+        coded.provenance[&Provenance::Reconstructed]
+            .accuracy
+            .unwrap()
+            .accuracy
+            < 0.95
+    );
+    assert!(
+        coded
+            .spectrum
+            .is_sorted_by(|one, next| one.ms <= next.ms && one.quantile < next.quantile)
+    );
     assert_eq!(coded.spectrum.last().unwrap().ms, coded.latency.max);
     let due: usize = coded.series.bins.iter().map(|bin| bin.count).sum();
     assert_eq!(due as u64, coded.latency.count);
     assert!(report.valid && !report.partial);
-    let loses: Vec<_> = report.warnings.iter().filter(|warning| warning.kind == WarningKind::Loses).collect();
-    assert!(loses.iter().any(|warning| warning.strategy.as_deref() == Some("replicated")), "{loses:?}");
+    let loses: Vec<_> = report
+        .warnings
+        .iter()
+        .filter(|warning| warning.kind == WarningKind::Loses)
+        .collect();
+    assert!(
+        loses
+            .iter()
+            .any(|warning| warning.strategy.as_deref() == Some("replicated")),
+        "{loses:?}"
+    );
 }
 
 #[test]
@@ -55,7 +84,10 @@ fn the_same_seed_draws_the_same_intervals() {
     let report = figures(&comparison);
     assert_eq!(report, figures(&comparison));
     let other = analyse(&comparison, "spread", Bootstrap { seed: 6, ..DRAWS }).unwrap();
-    assert_ne!(report.strategies[1].gap_ratio, other.strategies[1].gap_ratio);
+    assert_ne!(
+        report.strategies[1].gap_ratio,
+        other.strategies[1].gap_ratio
+    );
     assert_eq!(report.strategies[1].latency, other.strategies[1].latency);
 }
 
@@ -64,7 +96,14 @@ fn the_baseline_is_as_good_as_itself() {
     let report = figures(&small());
     let base = report.strategy("spread").unwrap();
     for ratio in [base.gap_ratio.unwrap(), base.p50_ratio.unwrap()] {
-        assert_eq!((ratio.value, ratio.interval.unwrap().low, ratio.interval.unwrap().high), (1.0, 1.0, 1.0));
+        assert_eq!(
+            (
+                ratio.value,
+                ratio.interval.unwrap().low,
+                ratio.interval.unwrap().high
+            ),
+            (1.0, 1.0, 1.0)
+        );
     }
 }
 
@@ -76,7 +115,13 @@ fn blocks_without_differences_leave_no_doubt() {
         strategy.blocks.fill(first);
     }
     for strategy in figures(&comparison).strategies {
-        for estimate in [Some(strategy.gap_ms), strategy.gap_ratio, strategy.p50_ratio].into_iter().flatten()
+        for estimate in [
+            Some(strategy.gap_ms),
+            strategy.gap_ratio,
+            strategy.p50_ratio,
+        ]
+        .into_iter()
+        .flatten()
         {
             let range = estimate.interval.unwrap();
             assert_eq!((range.low, range.high), (estimate.value, estimate.value));
@@ -99,19 +144,33 @@ fn only_rounds_that_all_finished_count() {
 
 #[test]
 fn what_makes_figures_doubtful_is_said_first() {
-    let mut comparison = comparison(&KINDS, Size { blocks: 2, block_s: 2.0, ..Size::default() });
+    let mut comparison = comparison(
+        &KINDS,
+        Size {
+            blocks: 2,
+            block_s: 2.0,
+            ..Size::default()
+        },
+    );
     comparison.strategies[1].blocks[0].valid = false;
     comparison.strategies[2].instances = Some(7);
     let report = figures(&comparison);
     assert!(!report.valid);
     let found = kinds(&report);
     assert_eq!(found[0], WarningKind::InvalidGenerator);
-    for kind in [WarningKind::UnequalInstances, WarningKind::FewRounds, WarningKind::NotQuotable] {
+    for kind in [
+        WarningKind::UnequalInstances,
+        WarningKind::FewRounds,
+        WarningKind::NotQuotable,
+    ] {
         assert!(found.contains(&kind), "{kind:?}");
     }
     let confidence = &report.strategies[0].confidence;
     assert!(confidence["p99"].quotable && !confidence["p99_9"].quotable);
-    assert_eq!(confidence["p99_9"].needs_samples, 3688 - report.strategies[0].latency.count);
+    assert_eq!(
+        confidence["p99_9"].needs_samples,
+        3688 - report.strategies[0].latency.count
+    );
 }
 
 #[test]
@@ -122,7 +181,12 @@ fn a_machine_that_stood_still_is_said_and_makes_nothing_invalid() {
     comparison.strategies[1].repeated_blocks = 3;
     let block = &mut comparison.strategies[1].blocks[0];
     let thousandth_ms = block.recording.ended.as_secs_f64();
-    let stalls = |total_ms| Some(HostStalls { total_ms, longest_ms: total_ms });
+    let stalls = |total_ms| {
+        Some(HostStalls {
+            total_ms,
+            longest_ms: total_ms,
+        })
+    };
     block.stalls = stalls(thousandth_ms * 0.99);
     assert!(!block.is_disturbed());
     block.stalls = stalls(thousandth_ms * 1.01);
@@ -131,24 +195,49 @@ fn a_machine_that_stood_still_is_said_and_makes_nothing_invalid() {
     assert!(report.valid);
     let of_strategy = &report.strategies[1];
     assert_eq!(
-        (of_strategy.stalled_blocks, of_strategy.stalled_repeats, of_strategy.repeated_blocks),
+        (
+            of_strategy.stalled_blocks,
+            of_strategy.stalled_repeats,
+            of_strategy.repeated_blocks
+        ),
         (1, 1, 3)
     );
-    let about = report.warnings.iter().filter(|warning| warning.strategy.as_ref() == Some(&name));
+    let about = report
+        .warnings
+        .iter()
+        .filter(|warning| warning.strategy.as_ref() == Some(&name));
     let texts: Vec<&str> = about.map(|warning| warning.text.as_str()).collect();
-    for expected in ["in 1 of", "the generator was late 2 times", "the machine stood still once"] {
-        assert!(texts.iter().any(|text| text.contains(expected)), "{expected} in {texts:?}");
+    for expected in [
+        "in 1 of",
+        "the generator was late 2 times",
+        "the machine stood still once",
+    ] {
+        assert!(
+            texts.iter().any(|text| text.contains(expected)),
+            "{expected} in {texts:?}"
+        );
     }
 }
 
 #[test]
 fn the_table_says_what_is_not_to_be_quoted() {
-    let text =
-        CompareText(&figures(&comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() })))
-            .to_string();
-    for expected in
-        ["warning: 3 rounds are few", "times narrower", "against spread", " to ", "*", "unrecoverable"]
-    {
+    let text = CompareText(&figures(&comparison(
+        &KINDS,
+        Size {
+            blocks: 3,
+            block_s: 2.0,
+            ..Size::default()
+        },
+    )))
+    .to_string();
+    for expected in [
+        "warning: 3 rounds are few",
+        "times narrower",
+        "against spread",
+        " to ",
+        "*",
+        "unrecoverable",
+    ] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
 }
@@ -156,16 +245,28 @@ fn the_table_says_what_is_not_to_be_quoted() {
 #[test]
 fn nothing_to_compare_is_an_error_that_says_so() {
     let comparison = small();
-    assert!(matches!(analyse(&comparison, "none", DRAWS), Err(AnalyseError::Baseline { .. })));
+    assert!(matches!(
+        analyse(&comparison, "none", DRAWS),
+        Err(AnalyseError::Baseline { .. })
+    ));
     let mut twice = comparison.clone();
     twice.strategies[1].name = "spread".to_owned();
-    assert!(matches!(analyse(&twice, "spread", DRAWS), Err(AnalyseError::Name { .. })));
+    assert!(matches!(
+        analyse(&twice, "spread", DRAWS),
+        Err(AnalyseError::Name { .. })
+    ));
     let mut empty = comparison.clone();
     empty.strategies[0].blocks.clear();
     assert_eq!(analyse(&empty, "spread", DRAWS), Err(AnalyseError::NoRound));
     let mut idle = comparison;
-    idle.strategies[0].blocks.iter_mut().for_each(|block| block.recording.records.clear());
-    assert!(matches!(analyse(&idle, "spread", DRAWS), Err(AnalyseError::NoRequest { .. })));
+    idle.strategies[0]
+        .blocks
+        .iter_mut()
+        .for_each(|block| block.recording.records.clear());
+    assert!(matches!(
+        analyse(&idle, "spread", DRAWS),
+        Err(AnalyseError::NoRequest { .. })
+    ));
 }
 
 /// Other programs read these names: a change needs a new [`SCHEMA`].
@@ -181,29 +282,64 @@ fn a_report_survives_its_json() {
 
 #[test]
 fn a_difference_says_whether_intervals_overlap() {
-    let (one, better) =
-        (figures(&small()), figures(&comparison(&KINDS, Size { seed: 9, block_s: 4.0, ..Size::default() })));
-    let read = |report: &CompareReport| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
+    let (one, better) = (
+        figures(&small()),
+        figures(&comparison(
+            &KINDS,
+            Size {
+                seed: 9,
+                block_s: 4.0,
+                ..Size::default()
+            },
+        )),
+    );
+    let read =
+        |report: &CompareReport| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
     let within = |diff: &Diff, figure: &str| {
         let (_, changes) = &diff.parts[1];
-        changes.iter().find(|change| change.figure == figure).unwrap().within
+        changes
+            .iter()
+            .find(|change| change.figure == figure)
+            .unwrap()
+            .within
     };
     let same = diff(&read(&one), &read(&one), "b").unwrap();
     assert!(same.notes.is_empty() && within(&same, "p50, ms") == Some(true));
-    let mut slow = comparison(&KINDS, Size { block_s: 4.0, ..Size::default() });
-    let records = slow.strategies[1].blocks.iter_mut().flat_map(|block| &mut block.recording.records);
+    let mut slow = comparison(
+        &KINDS,
+        Size {
+            block_s: 4.0,
+            ..Size::default()
+        },
+    );
+    let records = slow.strategies[1]
+        .blocks
+        .iter_mut()
+        .flat_map(|block| &mut block.recording.records);
     records.for_each(|record| record.done_us = record.done_us.map(|done| done + 5_000));
     slow.strategies[3].name = "doubled".to_owned();
     let slower = diff(&read(&one), &read(&figures(&slow)), "b").unwrap();
-    assert_eq!((within(&slower, "p50, ms"), within(&slower, "accuracy, %")), (Some(false), Some(true)));
+    assert_eq!(
+        (within(&slower, "p50, ms"), within(&slower, "accuracy, %")),
+        (Some(false), Some(true))
+    );
     let text = slower.to_string();
-    assert!(text.contains("replicated is in the first report alone") && text.contains("apart"), "{text}");
-    assert!(diff(&read(&one), &read(&better), "b").unwrap().notes[0].starts_with("setting seed differs"));
+    assert!(
+        text.contains("replicated is in the first report alone") && text.contains("apart"),
+        "{text}"
+    );
+    assert!(
+        diff(&read(&one), &read(&better), "b").unwrap().notes[0]
+            .starts_with("setting seed differs")
+    );
 }
 
 #[test]
 fn the_samples_that_the_rule_needs() {
-    assert_eq!([0.5, 0.9, 0.99, 0.999].map(samples_needed), [6, 36, 368, 3688]);
+    assert_eq!(
+        [0.5, 0.9, 0.99, 0.999].map(samples_needed),
+        [6, 36, 368, 3688]
+    );
     assert_eq!(OrderInterval::of(3687, 0.999), None);
     assert_eq!(OrderInterval::of(3688, 0.999).unwrap().high, 3688);
 }
@@ -211,7 +347,10 @@ fn the_samples_that_the_rule_needs() {
 /// The table of Hahn and Meeker for the median of 20: ranks 6 and 15 enclose it with 95.9 %.
 #[test]
 fn a_known_interval() {
-    assert_eq!(OrderInterval::of(20, 0.5), Some(OrderInterval { low: 6, high: 15 }));
+    assert_eq!(
+        OrderInterval::of(20, 0.5),
+        Some(OrderInterval { low: 6, high: 15 })
+    );
 }
 
 proptest! {
@@ -228,7 +367,8 @@ proptest! {
         let ranks = OrderInterval::of(samples, quantile).unwrap();
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         let encloses = |_: &usize| {
-            // Of uniform samples, the quantile q is q; how many lie below says which ranks enclose it.
+            // Of uniform samples, the quantile q is q; how many lie below says which ranks enclose
+            // it.
             let below = (0..samples).filter(|_| random.random::<f64>() < quantile).count() as u64;
             (ranks.low..ranks.high).contains(&below)
         };

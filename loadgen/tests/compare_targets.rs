@@ -16,8 +16,15 @@ use tempfile::TempDir;
 
 async fn run(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    command.current_dir(folder).args(["compare", "--images", "images", "--labels", "labels"]);
-    command.args(["--json", "report.json"]).args(arguments).output().await.unwrap()
+    command
+        .current_dir(folder)
+        .args(["compare", "--images", "images", "--labels", "labels"]);
+    command
+        .args(["--json", "report.json"])
+        .args(arguments)
+        .output()
+        .await
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -36,7 +43,10 @@ fn report(folder: &Path) -> CompareReport {
 
 /// The planned times of each block's requests, as a CSV file has them, from the block's first.
 fn planned(csv: &str, blocks: usize) -> Vec<Vec<i64>> {
-    let times = csv.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap());
+    let times = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(1).unwrap().parse().unwrap());
     let times: Vec<i64> = times.collect();
     let block = |block: &[i64]| block.iter().map(|time| time - block[0]).collect();
     times.chunks(times.len() / blocks).map(block).collect()
@@ -45,33 +55,87 @@ fn planned(csv: &str, blocks: usize) -> Vec<Vec<i64>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn strategies_take_turns_on_one_schedule() {
     let folder = folder();
-    let reconstruct =
-        |number: usize, _: &_| if number.is_multiple_of(5) { Act::WrongReconstruction } else { Act::Exact };
+    let reconstruct = |number: usize, _: &_| {
+        if number.is_multiple_of(5) {
+            Act::WrongReconstruction
+        } else {
+            Act::Exact
+        }
+    };
     let (coded, coded_requests) = common::start_with_metrics(reconstruct).await;
     let (none, none_requests) = common::start(|_, _| Act::Exact).await;
     let output = run(
         folder.path(),
         &[
-            &["--target", &format!("none=http://{none}"), "--target", &format!("coded=http://{coded}")][..],
-            &["--model", "digits", "--rate", "2000", "--requests", "40", "--blocks", "4", "--warm-up", "10"],
+            &[
+                "--target",
+                &format!("none=http://{none}"),
+                "--target",
+                &format!("coded=http://{coded}"),
+            ][..],
+            &[
+                "--model",
+                "digits",
+                "--rate",
+                "2000",
+                "--requests",
+                "40",
+                "--blocks",
+                "4",
+                "--warm-up",
+                "10",
+            ],
             &["--repeats", "0"],
-            &["--csv", "files", "--hgrm", "files", "--hlog", "logs", "--slo", "coded:failed=0.1%"],
+            &[
+                "--csv",
+                "files",
+                "--hgrm",
+                "files",
+                "--hlog",
+                "logs",
+                "--slo",
+                "coded:failed=0.1%",
+            ],
         ]
         .concat(),
     )
     .await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!((coded_requests.load(Ordering::SeqCst), none_requests.load(Ordering::SeqCst)), (50, 50));
+    assert_eq!(
+        (
+            coded_requests.load(Ordering::SeqCst),
+            none_requests.load(Ordering::SeqCst)
+        ),
+        (50, 50)
+    );
     let report = report(folder.path());
-    assert_eq!((report.baseline.as_str(), report.rounds, report.partial), ("none", 4, false));
-    let [none, coded] = &report.strategies[..] else { unreachable!("{report:?}") };
+    assert_eq!(
+        (report.baseline.as_str(), report.rounds, report.partial),
+        ("none", 4, false)
+    );
+    let [none, coded] = &report.strategies[..] else {
+        unreachable!("{report:?}")
+    };
     assert_eq!((none.counts.answered, coded.counts.answered), (40, 40));
-    assert_eq!((none.instances, none.cost.extra_work, none.cost.redundancy), (None, None, None));
-    assert_eq!((coded.instances, coded.cost.extra_work), (Some(2), Some(0.5)));
+    assert_eq!(
+        (none.instances, none.cost.extra_work, none.cost.redundancy),
+        (None, None, None)
+    );
+    assert_eq!(
+        (coded.instances, coded.cost.extra_work),
+        (Some(2), Some(0.5))
+    );
     assert_eq!(none.accuracy.unwrap().accuracy, 1.0);
     assert!(coded.accuracy.unwrap().accuracy < 1.0);
-    assert!(report.settings.notes["frontends that ran already"].contains("(no metrics), coded at http://"));
-    assert!(text(&output.stderr).contains("block  4/4  coded"), "{}", text(&output.stderr));
+    assert!(
+        report.settings.notes["frontends that ran already"]
+            .contains("(no metrics), coded at http://")
+    );
+    assert!(
+        text(&output.stderr).contains("block  4/4  coded"),
+        "{}",
+        text(&output.stderr)
+    );
 
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let (none, coded) = (read("files/none.csv"), read("files/coded.csv"));
@@ -80,8 +144,10 @@ async fn strategies_take_turns_on_one_schedule() {
     assert!(coded.contains("reconstructed") && !none.contains("reconstructed"));
     assert!(read("files/coded.hgrm").contains("Total count    =           40]"));
     assert!(read("logs/none.hlog").starts_with("#[Histogram log"));
-    let mut left: Vec<_> =
-        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut left: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     left.sort();
     assert_eq!(left, ["files", "images", "labels", "logs", "report.json"]);
 }
@@ -94,8 +160,24 @@ async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_o
     let output = run(
         folder.path(),
         &[
-            &["--target", &format!("coded=http://{coded}"), "--model", "digits", "--rate", "10000000"][..],
-            &["--requests", "1000", "--blocks", "2", "--warm-up", "0", "--repeats", "3"],
+            &[
+                "--target",
+                &format!("coded=http://{coded}"),
+                "--model",
+                "digits",
+                "--rate",
+                "10000000",
+            ][..],
+            &[
+                "--requests",
+                "1000",
+                "--blocks",
+                "2",
+                "--warm-up",
+                "0",
+                "--repeats",
+                "3",
+            ],
         ]
         .concat(),
     )
@@ -103,11 +185,24 @@ async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_o
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(requests.load(Ordering::SeqCst), 2 * 500 * (1 + 3));
     let report = report(folder.path());
-    let [coded] = &report.strategies[..] else { unreachable!("{report:?}") };
-    assert_eq!((coded.repeated_blocks, coded.invalid_blocks, coded.counts.planned), (6, 2, 1000));
+    let [coded] = &report.strategies[..] else {
+        unreachable!("{report:?}")
+    };
+    assert_eq!(
+        (
+            coded.repeated_blocks,
+            coded.invalid_blocks,
+            coded.counts.planned
+        ),
+        (6, 2, 1000)
+    );
     // The test server's metrics count half a redundant request for each request.
     assert_eq!(coded.cost.redundancy.unwrap().issued, 500);
-    assert!(text(&output.stderr).contains("once more"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("once more"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -122,10 +217,17 @@ async fn an_experiment_names_frontends_and_where_their_metrics_are() {
          [[strategies]]\nname = \"coded\"\nurl = \"http://{coded}\"\nmetrics_url = \"http://{metrics}\"\n"
     );
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    let output = run(folder.path(), &["--experiment", "experiment.toml", "--baseline", "coded"]).await;
+    let output = run(
+        folder.path(),
+        &["--experiment", "experiment.toml", "--baseline", "coded"],
+    )
+    .await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report = report(folder.path());
-    assert_eq!((report.baseline.as_str(), report.settings.timeout_ms), ("coded", 2000));
+    assert_eq!(
+        (report.baseline.as_str(), report.settings.timeout_ms),
+        ("coded", 2000)
+    );
     assert_eq!(report.strategies[0].cost.redundancy, None);
     assert_eq!(report.strategies[1].cost.redundancy.unwrap().issued, 0);
     assert_eq!(report.strategies[1].instances, Some(2));
@@ -146,39 +248,88 @@ async fn mistakes_are_one_line_and_leave_no_report() {
     let with = |more: &[&'static str]| [&good, more].concat();
     for (arguments, named) in [
         (vec![], "nothing to compare; give --experiment, or --target"),
-        (with(&["--experiment", "e.toml"]), "--experiment and --target both"),
-        (with(&["--target", "coded"]), "--target \"coded\": give NAME=http://host:port"),
-        (with(&["--target", "coded=127.0.0.1:1"]), "strategies[1].url: \"127.0.0.1:1\" is no address"),
-        (with(&["--target", "none=http://127.0.0.1:1"]), "there twice"),
+        (
+            with(&["--experiment", "e.toml"]),
+            "--experiment and --target both",
+        ),
+        (
+            with(&["--target", "coded"]),
+            "--target \"coded\": give NAME=http://host:port",
+        ),
+        (
+            with(&["--target", "coded=127.0.0.1:1"]),
+            "strategies[1].url: \"127.0.0.1:1\" is no address",
+        ),
+        (
+            with(&["--target", "none=http://127.0.0.1:1"]),
+            "there twice",
+        ),
         (
             with(&["--target", "coded=http://127.0.0.1:1"]),
             "strategy coded: target http://127.0.0.1:1: unreachable",
         ),
-        (with(&["--baseline", "coded"]), "no strategy is named \"coded\""),
-        (with(&["--slo", "coded:p99=3ms"]), "no strategy is named \"coded\""),
+        (
+            with(&["--baseline", "coded"]),
+            "no strategy is named \"coded\"",
+        ),
+        (
+            with(&["--slo", "coded:p99=3ms"]),
+            "no strategy is named \"coded\"",
+        ),
         (with(&["--blocks", "0"]), "blocks: 0"),
         (with(&["--timeout-ms", "0"]), "timeout_ms: 0"),
         (with(&["--csv", "images"]), "images: cannot be a folder"),
-        (with(&["--hlog", "missing/logs"]), "missing/logs: cannot be a folder"),
-        (vec!["--target", &none, "--rate", "1", "--requests", "20"], "no model; give --model"),
-        (vec!["--target", &none, "--model", "digits", "--requests", "20"], "no rate; give --rate"),
-        (vec!["--target", &none, "--model", "digits", "--rate", "1"], "give --requests"),
         (
-            vec!["--target", &none, "--model", "other", "--rate", "1", "--requests", "20"],
+            with(&["--hlog", "missing/logs"]),
+            "missing/logs: cannot be a folder",
+        ),
+        (
+            vec!["--target", &none, "--rate", "1", "--requests", "20"],
+            "no model; give --model",
+        ),
+        (
+            vec!["--target", &none, "--model", "digits", "--requests", "20"],
+            "no rate; give --rate",
+        ),
+        (
+            vec!["--target", &none, "--model", "digits", "--rate", "1"],
+            "give --requests",
+        ),
+        (
+            vec![
+                "--target",
+                &none,
+                "--model",
+                "other",
+                "--rate",
+                "1",
+                "--requests",
+                "20",
+            ],
             "strategy none: target",
         ),
     ] {
         let output = run(folder.path(), &arguments).await;
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(named) && said.trim_end().lines().count() == 1, "{arguments:?}: {said}");
+        assert!(
+            said.contains(named) && said.trim_end().lines().count() == 1,
+            "{arguments:?}: {said}"
+        );
         assert!(!folder.path().join("report.json").exists());
     }
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    let output = command.current_dir(folder.path()).args(["compare", "--images", "small"]).args(&good);
+    let output = command
+        .current_dir(folder.path())
+        .args(["compare", "--images", "small"])
+        .args(&good);
     let output = output.output().await.unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("the images are [1, 1]"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("the images are [1, 1]"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(requests.load(Ordering::SeqCst), 0);
 }
 
@@ -188,17 +339,46 @@ async fn ctrl_c_and_sigterm_end_a_comparison_with_a_partial_report() {
         let folder = folder();
         let (none, requests) = common::start(|_, _| Act::Exact).await;
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-        command.current_dir(folder.path()).args(["compare", "--images", "images", "--model", "digits"]);
-        command.args(["--target", &format!("none=http://{none}"), "--json", "report.json"]);
-        command.args(["--rate", "1000", "--requests", "200000", "--blocks", "10000", "--warm-up", "0"]);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command
+            .current_dir(folder.path())
+            .args(["compare", "--images", "images", "--model", "digits"]);
+        command.args([
+            "--target",
+            &format!("none=http://{none}"),
+            "--json",
+            "report.json",
+        ]);
+        command.args([
+            "--rate",
+            "1000",
+            "--requests",
+            "200000",
+            "--blocks",
+            "10000",
+            "--warm-up",
+            "0",
+        ]);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // A block is 20 requests, and there is nothing to compare before one is done.
         while requests.load(Ordering::SeqCst) < 60 {
             tokio::task::yield_now().await;
         }
-        kill(Pid::from_raw(child.id().unwrap().try_into().unwrap()), signal).unwrap();
+        kill(
+            Pid::from_raw(child.id().unwrap().try_into().unwrap()),
+            signal,
+        )
+        .unwrap();
         let output = child.wait_with_output().await.unwrap();
-        assert_eq!(output.status.code(), Some(130), "{signal}: {}", text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(130),
+            "{signal}: {}",
+            text(&output.stderr)
+        );
         assert!(report(folder.path()).partial, "{signal}");
     }
 }

@@ -8,11 +8,16 @@ mod synthetic;
 
 use std::collections::BTreeMap;
 
-use parapet_loadgen::compare::{Bootstrap, Comparison, FaultMark, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::compare::{
+    Bootstrap, Comparison, FaultMark, SweepPoint, SweepReport, analyse,
+};
 use parapet_loadgen::report::{Settings, compare_page, run_page, summarise, sweep_page};
 use synthetic::{KINDS, Kind, Size, comparison};
 
-const DRAWS: Bootstrap = Bootstrap { resamples: 50, seed: 1 };
+const DRAWS: Bootstrap = Bootstrap {
+    resamples: 50,
+    seed: 1,
+};
 
 fn page(comparison: &Comparison) -> String {
     let page = compare_page(&analyse(comparison, &comparison.strategies[0].name, DRAWS).unwrap());
@@ -20,7 +25,8 @@ fn page(comparison: &Comparison) -> String {
     page
 }
 
-/// Every element that is opened is closed in its turn, no number is missing, and nothing comes from elsewhere.
+/// Every element that is opened is closed in its turn, no number is missing, and nothing comes from
+/// elsewhere.
 fn whole(page: &str) {
     const VOID: [&str; 2] = ["meta", "br"];
     let body = &page[page.find("<html").unwrap()..];
@@ -29,7 +35,12 @@ fn whole(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     for tag in elements.split('<').skip(1) {
         let (tag, _) = tag.split_once('>').unwrap();
-        let name = tag.trim_start_matches('/').split_whitespace().next().unwrap().trim_end_matches('/');
+        let name = tag
+            .trim_start_matches('/')
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .trim_end_matches('/');
         if tag.starts_with('/') {
             let expected = open.pop().unwrap();
             assert_eq!(expected, name);
@@ -48,7 +59,13 @@ fn whole(page: &str) {
 
 #[test]
 fn a_comparison_shows_every_strategy_in_every_plot() {
-    let page = page(&comparison(&KINDS, Size { block_s: 2.0, ..Size::default() }));
+    let page = page(&comparison(
+        &KINDS,
+        Size {
+            block_s: 2.0,
+            ..Size::default()
+        },
+    ));
     for title in [
         "Latency by percentile",
         "Latency over time",
@@ -67,7 +84,14 @@ fn a_comparison_shows_every_strategy_in_every_plot() {
 
 #[test]
 fn doubts_come_before_figures() {
-    let mut measured = comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() });
+    let mut measured = comparison(
+        &KINDS,
+        Size {
+            blocks: 3,
+            block_s: 2.0,
+            ..Size::default()
+        },
+    );
     measured.settings.blocks = 9;
     measured.strategies[0].blocks[0].valid = false;
     let page = page(&measured);
@@ -79,8 +103,19 @@ fn doubts_come_before_figures() {
 #[test]
 fn odd_input_makes_a_page_all_the_same() {
     let odd = "<b> & \"co\"";
-    let kinds = [Kind { name: odd, ..KINDS[0] }];
-    let mut measured = comparison(&kinds, Size { rate: 3.0, blocks: 1, block_s: 1.0, ..Size::default() });
+    let kinds = [Kind {
+        name: odd,
+        ..KINDS[0]
+    }];
+    let mut measured = comparison(
+        &kinds,
+        Size {
+            rate: 3.0,
+            blocks: 1,
+            block_s: 1.0,
+            ..Size::default()
+        },
+    );
     let fault = |number: u32| FaultMark {
         at_s: f64::from(number) * 0.01,
         until_s: None,
@@ -91,7 +126,11 @@ fn odd_input_makes_a_page_all_the_same() {
     measured.faults = (0..40).map(fault).collect();
     assert!(!page(&measured).contains(odd));
     let block = &mut measured.strategies[0].blocks[0];
-    block.recording.records.iter_mut().for_each(|record| *record = parapet_loadgen::run::Record::default());
+    block
+        .recording
+        .records
+        .iter_mut()
+        .for_each(|record| *record = parapet_loadgen::run::Record::default());
     page(&measured);
 }
 
@@ -99,21 +138,39 @@ fn odd_input_makes_a_page_all_the_same() {
 fn a_sweep_shows_winners_and_knees() {
     let point = |rate: f64| {
         let slower = if rate > 150.0 { 9.0 } else { 1.0 };
-        let kinds =
-            KINDS.map(|kind| Kind { slower, rescue_ms: kind.rescue_ms.map(|at| at * slower), ..kind });
-        let size = Size { rate, block_s: 3.0, ..Size::default() };
+        let kinds = KINDS.map(|kind| Kind {
+            slower,
+            rescue_ms: kind.rescue_ms.map(|at| at * slower),
+            ..kind
+        });
+        let size = Size {
+            rate,
+            block_s: 3.0,
+            ..Size::default()
+        };
         let report = analyse(&comparison(&kinds, size), "spread", DRAWS).unwrap();
-        SweepPoint::new(BTreeMap::from([("rate".to_owned(), rate), ("k".to_owned(), 2.0)]), &report)
+        SweepPoint::new(
+            BTreeMap::from([("rate".to_owned(), rate), ("k".to_owned(), 2.0)]),
+            &report,
+        )
     };
     let points = [100.0, 200.0].map(point).into();
     let page = sweep_page(&SweepReport::new("spread".to_owned(), points, true));
     whole(&page);
-    for expected in
-        ["PARTIAL", "Where each strategy wins", "Latency against rate", "knee of coded", "k 2, rate 100"]
-    {
+    for expected in [
+        "PARTIAL",
+        "Where each strategy wins",
+        "Latency against rate",
+        "knee of coded",
+        "k 2, rate 100",
+    ] {
         assert!(page.contains(expected), "{expected}");
     }
-    whole(&sweep_page(&SweepReport::new("spread".to_owned(), Vec::new(), true)));
+    whole(&sweep_page(&SweepReport::new(
+        "spread".to_owned(),
+        Vec::new(),
+        true,
+    )));
 }
 
 #[test]

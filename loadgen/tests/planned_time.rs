@@ -1,4 +1,5 @@
-//! Latency counts from the planned send. In virtual time, so that the percentiles are those of arithmetic.
+//! Latency counts from the planned send. In virtual time, so that the percentiles are those of
+//! arithmetic.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -26,8 +27,14 @@ struct Stall {
     to: Duration,
 }
 
-const NEVER: Stall = Stall { from: Duration::MAX, to: Duration::MAX };
-const SECOND_2_TO_4: Stall = Stall { from: Duration::from_secs(2), to: Duration::from_secs(4) };
+const NEVER: Stall = Stall {
+    from: Duration::MAX,
+    to: Duration::MAX,
+};
+const SECOND_2_TO_4: Stall = Stall {
+    from: Duration::from_secs(2),
+    to: Duration::from_secs(4),
+};
 
 impl Stall {
     async fn wait(self, start: Instant) {
@@ -47,7 +54,11 @@ impl Transport for Server {
     async fn send(&self, _: &Body) -> Result<Answer, Failure> {
         self.stall.wait(self.start).await;
         sleep(SERVICE).await;
-        Ok(Answer { provenance: Provenance::Exact, confidence: None, class: None })
+        Ok(Answer {
+            provenance: Provenance::Exact,
+            confidence: None,
+            class: None,
+        })
     }
 }
 
@@ -99,17 +110,38 @@ async fn measure(server: Stall, generator: Stall, stop: &Stop) -> RunReport {
         labels_key: None,
     })
     .unwrap();
-    let options = RequestOptions { encoding: WireEncoding::Binary, allow_approximate: None, deadline: None };
-    let bodies = Bodies::encode(&rows, &common::model_metadata(), options, schedule.len(), 1).unwrap();
+    let options = RequestOptions {
+        encoding: WireEncoding::Binary,
+        allow_approximate: None,
+        deadline: None,
+    };
+    let bodies =
+        Bodies::encode(&rows, &common::model_metadata(), options, schedule.len(), 1).unwrap();
     let progress = Arc::new(Progress::new(&schedule));
-    let plan = Plan { schedule: Arc::new(schedule), bodies: Arc::new(bodies), timeout: TIMEOUT };
-    let server = Server { start: Instant::now(), stall: server };
-    let recording = run(&plan, Arc::new(server), Generator(generator), progress, stop).await.unwrap();
+    let plan = Plan {
+        schedule: Arc::new(schedule),
+        bodies: Arc::new(bodies),
+        timeout: TIMEOUT,
+    };
+    let server = Server {
+        start: Instant::now(),
+        stall: server,
+    };
+    let recording = run(
+        &plan,
+        Arc::new(server),
+        Generator(generator),
+        progress,
+        stop,
+    )
+    .await
+    .unwrap();
     summarise(settings(), &recording)
 }
 
-/// Of 1000 requests, one each 10 ms, those of the stall's 200 wait for its end: 2000, 1990, ... 10 ms. So the 900th of all
-/// in ascending order waits 1000 ms, the 990th 1900 ms, and so on; each then takes the millisecond of service.
+/// Of 1000 requests, one each 10 ms, those of the stall's 200 wait for its end: 2000, 1990, ... 10
+/// ms. So the 900th of all in ascending order waits 1000 ms, the 990th 1900 ms, and so on; each
+/// then takes the millisecond of service.
 fn assert_charged_for_the_stall(latency: Summary) {
     let expected = [
         (latency.p50, 1.0),
@@ -123,7 +155,10 @@ fn assert_charged_for_the_stall(latency: Summary) {
     for (measured, expected) in expected {
         // Virtual timers have steps of a millisecond, histograms three digits.
         let tolerance = 1.1 + 0.001 * expected;
-        assert!((measured - expected).abs() <= tolerance, "{measured} ms, not {expected}: {latency:?}");
+        assert!(
+            (measured - expected).abs() <= tolerance,
+            "{measured} ms, not {expected}: {latency:?}"
+        );
     }
 }
 
@@ -141,16 +176,25 @@ async fn a_late_generator_hides_nothing_and_is_not_valid() {
     assert_eq!(report.counts.answered, 1000);
     assert_charged_for_the_stall(report.latency.answered.unwrap());
     let service = report.service.unwrap();
-    assert!(service.max <= 2.1, "from the actual send the stall is invisible: {service:?}");
+    assert!(
+        service.max <= 2.1,
+        "from the actual send the stall is invisible: {service:?}"
+    );
     assert!((report.lag.max - 2000.0).abs() <= 3.0 && report.lag.p99 > 1800.0);
     assert!(!report.valid && !report.partial);
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_cut_off_by_the_timeout_count_as_the_timeout() {
-    let stuck = Stall { from: Duration::from_secs(9), to: Duration::from_secs(900) };
+    let stuck = Stall {
+        from: Duration::from_secs(9),
+        to: Duration::from_secs(900),
+    };
     let report = measure(stuck, NEVER, &Stop::default()).await;
-    assert_eq!((report.counts.answered, report.counts.unanswered), (900, 100));
+    assert_eq!(
+        (report.counts.answered, report.counts.unanswered),
+        (900, 100)
+    );
     let all = report.latency.all.unwrap();
     assert!((all.p99 - 5000.0).abs() < 10.0 && all.count == 1000);
     assert!(report.latency.answered.unwrap().max <= 2.1);
@@ -170,7 +214,18 @@ async fn an_ended_run_is_partial_and_waits_only_as_long_as_asked() {
     };
     let (report, ()) = tokio::join!(measure(SECOND_2_TO_4, NEVER, &stop), end);
     assert!(report.partial);
-    assert!((report.elapsed_s - 3.005).abs() < 0.002, "{}", report.elapsed_s);
-    assert_eq!((report.counts.answered, report.counts.unanswered, report.counts.unsent), (200, 51, 749));
+    assert!(
+        (report.elapsed_s - 3.005).abs() < 0.002,
+        "{}",
+        report.elapsed_s
+    );
+    assert_eq!(
+        (
+            report.counts.answered,
+            report.counts.unanswered,
+            report.counts.unsent
+        ),
+        (200, 51, 749)
+    );
     assert_eq!(report.latency.all.unwrap().count, 251);
 }

@@ -15,7 +15,8 @@ use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::experiment::{Event, What};
 use parapet_loadgen::report::schemas;
 use parapet_loadgen::simulate::{
-    Crashes, SCHEMA, Setup, SimulatedStrategy, SimulationReport, Simulator, StrategyFigures, Surroundings,
+    Crashes, SCHEMA, Setup, SimulatedStrategy, SimulationReport, Simulator, StrategyFigures,
+    Surroundings,
 };
 use serde_json::{Value, json};
 use synthetic::{KINDS, Size, comparison, run_of};
@@ -24,14 +25,22 @@ use synthetic::{KINDS, Size, comparison, run_of};
 fn published(report: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
     let output = command.args(["schema", report]).output().unwrap();
-    assert!(output.status.success(), "{report}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{report}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
 fn schema_command_prints_the_schema_of_each_report() {
     for (report, schema) in schemas() {
-        assert_eq!(published(report), serde_json::to_value(&schema).unwrap(), "{report}");
+        assert_eq!(
+            published(report),
+            serde_json::to_value(&schema).unwrap(),
+            "{report}"
+        );
     }
 }
 
@@ -46,7 +55,9 @@ fn schema_command_refuses_an_unknown_report() {
 
 /// As much of JSON Schema as the published ones use; an unknown word fails.
 fn check(value: &Value, schema: &Value, root: &Value, place: &str) -> Result<(), String> {
-    let Value::Object(words) = schema else { return Ok(()) };
+    let Value::Object(words) = schema else {
+        return Ok(());
+    };
     for (word, rule) in words {
         let met = match word.as_str() {
             "$schema"
@@ -64,19 +75,29 @@ fn check(value: &Value, schema: &Value, root: &Value, place: &str) -> Result<(),
             },
             "const" => value == rule,
             "enum" => rule.as_array().unwrap().contains(value),
-            "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
-            "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
-            "required" => {
-                rule.as_array().unwrap().iter().all(|name| value.get(name.as_str().unwrap()).is_some())
-            }
+            "minimum" => value
+                .as_f64()
+                .is_none_or(|number| number >= rule.as_f64().unwrap()),
+            "maximum" => value
+                .as_f64()
+                .is_none_or(|number| number <= rule.as_f64().unwrap()),
+            "required" => rule
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|name| value.get(name.as_str().unwrap()).is_some()),
             "$ref" => {
-                let target = root.pointer(rule.as_str().unwrap().trim_start_matches('#')).unwrap();
+                let target = root
+                    .pointer(rule.as_str().unwrap().trim_start_matches('#'))
+                    .unwrap();
                 check(value, target, root, place)?;
                 true
             }
             "anyOf" | "oneOf" => {
                 let choices = rule.as_array().unwrap();
-                choices.iter().any(|choice| check(value, choice, root, place).is_ok())
+                choices
+                    .iter()
+                    .any(|choice| check(value, choice, root, place).is_ok())
             }
             unknown => panic!("{unknown} in a schema: teach it to this test"),
         };
@@ -93,7 +114,12 @@ fn check(value: &Value, schema: &Value, root: &Value, place: &str) -> Result<(),
         if words.contains_key("properties") && rule.is_none() {
             return Err(format!("{place}: {name} is not in the schema"));
         }
-        check(member, rule.unwrap_or(&Value::Null), root, &format!("{place}/{name}"))?;
+        check(
+            member,
+            rule.unwrap_or(&Value::Null),
+            root,
+            &format!("{place}/{name}"),
+        )?;
     }
     Ok(())
 }
@@ -113,7 +139,10 @@ fn is(value: &Value, kind: &Value) -> bool {
 
 /// One with everything that a report may have.
 fn simulation() -> SimulationReport {
-    let seconds = Span { min_ms: 500.0, max_ms: 900.0 };
+    let seconds = Span {
+        min_ms: 500.0,
+        max_ms: 900.0,
+    };
     let setup = Setup {
         strategies: ["coded:k=2", "none"].map(SimulatedStrategy::from).to_vec(),
         baseline: Some("none".to_owned()),
@@ -122,15 +151,38 @@ fn simulation() -> SimulationReport {
         rate: 100.0,
         queries: 2000,
         faults: Some(FaultProfile {
-            service_time: Some(ServiceTime::Lognormal { median_ms: 18.0, sigma: 0.2 }),
-            model_service_time: BTreeMap::from([("parity".to_owned(), ServiceTime::Constant { ms: 18.0 })]),
-            straggle: Some(Straggling { probability: 0.05, min_ms: 15.0, max_ms: 45.0 }),
-            freeze: Some(Freezing { mean_interval_ms: 5000.0, min_ms: 1.0, max_ms: 2.0 }),
+            service_time: Some(ServiceTime::Lognormal {
+                median_ms: 18.0,
+                sigma: 0.2,
+            }),
+            model_service_time: BTreeMap::from([(
+                "parity".to_owned(),
+                ServiceTime::Constant { ms: 18.0 },
+            )]),
+            straggle: Some(Straggling {
+                probability: 0.05,
+                min_ms: 15.0,
+                max_ms: 45.0,
+            }),
+            freeze: Some(Freezing {
+                mean_interval_ms: 5000.0,
+                min_ms: 1.0,
+                max_ms: 2.0,
+            }),
             ..FaultProfile::default()
         }),
-        events: vec![Event { block: 1, after_s: 0.1, what: What::Kill, instance: 1, for_s: Some(0.5) }],
+        events: vec![Event {
+            block: 1,
+            after_s: 0.1,
+            what: What::Kill,
+            instance: 1,
+            for_s: Some(0.5),
+        }],
         surroundings: Surroundings {
-            crashes: Some(Crashes { mean_interval_ms: 9000.0, away: seconds }),
+            crashes: Some(Crashes {
+                mean_interval_ms: 9000.0,
+                away: seconds,
+            }),
             ..Surroundings::default()
         },
         ..Setup::default()
@@ -138,10 +190,23 @@ fn simulation() -> SimulationReport {
     let mut done = Vec::new();
     for (spec, mut simulation) in setup.simulations().unwrap() {
         simulation.keep_records = true;
-        done.push((spec, Simulator::new(simulation).unwrap().run(|_| ControlFlow::Continue(()))));
+        done.push((
+            spec,
+            Simulator::new(simulation)
+                .unwrap()
+                .run(|_| ControlFlow::Continue(())),
+        ));
     }
-    let bootstrap = Bootstrap { resamples: 20, seed: 1 };
-    let compared = analyse(&parapet_loadgen::simulate::comparison(&setup, &done), "none", bootstrap).unwrap();
+    let bootstrap = Bootstrap {
+        resamples: 20,
+        seed: 1,
+    };
+    let compared = analyse(
+        &parapet_loadgen::simulate::comparison(&setup, &done),
+        "none",
+        bootstrap,
+    )
+    .unwrap();
     let strategies = done.into_iter().map(|(spec, simulated)| StrategyFigures {
         name: spec.label,
         instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
@@ -157,8 +222,23 @@ fn simulation() -> SimulationReport {
 }
 
 fn reports() -> [(&'static str, Value); 4] {
-    let measured = comparison(&KINDS, Size { blocks: 3, block_s: 2.0, ..Size::default() });
-    let report = analyse(&measured, "spread", Bootstrap { resamples: 20, seed: 1 }).unwrap();
+    let measured = comparison(
+        &KINDS,
+        Size {
+            blocks: 3,
+            block_s: 2.0,
+            ..Size::default()
+        },
+    );
+    let report = analyse(
+        &measured,
+        "spread",
+        Bootstrap {
+            resamples: 20,
+            seed: 1,
+        },
+    )
+    .unwrap();
     let point = SweepPoint::new(BTreeMap::from([("rate".to_owned(), 270.0)]), &report);
     let sweep = SweepReport::new("spread".to_owned(), vec![point], false);
     let (run, _) = run_of(&measured);
@@ -178,7 +258,10 @@ fn reports_keep_their_schema() {
         for broken in ["schema", "partial"] {
             let mut report = report.clone();
             report[broken] = json!("another");
-            assert!(check(&report, &schema, &schema, name).is_err(), "{name} {broken}");
+            assert!(
+                check(&report, &schema, &schema, name).is_err(),
+                "{name} {broken}"
+            );
         }
         let mut short = report;
         short.as_object_mut().unwrap().remove("schema");

@@ -14,24 +14,42 @@ use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
 
 fn load(rate: f64, queries: u64) -> Load {
-    Load { arrivals: Arrivals::Poisson, rate, queries, seed: 7, allow_approximate: true }
+    Load {
+        arrivals: Arrivals::Poisson,
+        rate,
+        queries,
+        seed: 7,
+        allow_approximate: true,
+    }
 }
 
 fn simulation(strategy: &str, instances: usize, redundant: usize, load: Load) -> Simulation {
-    let roles = Roles { instances, redundant };
+    let roles = Roles {
+        instances,
+        redundant,
+    };
     let mut simulation = Simulation::of(&strategy.parse().unwrap(), roles, 1, load).unwrap();
     simulation.network = Network::NONE;
     simulation.with_faults(&constant(18.0))
 }
 
 fn constant(ms: f64) -> FaultProfile {
-    FaultProfile { seed: 3, service_time: Some(ServiceTime::Constant { ms }), ..FaultProfile::default() }
+    FaultProfile {
+        seed: 3,
+        service_time: Some(ServiceTime::Constant { ms }),
+        ..FaultProfile::default()
+    }
 }
 
 fn run(simulation: Simulation) -> Simulated {
-    let simulated = Simulator::new(simulation).unwrap().run(|_| ControlFlow::Continue(()));
+    let simulated = Simulator::new(simulation)
+        .unwrap()
+        .run(|_| ControlFlow::Continue(()));
     assert!(!simulated.partial);
-    assert_eq!(simulated.counts.planned, simulated.counts.answered + simulated.counts.failed);
+    assert_eq!(
+        simulated.counts.planned,
+        simulated.counts.answered + simulated.counts.failed
+    );
     simulated
 }
 
@@ -52,63 +70,128 @@ fn a_single_instance_waits_as_pollaczek_and_khinchine_say() {
     ] {
         let rate = 60.0;
         let mut queue = simulation("none", 1, 0, load(rate, 60_000));
-        queue = queue.with_faults(&FaultProfile { service_time: Some(service_time), ..constant(0.0) });
+        queue = queue.with_faults(&FaultProfile {
+            service_time: Some(service_time),
+            ..constant(0.0)
+        });
         queue.frontend.deadline = Duration::from_secs(60);
         let simulated = run(queue);
         let used = rate * mean / 1e3;
         let wait = rate / 1e3 * square / (2.0 * (1.0 - used));
         let measured = answered(&simulated).mean - mean;
-        assert!((measured / wait - 1.0).abs() < 0.05, "waited {measured} ms, expected {wait} ms");
+        assert!(
+            (measured / wait - 1.0).abs() < 0.05,
+            "waited {measured} ms, expected {wait} ms"
+        );
         let pool = &simulated.pools[0];
         assert!((pool.utilisation / used - 1.0).abs() < 0.02, "{pool:?}");
         // Little's law.
-        assert!((pool.mean_queue / (rate / 1e3 * measured) - 1.0).abs() < 0.02, "{pool:?}");
+        assert!(
+            (pool.mean_queue / (rate / 1e3 * measured) - 1.0).abs() < 0.02,
+            "{pool:?}"
+        );
     }
 }
 
 #[test]
 fn an_idle_cluster_takes_service_time_and_network_exactly() {
-    let mut quiet = simulation("none", 4, 0, Load { arrivals: Arrivals::Constant, ..load(20.0, 500) });
+    let mut quiet = simulation(
+        "none",
+        4,
+        0,
+        Load {
+            arrivals: Arrivals::Constant,
+            ..load(20.0, 500)
+        },
+    );
     quiet.network = Network::default();
-    for delay in [&mut quiet.network.client, &mut quiet.network.to_instance, &mut quiet.network.to_frontend] {
+    for delay in [
+        &mut quiet.network.client,
+        &mut quiet.network.to_instance,
+        &mut quiet.network.to_frontend,
+    ] {
         (delay.constant_ms, delay.exponential_ms) = (0.25, 0.0);
     }
     quiet.keep_records = true;
     let simulated = run(quiet);
     let records = simulated.recording.unwrap().records;
-    assert!(records.iter().all(|record| record.latency_us() == Some(18_750)));
+    assert!(
+        records
+            .iter()
+            .all(|record| record.latency_us() == Some(18_750))
+    );
     assert_eq!(records.len(), 500);
 }
 
 #[test]
 fn stragglers_have_their_share_of_the_tail() {
     let probability = 0.05;
-    let straggle = Some(Straggling { probability, min_ms: 100.0, max_ms: 200.0 });
+    let straggle = Some(Straggling {
+        probability,
+        min_ms: 100.0,
+        max_ms: 200.0,
+    });
     let queries = 20_000;
-    let mut sparse = simulation("none", 8, 0, Load { arrivals: Arrivals::Constant, ..load(25.0, queries) });
-    sparse = sparse.with_faults(&FaultProfile { straggle, ..constant(18.0) });
+    let mut sparse = simulation(
+        "none",
+        8,
+        0,
+        Load {
+            arrivals: Arrivals::Constant,
+            ..load(25.0, queries)
+        },
+    );
+    sparse = sparse.with_faults(&FaultProfile {
+        straggle,
+        ..constant(18.0)
+    });
     sparse.keep_records = true;
     let records = run(sparse).recording.unwrap().records;
-    let late = records.iter().filter(|record| record.latency_us() > Some(50_000)).count() as f64;
+    let late = records
+        .iter()
+        .filter(|record| record.latency_us() > Some(50_000))
+        .count() as f64;
     // Five standard deviations of the binomial distribution.
-    let (mean, spread) = (queries as f64 * probability, (queries as f64 * probability * 0.95).sqrt());
-    assert!((late - mean).abs() < 5.0 * spread, "{late} stragglers, expected {mean}");
+    let (mean, spread) = (
+        queries as f64 * probability,
+        (queries as f64 * probability * 0.95).sqrt(),
+    );
+    assert!(
+        (late - mean).abs() < 5.0 * spread,
+        "{late} stragglers, expected {mean}"
+    );
 }
 
 #[test]
 fn the_seed_determines_everything() {
     let faults = FaultProfile {
-        straggle: Some(Straggling { probability: 0.02, min_ms: 15.0, max_ms: 45.0 }),
-        freeze: Some(Freezing { mean_interval_ms: 2_000.0, min_ms: 10.0, max_ms: 50.0 }),
+        straggle: Some(Straggling {
+            probability: 0.02,
+            min_ms: 15.0,
+            max_ms: 45.0,
+        }),
+        freeze: Some(Freezing {
+            mean_interval_ms: 2_000.0,
+            min_ms: 10.0,
+            max_ms: 50.0,
+        }),
         error_probability: 0.01,
         ..constant(18.0)
     };
     let once = |seed| {
-        let load = Load { seed, ..load(270.0, 4_000) };
+        let load = Load {
+            seed,
+            ..load(270.0, 4_000)
+        };
         let mut simulation = simulation("coded", 12, 6, load).with_faults(&faults);
         simulation.network = Network::default();
-        simulation.crashes =
-            Some(Crashes { mean_interval_ms: 5_000.0, away: Span { min_ms: 300.0, max_ms: 900.0 } });
+        simulation.crashes = Some(Crashes {
+            mean_interval_ms: 5_000.0,
+            away: Span {
+                min_ms: 300.0,
+                max_ms: 900.0,
+            },
+        });
         simulation.keep_records = true;
         run(simulation)
     };
@@ -156,8 +239,15 @@ proptest! {
 }
 
 fn with_stragglers(strategy: &str) -> Simulated {
-    let straggle = Some(Straggling { probability: 0.01, min_ms: 15.0, max_ms: 45.0 });
-    let faults = FaultProfile { straggle, ..constant(18.0) };
+    let straggle = Some(Straggling {
+        probability: 0.01,
+        min_ms: 15.0,
+        max_ms: 45.0,
+    });
+    let faults = FaultProfile {
+        straggle,
+        ..constant(18.0)
+    };
     run(simulation(strategy, 12, 6, load(270.0, 20_000)).with_faults(&faults))
 }
 
@@ -166,7 +256,12 @@ fn with_stragglers(strategy: &str) -> Simulated {
 fn coding_beats_equal_resources_when_few_straggle() {
     let (coded, equal) = (with_stragglers("coded"), with_stragglers("equal_resources"));
     let tail = |simulated: &Simulated| answered(simulated).p99_9;
-    assert!(tail(&coded) < 0.75 * tail(&equal), "{} ms against {} ms", tail(&coded), tail(&equal));
+    assert!(
+        tail(&coded) < 0.75 * tail(&equal),
+        "{} ms against {} ms",
+        tail(&coded),
+        tail(&equal)
+    );
     assert!((answered(&coded).p50 / answered(&equal).p50 - 1.0).abs() < 0.1);
     let share = coded.provenance[&Provenance::Reconstructed].share;
     assert!((0.001..0.06).contains(&share), "{share} reconstructed");
@@ -187,8 +282,15 @@ fn every_strategy_answers_in_its_own_way() {
         let simulated = with_stragglers(strategy);
         let (answers, redundancy) = (&simulated.provenance, simulated.redundancy);
         assert!(answers.contains_key(&provenance), "{strategy}: {answers:?}");
-        assert!(redundancy.issued > 0 && redundancy.won > 0, "{strategy}: {redundancy:?}");
-        assert_eq!(simulated.counts.failed, 0, "{strategy}: {:?}", simulated.errors);
+        assert!(
+            redundancy.issued > 0 && redundancy.won > 0,
+            "{strategy}: {redundancy:?}"
+        );
+        assert_eq!(
+            simulated.counts.failed, 0,
+            "{strategy}: {:?}",
+            simulated.errors
+        );
     }
 }
 
@@ -198,10 +300,19 @@ fn coding_is_no_help_when_everything_is_slow_together() {
         share: 1.0,
         correlated: true,
         mean_interval_ms: 4_000.0,
-        length: Span { min_ms: 500.0, max_ms: 1_000.0 },
-        added: Span { min_ms: 20.0, max_ms: 20.0 },
+        length: Span {
+            min_ms: 500.0,
+            max_ms: 1_000.0,
+        },
+        added: Span {
+            min_ms: 20.0,
+            max_ms: 20.0,
+        },
     });
-    let faults = FaultProfile { slowdown, ..constant(18.0) };
+    let faults = FaultProfile {
+        slowdown,
+        ..constant(18.0)
+    };
     let tail = |strategy: &str| {
         let simulated = run(simulation(strategy, 12, 6, load(150.0, 20_000)).with_faults(&faults));
         answered(&simulated).p99
@@ -213,14 +324,22 @@ fn coding_is_no_help_when_everything_is_slow_together() {
 #[test]
 fn crashes_cost_retries_and_instances_come_back() {
     let mut crashing = simulation("none", 12, 0, load(200.0, 20_000));
-    crashing.crashes =
-        Some(Crashes { mean_interval_ms: 10_000.0, away: Span { min_ms: 500.0, max_ms: 1_500.0 } });
+    crashing.crashes = Some(Crashes {
+        mean_interval_ms: 10_000.0,
+        away: Span {
+            min_ms: 500.0,
+            max_ms: 1_500.0,
+        },
+    });
     let simulated = run(crashing);
     assert!(simulated.retries > 10, "{} retries", simulated.retries);
     let failed = simulated.counts.failed as f64 / simulated.counts.planned as f64;
     assert!(failed < 0.001, "{failed} failed: {:?}", simulated.errors);
     let used = simulated.pools[0].utilisation;
-    assert!((0.25..0.35).contains(&used), "instances that are away do not come back: {used}");
+    assert!(
+        (0.25..0.35).contains(&used),
+        "instances that are away do not come back: {used}"
+    );
 }
 
 #[test]
@@ -229,10 +348,17 @@ fn too_much_load_is_refused_and_batches_fill() {
     overloaded.pools[0].queue = 16;
     overloaded.pools[0].slots = 4;
     let simulated = run(overloaded);
-    assert!(simulated.errors["http-503"] > 5_000, "{:?}", simulated.errors);
+    assert!(
+        simulated.errors["http-503"] > 5_000,
+        "{:?}",
+        simulated.errors
+    );
     let pool = &simulated.pools[0];
     // Batches of one and of three requests take turns: the first request never waited for company.
-    assert!((simulated.counts.answered as f64 / pool.batches as f64 - 2.0).abs() < 0.1, "{pool:?}");
+    assert!(
+        (simulated.counts.answered as f64 / pool.batches as f64 - 2.0).abs() < 0.1,
+        "{pool:?}"
+    );
     assert!(pool.max_queue == 16 && pool.utilisation > 0.95, "{pool:?}");
 }
 
@@ -242,11 +368,18 @@ fn breaking_off_leaves_a_partial_result() {
     let mut looks = 0;
     let simulated = simulator.run(|progress| {
         looks += 1;
-        if progress.sent > 20_000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if progress.sent > 20_000 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     assert!(simulated.partial && looks == 3);
     let counts = simulated.counts;
-    assert_eq!(counts.planned, counts.answered + counts.failed + counts.unanswered + counts.unsent);
+    assert_eq!(
+        counts.planned,
+        counts.answered + counts.failed + counts.unanswered + counts.unsent
+    );
     assert!(counts.unsent > 20_000 && counts.answered > 20_000);
 }
 
@@ -262,6 +395,12 @@ fn senseless_simulations_are_refused() {
     assert!(check(|simulation| simulation.load.rate = 0.0).starts_with("rate: 0"));
     assert!(check(|simulation| simulation.load.queries = 0).starts_with("queries: 0"));
     assert!(check(|simulation| simulation.pools[0].slots = 0).starts_with("slots"));
-    assert!(check(|simulation| simulation.network.client.constant_ms = -1.0).starts_with("network.client"));
-    assert!(check(|simulation| simulation.pools[0].faults.error_probability = 2.0).starts_with("faults"));
+    assert!(
+        check(|simulation| simulation.network.client.constant_ms = -1.0)
+            .starts_with("network.client")
+    );
+    assert!(
+        check(|simulation| simulation.pools[0].faults.error_probability = 2.0)
+            .starts_with("faults")
+    );
 }

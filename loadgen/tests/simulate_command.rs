@@ -31,7 +31,10 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 
 /// Runs the program; `changes` win over the usual arguments.
 fn run(folder: &Path, changes: &[&str]) -> Output {
-    let usual = USUAL.chunks(2).filter(|pair| !changes.contains(&pair[0])).flatten();
+    let usual = USUAL
+        .chunks(2)
+        .filter(|pair| !changes.contains(&pair[0]))
+        .flatten();
     let arguments: Vec<&str> = usual.copied().chain(changes.iter().copied()).collect();
     command(folder, &arguments).output().unwrap()
 }
@@ -47,26 +50,52 @@ fn report(path: &Path) -> SimulationReport {
 #[test]
 fn strategies_are_compared_in_every_form() {
     let folder = TempDir::new().unwrap();
-    let files = ["--json", "report.json", "--html", "report.html", "--compare-json", "compare.json"];
-    let asked = ["--strategy", "coded,hedge,equal_resources", "--queries", "20000"];
+    let files = [
+        "--json",
+        "report.json",
+        "--html",
+        "report.html",
+        "--compare-json",
+        "compare.json",
+    ];
+    let asked = [
+        "--strategy",
+        "coded,hedge,equal_resources",
+        "--queries",
+        "20000",
+    ];
     let output = run(folder.path(), &[files.as_slice(), &asked].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    assert!(shown.contains("p99.9") && shown.contains("parity 0") && shown.contains("hedge"), "{shown}");
+    assert!(
+        shown.contains("p99.9") && shown.contains("parity 0") && shown.contains("hedge"),
+        "{shown}"
+    );
     let report = report(&folder.path().join("report.json"));
     assert_eq!(report.schema, SCHEMA);
     assert!(!report.partial);
     assert_eq!(report.strategies.len(), 3);
-    assert!(report.strategies.iter().all(|strategy| strategy.instances == 18));
+    assert!(
+        report
+            .strategies
+            .iter()
+            .all(|strategy| strategy.instances == 18)
+    );
     let comparison = report.comparison.unwrap();
-    assert_eq!((comparison.baseline.as_str(), comparison.rounds), ("equal_resources", 20));
+    assert_eq!(
+        (comparison.baseline.as_str(), comparison.rounds),
+        ("equal_resources", 20)
+    );
     let coded = &comparison.strategies[0];
     // The two ways to the figures agree, but for the histogram's three digits.
     let all = report.strategies[0].simulated.latency.all.unwrap();
     assert!((coded.latency.p99 / all.p99 - 1.0).abs() < 0.002 && coded.latency.count == all.count);
     assert!(coded.gap_ratio.unwrap().value > 1.5);
     let alone = std::fs::read(folder.path().join("compare.json")).unwrap();
-    assert_eq!(serde_json::from_slice::<CompareReport>(&alone).unwrap(), comparison);
+    assert_eq!(
+        serde_json::from_slice::<CompareReport>(&alone).unwrap(),
+        comparison
+    );
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("equal_resources"));
 }
@@ -82,17 +111,37 @@ fn a_file_says_what_flags_do_not() {
                       settings = { kind = \"coded\", encoder = \"sum\", k = 3 }\nparity_models = [\"p\"]\n\
                       [[strategies]]\nname = \"none\"\nsettings = { kind = \"none\" }\n";
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    let arguments = ["--experiment", "experiment.toml", "--rate", "100", "--json", "report.json"];
+    let arguments = [
+        "--experiment",
+        "experiment.toml",
+        "--rate",
+        "100",
+        "--json",
+        "report.json",
+    ];
     let output = command(folder.path(), &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report = report(&folder.path().join("report.json"));
-    assert_eq!((report.settings.rate, report.settings.queries), (100.0, 2000));
-    assert_eq!((report.strategies[0].name.as_str(), report.strategies[0].instances), ("coding", 16));
+    assert_eq!(
+        (report.settings.rate, report.settings.queries),
+        (100.0, 2000)
+    );
+    assert_eq!(
+        (
+            report.strategies[0].name.as_str(),
+            report.strategies[0].instances
+        ),
+        ("coding", 16)
+    );
     let said = "parapet-loadgen: not simulated: encoding, coding: settings.encoder\n";
     assert_eq!(text(&output.stderr), said);
     let comparison = report.comparison.unwrap();
     assert_eq!(
-        (comparison.baseline.as_str(), comparison.rounds, comparison.settings.timeout_ms),
+        (
+            comparison.baseline.as_str(),
+            comparison.rounds,
+            comparison.settings.timeout_ms
+        ),
         ("none", 10, 2000)
     );
     let p50 = report.strategies[1].simulated.latency.all.unwrap().p50;
@@ -102,8 +151,13 @@ fn a_file_says_what_flags_do_not() {
 #[test]
 fn the_readme_s_experiment_runs() {
     let readme = include_str!("../README.md");
-    let example = readme.lines().skip_while(|line| !line.contains("# experiment.toml"));
-    let example: Vec<&str> = example.take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let example = readme
+        .lines()
+        .skip_while(|line| !line.contains("# experiment.toml"));
+    let example: Vec<&str> = example
+        .take_while(|line| !line.is_empty())
+        .map(str::trim)
+        .collect();
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("experiment.toml"), example.join("\n")).unwrap();
     let arguments = ["--experiment", "experiment.toml", "--queries", "2000"];
@@ -117,26 +171,50 @@ fn the_experiments_of_real_clusters_are_simulated() {
     let experiment = |name: &str| format!("{}/experiments/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let folder = TempDir::new().unwrap();
     let (tail, faults) = (experiment("tail"), experiment("faults"));
-    let arguments = ["--experiment", &tail, "--strategy", "coded,none,coded:k=3", "--queries", "5000"];
-    let output =
-        command(folder.path(), &[&arguments[..], &["--baseline", "none"]].concat()).output().unwrap();
+    let arguments = [
+        "--experiment",
+        &tail,
+        "--strategy",
+        "coded,none,coded:k=3",
+        "--queries",
+        "5000",
+    ];
+    let output = command(
+        folder.path(),
+        &[&arguments[..], &["--baseline", "none"]].concat(),
+    )
+    .output()
+    .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let arguments = ["--experiment", &faults, "--json", "report.json"];
     let output = command(folder.path(), &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report = report(&folder.path().join("report.json"));
     let marks = report.comparison.unwrap().faults;
-    let times: Vec<(f64, Option<f64>)> = marks.iter().map(|mark| (mark.at_s, mark.until_s)).collect();
+    let times: Vec<(f64, Option<f64>)> =
+        marks.iter().map(|mark| (mark.at_s, mark.until_s)).collect();
     let block_s = 2000.0 / 270.0;
-    assert_eq!(times, [(2.0, Some(3.0)), (block_s + 1.5, Some(block_s + 4.5))]);
-    assert!(report.strategies.iter().all(|strategy| strategy.simulated.counts.failed == 0));
+    assert_eq!(
+        times,
+        [(2.0, Some(3.0)), (block_s + 1.5, Some(block_s + 4.5))]
+    );
     assert!(
-        report.strategies.iter().any(|strategy| strategy.simulated.retries > 0),
+        report
+            .strategies
+            .iter()
+            .all(|strategy| strategy.simulated.counts.failed == 0)
+    );
+    assert!(
+        report
+            .strategies
+            .iter()
+            .any(|strategy| strategy.simulated.retries > 0),
         "lost requests are sent again"
     );
 }
 
-/// One instance, idle but for the query at hand, stands still for a second, and is away for another in the next block.
+/// One instance, idle but for the query at hand, stands still for a second, and is away for another
+/// in the next block.
 #[test]
 fn events_happen_when_they_are_said_to() {
     let folder = TempDir::new().unwrap();
@@ -147,12 +225,22 @@ fn events_happen_when_they_are_said_to() {
                       { block = 1, after_s = 3.5, what = \"kill\", instance = 0, for_s = 9 }]\n\
                       strategies = [{ name = \"none\", settings = { kind = \"none\" } }]\n";
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    let arguments = ["--experiment", "experiment.toml", "--csv", ".", "--json", "report.json"];
+    let arguments = [
+        "--experiment",
+        "experiment.toml",
+        "--csv",
+        ".",
+        "--json",
+        "report.json",
+    ];
     let output = command(folder.path(), &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let csv = std::fs::read_to_string(folder.path().join("none.csv")).unwrap();
     let slow = |from: u64, until: u64| -> Vec<u64> {
-        let rows = csv.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+        let rows = csv
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
         rows.filter_map(|row| Some((row[1].parse::<u64>().unwrap(), row[3].parse::<u64>().ok()?)))
             .filter(|(planned, _)| (from..until).contains(planned))
             .map(|(planned, done)| done - planned)
@@ -162,7 +250,10 @@ fn events_happen_when_they_are_said_to() {
     assert!(slow(0, 900_000).is_empty());
     let stopped = slow(900_000, 2_100_000);
     // 50/s: those of the second but its last tenth; the first has waited almost all of it.
-    assert!((40..=50).contains(&stopped.len()) && stopped[0] > 950_000, "{stopped:?}");
+    assert!(
+        (40..=50).contains(&stopped.len()) && stopped[0] > 950_000,
+        "{stopped:?}"
+    );
     assert!(slow(2_300_000, 7_400_000).is_empty());
     let away = slow(7_400_000, 8_000_000).len() + csv.matches(",http-503,").count();
     assert!(away > 10, "{away}");
@@ -172,16 +263,34 @@ fn events_happen_when_they_are_said_to() {
 fn every_query_is_written_for_each_strategy() {
     let folder = TempDir::new().unwrap();
     for strategies in ["coded:k=3,none", "coded:k=3"] {
-        let asked = ["--strategy", strategies, "--queries", "3000", "--csv", "files", "--hgrm", "files"];
-        let output = run(folder.path(), &[asked.as_slice(), &["--hlog", "files"]].concat());
+        let asked = [
+            "--strategy",
+            strategies,
+            "--queries",
+            "3000",
+            "--csv",
+            "files",
+            "--hgrm",
+            "files",
+        ];
+        let output = run(
+            folder.path(),
+            &[asked.as_slice(), &["--hlog", "files"]].concat(),
+        );
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        let read = |name: &str| std::fs::read_to_string(folder.path().join("files").join(name)).unwrap();
+        let read =
+            |name: &str| std::fs::read_to_string(folder.path().join("files").join(name)).unwrap();
         assert_eq!(read("coded_k=3.csv").lines().count(), 3001);
         assert!(read("coded_k=3.csv").contains(",200,reconstructed,"));
         assert!(read("coded_k=3.hgrm").contains("Total count    =         3000]"));
         assert!(read("coded_k=3.hlog").contains("#[StartTime: 0"));
         let count = if strategies.contains(',') { 6 } else { 3 };
-        assert_eq!(std::fs::read_dir(folder.path().join("files")).unwrap().count(), count);
+        assert_eq!(
+            std::fs::read_dir(folder.path().join("files"))
+                .unwrap()
+                .count(),
+            count
+        );
         std::fs::remove_dir_all(folder.path().join("files")).unwrap();
     }
 }
@@ -197,21 +306,45 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--instances", "0"], "instances 0; give at least one"),
         (&["--k", "13"], "k = 13 is more than the 12 instances"),
         (&["--k", "1"], "k 1; give 2 to 64"),
-        (&["--r", "7"], "needs at least 7 redundant instances and has 6"),
-        (&["--strategy", "codde"], "unknown strategy \"codde\"; choose among none, equal_resources"),
+        (
+            &["--r", "7"],
+            "needs at least 7 redundant instances and has 6",
+        ),
+        (
+            &["--strategy", "codde"],
+            "unknown strategy \"codde\"; choose among none, equal_resources",
+        ),
         (&["--strategy", "coded,coded"], "is there twice"),
         (&["--queries", "0"], "queries: 0"),
         (&["--slots", "0"], "slots"),
         (&["--deadline-ms", "-5"], "deadline: -5 ms"),
         (&["--deadline-ms", "0"], "deadline: 0"),
-        (&["--experiment", "nowhere.toml"], "cannot read the experiment"),
-        (&["--experiment", "bad.toml"], "bad.toml: line 2: unknown field `speed`"),
+        (
+            &["--experiment", "nowhere.toml"],
+            "cannot read the experiment",
+        ),
+        (
+            &["--experiment", "bad.toml"],
+            "bad.toml: line 2: unknown field `speed`",
+        ),
         (&["--faults", "nowhere.toml"], "cannot read"),
         (&["--baseline", "none"], "baseline \"none\" is not among"),
-        (&["--json", "missing/report.json"], "its folder does not exist"),
-        (&["--html", "report.html", "--queries", "5000000"], "leave them out"),
-        (&["--csv", "missing/files"], "missing/files: cannot be a folder"),
-        (&["--hlog", "files", "--queries", "5000000"], "--csv, --hgrm and --hlog hold at most 2000000"),
+        (
+            &["--json", "missing/report.json"],
+            "its folder does not exist",
+        ),
+        (
+            &["--html", "report.html", "--queries", "5000000"],
+            "leave them out",
+        ),
+        (
+            &["--csv", "missing/files"],
+            "missing/files: cannot be a folder",
+        ),
+        (
+            &["--hlog", "files", "--queries", "5000000"],
+            "--csv, --hgrm and --hlog hold at most 2000000",
+        ),
         (&["--service-time", "constant:-1"], "service_time.ms: -1"),
         (&["--straggle", "1.5:1:2"], "straggle.probability: 1.5"),
         (&["--straggle", "0.5:-1:2"], "straggle: -1 to 2 ms"),
@@ -228,20 +361,43 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{changes:?}: {stderr}");
         assert!(stderr.contains(message), "{changes:?}: {stderr}");
-        assert!(!folder.path().join("r.json").exists(), "{changes:?} wrote a report");
-        assert_eq!(stderr.trim_end().lines().count(), 1, "{changes:?}: {stderr}");
+        assert!(
+            !folder.path().join("r.json").exists(),
+            "{changes:?} wrote a report"
+        );
+        assert_eq!(
+            stderr.trim_end().lines().count(),
+            1,
+            "{changes:?}: {stderr}"
+        );
     }
-    let output = command(folder.path(), &["--instances", "2", "--rate", "5"]).output().unwrap();
-    assert!(text(&output.stderr).contains("no service time"), "{}", text(&output.stderr));
+    let output = command(folder.path(), &["--instances", "2", "--rate", "5"])
+        .output()
+        .unwrap();
+    assert!(
+        text(&output.stderr).contains("no service time"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
 fn an_interrupted_simulation_reports_what_it_has() {
     let folder = TempDir::new().unwrap();
-    let asked = ["--strategy", "coded,none", "--queries", "500000000", "--json", "report.json"];
+    let asked = [
+        "--strategy",
+        "coded,none",
+        "--queries",
+        "500000000",
+        "--json",
+        "report.json",
+    ];
     let arguments: Vec<&str> = USUAL.iter().chain(&asked).copied().collect();
-    let mut child =
-        command(folder.path(), &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(folder.path(), &arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // The first line of progress says that signals are listened for.
     let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();

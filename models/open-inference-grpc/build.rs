@@ -1,5 +1,5 @@
-//! Generates the service's client and server. Its messages are in `src/message.rs`, so that neither protoc nor a parser of
-//! its language is needed.
+//! Generates the service's client and server. Its messages are in `src/message.rs`, so that neither
+//! protoc nor a parser of its language is needed.
 
 use tonic_build::manual::{Builder, Method, Service};
 
@@ -15,7 +15,9 @@ const METHODS: [(&str, &str); 6] = [
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let service = Service::builder().name("GRPCInferenceService").package("inference");
+    let service = Service::builder()
+        .name("GRPCInferenceService")
+        .package("inference");
     let service = METHODS.iter().fold(service, |service, (name, route)| {
         let method = Method::builder()
             .name(name)

@@ -25,7 +25,8 @@ use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
 use crate::server::{App, Models, ServedModel, grpc, health as health_router, router};
 
-/// An instance that cannot start; one line. Nothing is worth a retry before somebody has changed something.
+/// An instance that cannot start; one line. Nothing is worth a retry before somebody has changed
+/// something.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The repository or a model's metadata.
@@ -38,7 +39,9 @@ pub enum StartError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A model loads but does not run.
-    #[error("model {model}, version {version}: the first inference failed: {source}; export the model again")]
+    #[error(
+        "model {model}, version {version}: the first inference failed: {source}; export the model again"
+    )]
     WarmUp {
         /// Name of the model.
         model: String,
@@ -89,14 +92,25 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance is ready when this
-    /// returns.
+    /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance
+    /// is ready when this returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let tls = config.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
+        let tls = config
+            .tls
+            .clone()
+            .map(ServerTls::load)
+            .transpose()?
+            .map(Arc::new);
         let (listener, address) = bind("listen", config.listen)?;
-        let grpc = config.grpc_listen.map(|address| bind("grpc-listen", address)).transpose()?;
+        let grpc = config
+            .grpc_listen
+            .map(|address| bind("grpc-listen", address))
+            .transpose()?;
         let grpc_address = grpc.as_ref().map(|(_, address)| *address);
-        let health = config.health_listen.map(|address| bind("health-listen", address)).transpose()?;
+        let health = config
+            .health_listen
+            .map(|address| bind("health-listen", address))
+            .transpose()?;
         let health_address = health.as_ref().map(|(_, address)| *address);
         let (limits, grace) = (config.limits, config.drain_grace);
         let app = Arc::new(App::new(config, Metrics::new()?, tls.clone()));
@@ -113,17 +127,29 @@ impl Instance {
         if let Some((listener, _)) = health {
             let limits = Limits::of_connections(HEALTH_CONNECTIONS);
             let asked = shutdown.clone().cancelled_owned();
-            tokio::spawn(Server::new(health_router(app.clone()), limits).run(listener, asked, grace));
+            tokio::spawn(
+                Server::new(health_router(app.clone()), limits).run(listener, asked, grace),
+            );
         }
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
         if let Some(tls) = tls {
             tokio::spawn(watch_certificates(tls, shutdown.clone()));
         }
         let shutdown = shutdown.drop_guard();
-        let instance = Self { address, grpc_address, health_address, app, shutdown, serving, serving_grpc };
+        let instance = Self {
+            address,
+            grpc_address,
+            health_address,
+            app,
+            shutdown,
+            serving,
+            serving_grpc,
+        };
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
-        instance.app.set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
+        instance
+            .app
+            .set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
         Ok(instance)
     }
 
@@ -147,7 +173,8 @@ impl Instance {
         self.health_address
     }
 
-    /// Becomes unready, stops accepting, answers what is in flight within the configured grace period.
+    /// Becomes unready, stops accepting, answers what is in flight within the configured grace
+    /// period.
     pub async fn shut_down(self) -> DrainReport {
         self.app.drain();
         drop(self.shutdown);
@@ -162,21 +189,33 @@ impl Instance {
 }
 
 fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Listen { flag, address, source };
+    let failed = |source| StartError::Listen {
+        flag,
+        address,
+        source,
+    };
     let listener = listen(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }
 
 async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
-    while shutdown.run_until_cancelled(tokio::time::sleep(UPKEEP_INTERVAL)).await.is_some() {
+    while shutdown
+        .run_until_cancelled(tokio::time::sleep(UPKEEP_INTERVAL))
+        .await
+        .is_some()
+    {
         app.metrics.run_upkeep();
     }
 }
 
 /// Certificates are renewed by others, who need not know of this process.
 async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
-    while shutdown.run_until_cancelled(tokio::time::sleep(parapet_tls::LOOK_AGAIN)).await.is_some() {
+    while shutdown
+        .run_until_cancelled(tokio::time::sleep(parapet_tls::LOOK_AGAIN))
+        .await
+        .is_some()
+    {
         let file = tls.files().identity.certificate.display();
         match tls.reload() {
             Ok(false) => {}
@@ -188,14 +227,22 @@ async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
 
 fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     let repository = ModelRepository::open(&config.repository)?;
-    let faults = config.fault_profile.as_deref().map(FaultProfile::read).transpose()?;
+    let faults = config
+        .fault_profile
+        .as_deref()
+        .map(FaultProfile::read)
+        .transpose()?;
     let faults = faults.map(|profile| Injection {
         profile,
         instance: config.fault_instance,
         epoch_unix_ms: config.fault_epoch_unix_ms,
     });
-    let entries = config.models.iter().map(|choice| Ok((choice, repository.load(&choice.name)?)));
-    let entries: Vec<(&ModelChoice, ModelEntry)> = entries.collect::<Result<_, RepositoryError>>()?;
+    let entries = config
+        .models
+        .iter()
+        .map(|choice| Ok((choice, repository.load(&choice.name)?)));
+    let entries: Vec<(&ModelChoice, ModelEntry)> =
+        entries.collect::<Result<_, RepositoryError>>()?;
     let mut runtime = None;
     let mut models = Models::new();
     for (choice, entry) in entries {
@@ -207,11 +254,20 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
                     Some(runtime) => runtime,
                     None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
                 };
-                Box::new(OnnxEngine::load(runtime, &entry, version, config.threads, max_rows)?)
+                Box::new(OnnxEngine::load(
+                    runtime,
+                    &entry,
+                    version,
+                    config.threads,
+                    max_rows,
+                )?)
             }
             Platform::TorchScript => load_torch(&entry, version, config.threads)?,
             Platform::LearnedCode => {
-                return Err(LoadError::LearnedCode { file: entry.toml_file() }.into());
+                return Err(LoadError::LearnedCode {
+                    file: entry.toml_file(),
+                }
+                .into());
             }
         };
         warm_up(engine.as_ref(), &entry, max_rows).map_err(|source| StartError::WarmUp {
@@ -225,24 +281,50 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         }
         let metrics = metrics.model(&entry.name);
         let capacity = config.queue_capacity.get();
-        let batcher = Batcher::start(&entry.name, engine, config.batch, capacity, metrics.batch.clone())
-            .map_err(StartError::Thread)?;
+        let batcher = Batcher::start(
+            &entry.name,
+            engine,
+            config.batch,
+            capacity,
+            metrics.batch.clone(),
+        )
+        .map_err(StartError::Thread)?;
         tracing::info!(model = entry.name, version, "model ready");
         let versions: &mut BTreeMap<_, _> = models.entry(entry.name.clone()).or_default();
-        versions.insert(version, Arc::new(ServedModel { entry, version, batcher, metrics }));
+        versions.insert(
+            version,
+            Arc::new(ServedModel {
+                entry,
+                version,
+                batcher,
+                metrics,
+            }),
+        );
     }
     Ok(models)
 }
 
-/// Runs the smallest and the largest batch: the engine sets itself up on first use, and wrong outputs show.
-fn warm_up(engine: &dyn InferenceEngine, entry: &ModelEntry, max_rows: usize) -> Result<(), EngineError> {
+/// Runs the smallest and the largest batch: the engine sets itself up on first use, and wrong
+/// outputs show.
+fn warm_up(
+    engine: &dyn InferenceEngine,
+    entry: &ModelEntry,
+    max_rows: usize,
+) -> Result<(), EngineError> {
     for rows in [1, max_rows] {
         let zeros = entry.inputs.iter().map(|spec| {
-            let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
+            let shape: Vec<usize> = std::iter::once(rows)
+                .chain(spec.shape.iter().copied())
+                .collect();
             // Of BYTES, the length of an empty element.
             let size = spec.datatype.size().unwrap_or(size_of::<u32>());
             let data = Bytes::from(vec![0; rows * spec.sample_len() * size]);
-            Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
+            Tensor {
+                name: spec.name.clone(),
+                datatype: spec.datatype,
+                shape,
+                data,
+            }
         });
         engine.infer(&zeros.collect::<Vec<_>>())?;
     }

@@ -1,13 +1,14 @@
 //! Parapet: inference engines, dynamic batching and the model-instance server.
 //!
-//! An [`Instance`] serves models of a repository by the Open Inference Protocol. A request passes through
+//! An [`Instance`] serves models of a repository by the Open Inference Protocol. A request passes
+//! through
 //!
 //! ```text
 //! server (decode, admit) -> batching (queue, join) -> engine (ONNX Runtime) -> batching (split) -> server (encode)
 //! ```
 //!
-//! The server runs on tokio; each model's batches run on a thread of the batcher's. Nothing here knows of coding: an
-//! instance of a parity model is an instance like any other.
+//! The server runs on tokio; each model's batches run on a thread of the batcher's. Nothing here
+//! knows of coding: an instance of a parity model is an instance like any other.
 
 pub mod batching;
 pub mod config;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 use parapet_tls::Expiry;
@@ -18,8 +18,10 @@ const COMPUTE_SECONDS: &str = "parapet_instance_compute_seconds";
 const CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds";
 const REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds";
 
-const SECONDS: [f64; 16] =
-    [1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const SECONDS: [f64; 16] = [
+    1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0,
+];
 const ROWS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 /// How a request for inference ended; the label `outcome`.
@@ -72,26 +74,34 @@ impl Metrics {
             .build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe_counter!(REQUESTS, "Requests for inference, by model and outcome.");
-            describe_gauge!(IN_FLIGHT, "Requests for inference that wait or run, by model.");
+            describe_gauge!(
+                IN_FLIGHT,
+                "Requests for inference that wait or run, by model."
+            );
             describe_histogram!(BATCH_ROWS, "Rows of the batches that were run.");
             describe_histogram!(
                 QUEUE_SECONDS,
                 "Time of requests between arrival and the start of their batch."
             );
-            describe_gauge!(CERTIFICATE_EXPIRY, "When the certificate expires, in seconds since 1970.");
+            describe_gauge!(
+                CERTIFICATE_EXPIRY,
+                "When the certificate expires, in seconds since 1970."
+            );
             describe_gauge!(
                 REVOCATION_LIST_EXPIRY,
                 "When the next revocation list is due, in seconds since 1970."
             );
-            describe_histogram!(COMPUTE_SECONDS, "Time of batches in the engine, injected faults included.");
+            describe_histogram!(
+                COMPUTE_SECONDS,
+                "Time of batches in the engine, injected faults included."
+            );
         });
         Ok(Self { recorder })
     }
 
     /// The metrics of `model`.
     pub fn model(&self, model: &str) -> ModelMetrics {
-        let requests =
-            |outcome: &'static str| counter!(REQUESTS, "model" => model.to_owned(), "outcome" => outcome);
+        let requests = |outcome: &'static str| counter!(REQUESTS, "model" => model.to_owned(), "outcome" => outcome);
         metrics::with_local_recorder(&self.recorder, || ModelMetrics {
             batch: BatchMetrics {
                 rows: histogram!(BATCH_ROWS, "model" => model.to_owned()),
@@ -107,7 +117,8 @@ impl Metrics {
         })
     }
 
-    /// Says when the listeners' certificate expires, and the next revocation list of clients is due.
+    /// Says when the listeners' certificate expires, and the next revocation list of clients is
+    /// due.
     pub fn certificate(&self, expiry: Expiry) {
         metrics::with_local_recorder(&self.recorder, || {
             if let Some(expires) = expiry.certificate {

@@ -22,11 +22,19 @@ async fn connect(
     ca: &Path,
     identity: Option<&Identity>,
 ) -> impl AsyncRead + AsyncWrite + Unpin {
-    let files = ClientFiles { ca: ca.to_owned(), crl: None, identity: identity.cloned() };
+    let files = ClientFiles {
+        ca: ca.to_owned(),
+        crl: None,
+        identity: identity.cloned(),
+    };
     let client = ClientTls::load(files).unwrap();
     let stream = TcpStream::connect(instance.address()).await.unwrap();
     let name = server_name("localhost").unwrap();
-    client.connector(Application::Http1).connect(name, stream).await.unwrap()
+    client
+        .connector(Application::Http1)
+        .connect(name, stream)
+        .await
+        .unwrap()
 }
 
 /// What the instance answers at `path` within TLS; nothing if it lets this client not in.
@@ -34,7 +42,8 @@ async fn get(instance: &Instance, ca: &Path, identity: Option<&Identity>, path: 
     let mut stream = connect(instance, ca, identity).await;
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     let mut answer = Vec::new();
-    // In TLS 1.3 a server refuses a client only now. One that does not need not say that it ends TLS, too.
+    // In TLS 1.3 a server refuses a client only now. One that does not need not say that it ends
+    // TLS, too.
     let _sent = stream.write_all(request.as_bytes()).await;
     let _closed = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
@@ -50,12 +59,18 @@ async fn metrics_say_when_the_certificate_expires() {
     let instance = start(repository.path(), &flags).await.unwrap();
     let expires = "parapet_certificate_expiry_timestamp_seconds{role=\"instance\"} ";
     let metrics = get(&instance, &ca, None, "/metrics").await;
-    assert!(metrics.contains(&format!("{expires}2208988800\n")), "{metrics}");
+    assert!(
+        metrics.contains(&format!("{expires}2208988800\n")),
+        "{metrics}"
+    );
 
     identity_until(repository.path(), "own", &issuer, 2041);
     assert!(instance.tls().unwrap().reload().unwrap());
     let metrics = get(&instance, &ca, None, "/metrics").await;
-    assert!(metrics.contains(&format!("{expires}2240611200\n")), "{metrics}");
+    assert!(
+        metrics.contains(&format!("{expires}2240611200\n")),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]
@@ -67,17 +82,31 @@ async fn clients_that_are_revoked_are_refused() {
     let [own, kept, revoked] = &names;
     let crl = revocation_list(folder, "ca", &issuer, &[], 2040);
     let files = [&own.certificate, &own.key, &ca, &crl].map(|file| file.to_str().unwrap());
-    let flags = ["--tls-certificate", "--tls-key", "--tls-client-ca", "--tls-client-crl"];
-    let flags: Vec<&str> = flags.into_iter().zip(files).flat_map(|(flag, file)| [flag, file]).collect();
-    let instance = start(folder, &[&["linear"][..], &flags].concat()).await.unwrap();
+    let flags = [
+        "--tls-certificate",
+        "--tls-key",
+        "--tls-client-ca",
+        "--tls-client-crl",
+    ];
+    let flags: Vec<&str> = flags
+        .into_iter()
+        .zip(files)
+        .flat_map(|(flag, file)| [flag, file])
+        .collect();
+    let instance = start(folder, &[&["linear"][..], &flags].concat())
+        .await
+        .unwrap();
     for client in [kept, revoked] {
         let metrics = get(&instance, &ca, Some(client), "/metrics").await;
-        let due = "parapet_revocation_list_expiry_timestamp_seconds{role=\"instance\"} 2208988800\n";
+        let due =
+            "parapet_revocation_list_expiry_timestamp_seconds{role=\"instance\"} 2208988800\n";
         assert!(metrics.contains(due), "{metrics}");
     }
     // It holds a connection meanwhile, over which it was answered.
     let mut held = connect(&instance, &ca, Some(revoked)).await;
-    held.write_all(b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    held.write_all(b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = [0; 12];
     held.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
@@ -89,7 +118,8 @@ async fn clients_that_are_revoked_are_refused() {
     assert_eq!(get(&instance, &ca, Some(revoked), "/metrics").await, "");
 }
 
-/// Probes and scrapers have no certificate: an instance that asks for one tells them how it is elsewhere, and nothing more.
+/// Probes and scrapers have no certificate: an instance that asks for one tells them how it is
+/// elsewhere, and nothing more.
 #[tokio::test]
 async fn probes_need_no_certificate() {
     let repository = repository();
@@ -98,10 +128,20 @@ async fn probes_need_no_certificate() {
     let own = identity(folder, "own", &issuer);
     let files = [&own.certificate, &own.key, &ca].map(|file| file.to_str().unwrap());
     let flags = ["--tls-certificate", "--tls-key", "--tls-client-ca"];
-    let flags: Vec<&str> = flags.into_iter().zip(files).flat_map(|(flag, file)| [flag, file]).collect();
+    let flags: Vec<&str> = flags
+        .into_iter()
+        .zip(files)
+        .flat_map(|(flag, file)| [flag, file])
+        .collect();
     let health = ["--health-listen", "127.0.0.1:0"];
-    let instance = start(folder, &[&["linear"][..], &flags, &health].concat()).await.unwrap();
-    assert_eq!(get(&instance, &ca, None, "/v2/health/ready").await, "", "nobody without a certificate");
+    let instance = start(folder, &[&["linear"][..], &flags, &health].concat())
+        .await
+        .unwrap();
+    assert_eq!(
+        get(&instance, &ca, None, "/v2/health/ready").await,
+        "",
+        "nobody without a certificate"
+    );
     let client = support::Client::at(instance.health_address().unwrap());
     for path in ["/v2/health/live", "/v2/health/ready", "/metrics"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");

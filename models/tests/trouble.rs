@@ -56,7 +56,14 @@ async fn nobody_is_computed_for_longer_than_he_waits() {
     let client = Client::new(&instance);
     let ask = async |timeout_us: &str| {
         let headers = [("parapet-timeout-us", timeout_us)];
-        client.post("/v2/models/linear/infer", &headers, request(&[[0.0; 3]]).into()).await.status
+        client
+            .post(
+                "/v2/models/linear/infer",
+                &headers,
+                request(&[[0.0; 3]]).into(),
+            )
+            .await
+            .status
     };
     assert_eq!(ask("50000").await, StatusCode::GATEWAY_TIMEOUT);
     for patient in ["30000000", "soon"] {
@@ -84,8 +91,11 @@ async fn shutting_down_answers_what_is_in_flight() {
         async move { client.infer(&request(&[[0.0; 3]])).await }
     });
     let in_flight_line = r#"parapet_instance_requests_in_flight{model="linear"} 1"#;
-    let in_flight_seen = async { while !client.get("/metrics").await.text().contains(in_flight_line) {} };
-    tokio::time::timeout(Duration::from_secs(10), in_flight_seen).await.unwrap();
+    let in_flight_seen =
+        async { while !client.get("/metrics").await.text().contains(in_flight_line) {} };
+    tokio::time::timeout(Duration::from_secs(10), in_flight_seen)
+        .await
+        .unwrap();
     let report = instance.shut_down().await;
     assert_eq!(report.aborted, 0);
     assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
@@ -99,15 +109,29 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     let folder = repository.path().join("linear");
     let good = fs::read_to_string(folder.join("model.toml")).unwrap();
     let error = async |flags: &[&str]| {
-        let Err(error) = start(repository.path(), flags).await else { return "started".to_owned() };
+        let Err(error) = start(repository.path(), flags).await else {
+            return "started".to_owned();
+        };
         let error = error.to_string();
         assert!(!error.contains('\n'), "{error}");
         error
     };
     for (from, to, named) in [
-        ("shape = [3]", "shape = [4]", "model.toml: inputs[0].shape: [4] here, [3] after the batch axis"),
-        ("\"FP32\"", "\"INT64\"", "model.toml: inputs[0].datatype: INT64 here, FP32 in the graph"),
-        ("\"output\"", "\"logits\"", "model.toml: outputs[0].name: the graph has no \"logits\""),
+        (
+            "shape = [3]",
+            "shape = [4]",
+            "model.toml: inputs[0].shape: [4] here, [3] after the batch axis",
+        ),
+        (
+            "\"FP32\"",
+            "\"INT64\"",
+            "model.toml: inputs[0].datatype: INT64 here, FP32 in the graph",
+        ),
+        (
+            "\"output\"",
+            "\"logits\"",
+            "model.toml: outputs[0].name: the graph has no \"logits\"",
+        ),
     ] {
         fs::write(folder.join("model.toml"), good.replacen(from, to, 1)).unwrap();
         let error = error(&[]).await;
@@ -118,20 +142,39 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     assert!(error(&["linear@7"]).await.contains("no version 7"));
     fs::write(folder.join("2/model.onnx"), b"not a model").unwrap();
     let corrupt = error(&[]).await;
-    assert!(corrupt.contains("2/model.onnx: not a model that ONNX Runtime can run"), "{corrupt}");
+    assert!(
+        corrupt.contains("2/model.onnx: not a model that ONNX Runtime can run"),
+        "{corrupt}"
+    );
 }
 
 #[test]
 fn mistake_in_a_model_file_is_named_once_in_one_line() {
     let repository = repository();
-    fs::write(repository.path().join("linear/model.toml"), "platform = \"onnxruntime_onnx\"\n").unwrap();
+    fs::write(
+        repository.path().join("linear/model.toml"),
+        "platform = \"onnxruntime_onnx\"\n",
+    )
+    .unwrap();
     let instance = Command::new(env!("CARGO_BIN_EXE_parapet-instance"))
-        .args(["--listen", "127.0.0.1:0", "--model", "linear", "--repository"])
+        .args([
+            "--listen",
+            "127.0.0.1:0",
+            "--model",
+            "linear",
+            "--repository",
+        ])
         .arg(repository.path())
         .output()
         .unwrap();
     let said = String::from_utf8(instance.stderr).unwrap();
-    assert!(said.lines().last().unwrap().starts_with("parapet-instance: "), "{said}");
+    assert!(
+        said.lines()
+            .last()
+            .unwrap()
+            .starts_with("parapet-instance: "),
+        "{said}"
+    );
     assert_eq!(said.matches("missing field `name`").count(), 1, "{said}");
     assert_eq!(instance.status.code(), Some(2));
 }

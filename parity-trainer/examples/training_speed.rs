@@ -1,8 +1,9 @@
-//! Steps per second of the trainer's own loop on made-up images, for `cargo xtask bench-training`; `benches/pytorch_speed.py`
-//! does the same in PyTorch's Python.
+//! Steps per second of the trainer's own loop on made-up images, for `cargo xtask bench-training`;
+//! `benches/pytorch_speed.py` does the same in PyTorch's Python.
 //!
-//! `training_speed NETWORK BATCH STEPS THREADS`: everything that a step of `parity-trainer train` does is in it: drawing and
-//! encoding groups (k = 2, concatenated), forward, backward, AdamW, and the agreement after decoding.
+//! `training_speed NETWORK BATCH STEPS THREADS`: everything that a step of `parity-trainer train`
+//! does is in it: drawing and encoding groups (k = 2, concatenated), forward, backward, AdamW, and
+//! the agreement after decoding.
 
 use std::error::Error;
 use std::sync::Arc;

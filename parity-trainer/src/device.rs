@@ -1,8 +1,9 @@
 //! Where networks compute: the processor, or a graphics card through CUDA.
 //!
-//! Chosen once, like the number of threads. New networks lie there and take inputs from anywhere; a network that is trained moves
-//! to the processor, so that what is written of it is the same everywhere. Sums are made in another order on a card: results
-//! agree within tolerance and not to the bit.
+//! Chosen once, like the number of threads. New networks lie there and take inputs from anywhere; a
+//! network that is trained moves to the processor, so that what is written of it is the same
+//! everywhere. Sums are made in another order on a card: results agree within tolerance and not to
+//! the bit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +35,9 @@ impl FromStr for DeviceName {
             _ => name.strip_prefix("cuda:"),
         };
         let number = number.and_then(|number| number.parse().ok());
-        number.map(Self::Cuda).ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
+        number
+            .map(Self::Cuda)
+            .ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
     }
 }
 
@@ -56,11 +59,18 @@ impl DeviceName {
         let device = match self {
             Self::Cpu => Device::Cpu,
             Self::Cuda(number) => {
-                let cards = if Cuda::is_available() { Cuda::device_count() } else { 0 };
+                let cards = if Cuda::is_available() {
+                    Cuda::device_count()
+                } else {
+                    0
+                };
                 if i64::try_from(number).is_ok_and(|number| number < cards) {
                     Device::Cuda(number)
                 } else {
-                    return Err(SetupError::Device { name: self.to_string(), cards });
+                    return Err(SetupError::Device {
+                        name: self.to_string(),
+                        cards,
+                    });
                 }
             }
         };
@@ -89,9 +99,11 @@ mod tests {
 
     #[test]
     fn names() {
-        for (name, device) in
-            [("cpu", DeviceName::Cpu), ("cuda", DeviceName::Cuda(0)), ("cuda:3", DeviceName::Cuda(3))]
-        {
+        for (name, device) in [
+            ("cpu", DeviceName::Cpu),
+            ("cuda", DeviceName::Cuda(0)),
+            ("cuda:3", DeviceName::Cuda(3)),
+        ] {
             assert_eq!(name.parse(), Ok(device));
         }
         for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda0"] {

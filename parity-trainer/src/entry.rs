@@ -1,7 +1,8 @@
-//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx` (or `model.pt`; of a learned code `encoder.onnx` and
-//! `decoder.onnx`).
+//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx` (or `model.pt`; of a
+//! learned code `encoder.onnx` and `decoder.onnx`).
 //!
-//! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is written aside and renamed into place: a reader finds the old one or the new one.
+//! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is
+//! written aside and renamed into place: a reader finds the old one or the new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,21 @@ const NETWORK: &str = "network";
 /// Where entries are put together, in the repository but not a model of it.
 const WORKSHOP: &str = ".partial";
 
-/// The code section of a parity model's `model.toml`: `row` of `code` for the model `deployed`, the generator spelled out.
+/// The code section of a parity model's `model.toml`: `row` of `code` for the model `deployed`, the
+/// generator spelled out.
 ///
 /// # Errors
 /// If the code is invalid.
-pub fn code_metadata(deployed: &str, row: usize, code: &CodeSpec) -> Result<CodeMetadata, TrainError> {
-    Ok(CodeMetadata::new(deployed, row, Code::try_from(code)?.to_spec()))
+pub fn code_metadata(
+    deployed: &str,
+    row: usize,
+    code: &CodeSpec,
+) -> Result<CodeMetadata, TrainError> {
+    Ok(CodeMetadata::new(
+        deployed,
+        row,
+        Code::try_from(code)?.to_spec(),
+    ))
 }
 
 /// Writes `network` as the entry `name` of `repository`, in place of one that is there.
@@ -40,7 +50,11 @@ pub fn write_entry(
 ) -> Result<PathBuf, TrainError> {
     training.insert(NETWORK.to_owned(), network.spec().to_string().into());
     // A user's own module cannot be written as ONNX.
-    let platform = if network.spec().exports_onnx() { Platform::OnnxRuntime } else { Platform::TorchScript };
+    let platform = if network.spec().exports_onnx() {
+        Platform::OnnxRuntime
+    } else {
+        Platform::TorchScript
+    };
     let card = ModelToml {
         name: name.to_owned(),
         platform,
@@ -79,8 +93,8 @@ impl CodeNetworks<'_> {
     }
 }
 
-/// Writes a learned code as the entry `name` of `repository`, in place of one that is there. The deployed model takes samples of
-/// `input_shape` and gives `outputs` values.
+/// Writes a learned code as the entry `name` of `repository`, in place of one that is there. The
+/// deployed model takes samples of `input_shape` and gives `outputs` values.
 ///
 /// # Errors
 /// If something cannot be written; the old entry stays then.
@@ -93,8 +107,14 @@ pub fn write_learned_code(
     mut training: toml::Table,
 ) -> Result<PathBuf, TrainError> {
     let CodeNetworks { encoder, decoder } = networks;
-    training.insert("encoder_network".to_owned(), encoder.spec().to_string().into());
-    training.insert("decoder_network".to_owned(), decoder.spec().to_string().into());
+    training.insert(
+        "encoder_network".to_owned(),
+        encoder.spec().to_string().into(),
+    );
+    training.insert(
+        "decoder_network".to_owned(),
+        decoder.spec().to_string().into(),
+    );
     let card = ModelToml {
         name: name.to_owned(),
         platform: Platform::LearnedCode,
@@ -107,16 +127,26 @@ pub fn write_learned_code(
     write(repository, &card, |version| {
         write_file(&version.join(Platform::ENCODER_FILE), &encoder_onnx)?;
         write_file(&version.join(Platform::DECODER_FILE), &decoder_onnx)?;
-        Ok(Network::save_all(&[("encoder.", encoder), ("decoder.", decoder)], &version.join(WEIGHTS))?)
+        Ok(Network::save_all(
+            &[("encoder.", encoder), ("decoder.", decoder)],
+            &version.join(WEIGHTS),
+        )?)
     })
 }
 
 fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: shape.to_vec() }
+    TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: shape.to_vec(),
+    }
 }
 
 fn write_file(path: &Path, contents: &[u8]) -> Result<(), TrainError> {
-    fs::write(path, contents).map_err(|source| TrainError::Entry { path: path.to_path_buf(), source })
+    fs::write(path, contents).map_err(|source| TrainError::Entry {
+        path: path.to_path_buf(),
+        source,
+    })
 }
 
 /// Writes the entry that `card` describes, its version's files by `fill`.
@@ -127,7 +157,10 @@ fn write(
 ) -> Result<PathBuf, TrainError> {
     let name = card.name.as_str();
     let (place, workshop) = (repository.join(name), repository.join(WORKSHOP));
-    let (fresh, replaced) = (workshop.join(name), workshop.join(format!("{name}.replaced")));
+    let (fresh, replaced) = (
+        workshop.join(name),
+        workshop.join(format!("{name}.replaced")),
+    );
     let failed = |path: &Path| {
         let path = path.to_path_buf();
         move |source| TrainError::Entry { path, source }
@@ -136,7 +169,9 @@ fn write(
     remove(&replaced).map_err(failed(&replaced))?;
     let version = fresh.join(VERSION);
     let made = fs::create_dir_all(&version).map_err(failed(&version));
-    let filled = made.and_then(|()| fill(&version)).and_then(|()| Ok(card.save(&fresh)?));
+    let filled = made
+        .and_then(|()| fill(&version))
+        .and_then(|()| Ok(card.save(&fresh)?));
     if let Err(error) = filled {
         // A full disk gets its room back.
         let _ = remove(&fresh);

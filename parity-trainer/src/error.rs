@@ -54,7 +54,9 @@ pub enum TrainError {
         outputs: usize,
     },
     /// An output without a top class, by which models are judged.
-    #[error("the model's output has {0}, but models are judged by the top class of one axis of class scores")]
+    #[error(
+        "the model's output has {0}, but models are judged by the top class of one axis of class scores"
+    )]
     NoClasses(#[from] parapet_decoder::NotClassScores),
     /// Not enough samples for a coding group.
     #[error("{found} samples are too few: a coding group needs k = {k}")]
@@ -244,7 +246,9 @@ pub enum SetupError {
 impl SetupError {
     /// A mistake in the file of settings at `place`, or on the command line.
     pub fn config(place: Option<&std::path::Path>, problem: &str) -> Self {
-        let place = place.map_or("the command line".to_owned(), |path| path.display().to_string());
+        let place = place.map_or("the command line".to_owned(), |path| {
+            path.display().to_string()
+        });
         let problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
         Self::Config { place, problem }
     }

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes `parts` to `path`: aside, on disk for good, then renamed. A reader finds the old file or the new one, after a crash
-/// too; when writing fails, the old one is untouched.
+/// Writes `parts` to `path`: aside, on disk for good, then renamed. A reader finds the old file or
+/// the new one, after a crash too; when writing fails, the old one is untouched.
 ///
 /// # Errors
 /// What the system says.

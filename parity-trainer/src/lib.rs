@@ -1,9 +1,11 @@
-//! Trains deployed models and their parity models, and writes them as entries of a model repository.
+//! Trains deployed models and their parity models, and writes them as entries of a model
+//! repository.
 //!
-//! The method is that of *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019): the deployed model F is frozen; a
-//! parity model F_P learns `F_P(P) ~ sum_i a_i F(X_i)` for parity queries P encoded from groups of k queries, by the mean
-//! squared error on raw outputs. Encoding and decoding are those of `parapet-encoder` and `parapet-decoder`, so that
-//! training and serving cannot disagree.
+//! The method is that of *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019): the deployed
+//! model F is frozen; a parity model F_P learns `F_P(P) ~ sum_i a_i F(X_i)` for parity queries P
+//! encoded from groups of k queries, by the mean squared error on raw outputs. Encoding and
+//! decoding are those of `parapet-encoder` and `parapet-decoder`, so that training and serving
+//! cannot disagree.
 
 pub mod backend;
 pub mod data;
@@ -21,7 +23,8 @@ pub use entry::{CodeNetworks, code_metadata, write_entry, write_learned_code};
 pub use error::{SetupError, TrainError};
 pub use evaluation::accuracy;
 pub use training::{
-    Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, RngPosition, SamplerPosition,
-    Snapshot, StepReport, Trained, Trainer, TrainerState, TrainingSet, TransformChoice, TransformTrial,
-    Validation, candidate_transforms, group_shape, split_validation, training_inputs, try_transform,
+    Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, RngPosition,
+    SamplerPosition, Snapshot, StepReport, Trained, Trainer, TrainerState, TrainingSet,
+    TransformChoice, TransformTrial, Validation, candidate_transforms, group_shape,
+    split_validation, training_inputs, try_transform,
 };

@@ -52,13 +52,18 @@ const WAIT_POLICY: &str = "OMP_WAIT_POLICY";
 /// How many turns GNU's OpenMP spins before a waiting thread sleeps.
 const SPIN_COUNT: (&str, &str) = ("GOMP_SPINCOUNT", "10000");
 
-/// Starts the program again with threads that soon sleep while they wait, unless the user has chosen.
+/// Starts the program again with threads that soon sleep while they wait, unless the user has
+/// chosen.
 ///
-/// By default they spin for milliseconds. On a machine that is busy with anything else the spinning keeps the awaited
-/// thread from its core: measured on 2 cores under load, 54 s against 6 s. Not to spin at all costs 40 % on an idle
-/// machine, a short spin nothing. OpenMP reads the variables when it is loaded, before `main`.
+/// By default they spin for milliseconds. On a machine that is busy with anything else the spinning
+/// keeps the awaited thread from its core: measured on 2 cores under load, 54 s against 6 s. Not to
+/// spin at all costs 40 % on an idle machine, a short spin nothing. OpenMP reads the variables when
+/// it is loaded, before `main`.
 fn start_with_patient_threads() {
-    if [WAIT_POLICY, SPIN_COUNT.0].into_iter().any(|name| std::env::var_os(name).is_some()) {
+    if [WAIT_POLICY, SPIN_COUNT.0]
+        .into_iter()
+        .any(|name| std::env::var_os(name).is_some())
+    {
         return;
     }
     if let Ok(program) = std::env::current_exe() {
@@ -67,15 +72,24 @@ fn start_with_patient_threads() {
             .env(WAIT_POLICY, "passive")
             .env(SPIN_COUNT.0, SPIN_COUNT.1)
             .exec();
-        eprintln!("warning: cannot set {WAIT_POLICY}: {error}; training may be slow on a busy machine");
+        eprintln!(
+            "warning: cannot set {WAIT_POLICY}: {error}; training may be slow on a busy machine"
+        );
     }
 }
 
-/// How `cluster up` starts processes: servers without libtorch where that program is beside this one.
+/// How `cluster up` starts processes: servers without libtorch where that program is beside this
+/// one.
 fn programs(threads: Option<u16>) -> cluster::Programs {
     let own = std::env::current_exe().ok();
-    let beside = own.as_ref().map(|own| own.with_file_name("parapet-parameter-server"));
-    cluster::Programs { server: beside.filter(|program| program.is_file()), worker: own, threads }
+    let beside = own
+        .as_ref()
+        .map(|own| own.with_file_name("parapet-parameter-server"));
+    cluster::Programs {
+        server: beside.filter(|program| program.is_file()),
+        worker: own,
+        threads,
+    }
 }
 
 fn main() -> ExitCode {
@@ -84,19 +98,30 @@ fn main() -> ExitCode {
     reproduce::end_with_parent();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
     // libtorch counts physical cores and would leave half of a small cloud machine idle.
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
-    let threads = cli.threads.map_or(processors, |threads| usize::from(threads.max(1)));
+    let threads = cli
+        .threads
+        .map_or(processors, |threads| usize::from(threads.max(1)));
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
-    let outcome = cli.device.choose().map_err(TrainError::from).and_then(|()| match cli.command {
-        Command::TrainDeployed(args) => train_deployed::run(&args),
-        Command::Train(args) => train_parity::run(&args, threads),
-        Command::Eval(args) => eval::run(&args, threads),
-        Command::Worker(args) => worker::run(&args, threads),
-        Command::Cluster(command) => command.run(&programs(cli.threads)).map_err(TrainError::Cluster),
-        Command::Reproduce(args) => reproduce::run(&args, threads),
-    });
+    let outcome = cli
+        .device
+        .choose()
+        .map_err(TrainError::from)
+        .and_then(|()| match cli.command {
+            Command::TrainDeployed(args) => train_deployed::run(&args),
+            Command::Train(args) => train_parity::run(&args, threads),
+            Command::Eval(args) => eval::run(&args, threads),
+            Command::Worker(args) => worker::run(&args, threads),
+            Command::Cluster(command) => command
+                .run(&programs(cli.threads))
+                .map_err(TrainError::Cluster),
+            Command::Reproduce(args) => reproduce::run(&args, threads),
+        });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

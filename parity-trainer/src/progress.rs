@@ -25,14 +25,22 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For the model `name`; `rate` names what [`StepReport::agreement`] is. `before` steps were done before.
+    /// For the model `name`; `rate` names what [`StepReport::agreement`] is. `before` steps were
+    /// done before.
     pub(crate) fn new(name: &str, rate: &'static str, before: u64) -> Self {
         let bar = ProgressBar::new(0);
         bar.set_style(
             ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
         );
         bar.set_prefix(name.to_owned());
-        Self { bar, rate, begun: Instant::now(), before, loss: f64::NAN, agreement: f64::NAN }
+        Self {
+            bar,
+            rate,
+            begun: Instant::now(),
+            before,
+            loss: f64::NAN,
+            agreement: f64::NAN,
+        }
     }
 
     /// Takes one step's figures in.
@@ -40,17 +48,20 @@ impl Progress {
         self.loss = smoothed(self.loss, report.loss);
         self.agreement = smoothed(self.agreement, report.agreement);
         let steps = report.step.saturating_sub(self.before as usize).max(1);
-        let rows_per_second =
-            (report.rows / report.step.max(1) * steps) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9);
+        let rows_per_second = (report.rows / report.step.max(1) * steps) as f64
+            / self.begun.elapsed().as_secs_f64().max(1e-9);
         let figures = || {
             let percent = 100.0 * self.agreement;
-            format!("loss {:.4}  {} {percent:.1} %  {rows_per_second:.0} rows/s", self.loss, self.rate)
+            format!(
+                "loss {:.4}  {} {percent:.1} %  {rows_per_second:.0} rows/s",
+                self.loss, self.rate
+            )
         };
         if self.bar.is_hidden() {
             let tenth = |step: usize| step * LINES / report.steps.max(1);
             if tenth(report.step) > tenth(report.step - 1) {
-                let left =
-                    self.begun.elapsed().as_secs_f64() * (report.steps - report.step) as f64 / steps as f64;
+                let left = self.begun.elapsed().as_secs_f64() * (report.steps - report.step) as f64
+                    / steps as f64;
                 eprintln!(
                     "{}: step {}/{}  {}  {left:.0} s left",
                     self.bar.prefix(),
@@ -104,7 +115,11 @@ impl Counter {
         );
         bar.set_prefix(name.to_owned());
         bar.set_message(what);
-        Self { bar, tenths: 0, what }
+        Self {
+            bar,
+            tenths: 0,
+            what,
+        }
     }
 
     /// `done` of `count` are done.
@@ -125,5 +140,9 @@ impl Counter {
 }
 
 fn smoothed(before: f64, newest: f64) -> f64 {
-    if before.is_nan() { newest } else { before + NEWEST * (newest - before) }
+    if before.is_nan() {
+        newest
+    } else {
+        before + NEWEST * (newest - before)
+    }
 }

@@ -4,7 +4,11 @@ use parity_trainer::evaluation::{CodeEvaluation, Estimate};
 
 /// Prints label and value, the values aligned.
 pub(crate) fn print(rows: &[(impl AsRef<str>, String)]) {
-    let width = rows.iter().map(|(label, _)| label.as_ref().chars().count()).max().unwrap_or_default();
+    let width = rows
+        .iter()
+        .map(|(label, _)| label.as_ref().chars().count())
+        .max()
+        .unwrap_or_default();
     for (label, value) in rows {
         println!("{:width$}  {value}", label.as_ref());
     }
@@ -22,8 +26,11 @@ pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
         rows.push(("A_a, deployed model".to_owned(), percent(accuracy)));
     }
     for losses in &report.by_losses {
-        let missing =
-            if losses.missing == 1 { String::new() } else { format!(" of {} missing", losses.missing) };
+        let missing = if losses.missing == 1 {
+            String::new()
+        } else {
+            format!(" of {} missing", losses.missing)
+        };
         if let Some(accuracy) = losses.accuracy {
             rows.push((format!("A_d, reconstructed{missing}"), estimate(accuracy)));
         }
@@ -41,7 +48,12 @@ fn points(loss: Estimate) -> String {
     match loss.interval {
         None => format!("{} points", points(loss.value)),
         Some((low, high)) => {
-            format!("{} points  (95 %, paired: {} to {})", points(loss.value), points(low), points(high))
+            format!(
+                "{} points  (95 %, paired: {} to {})",
+                points(loss.value),
+                points(low),
+                points(high)
+            )
         }
     }
 }
@@ -51,7 +63,12 @@ pub(crate) fn estimate(estimate: Estimate) -> String {
     match estimate.interval {
         None => percent(estimate.value),
         Some((low, high)) => {
-            format!("{}  (95 %: {:.1} to {:.1})", percent(estimate.value), 100.0 * low, 100.0 * high)
+            format!(
+                "{}  (95 %: {:.1} to {:.1})",
+                percent(estimate.value),
+                100.0 * low,
+                100.0 * high
+            )
         }
     }
 }

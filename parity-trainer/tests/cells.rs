@@ -12,7 +12,13 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 fn network(name: &str, shape: &[usize], seed: u64) -> Network {
-    Network::new(&name.parse().unwrap(), shape, 3, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
+    Network::new(
+        &name.parse().unwrap(),
+        shape,
+        3,
+        &mut ChaCha8Rng::seed_from_u64(seed),
+    )
+    .unwrap()
 }
 
 fn pixels(count: usize) -> Vec<f32> {
@@ -26,7 +32,8 @@ fn a_network_of_cells_begins_as_the_sum_of_the_network_of_one_cell() {
     let path = folder.path().join("weights.safetensors");
     for inner in ["resnet8:4", "vgg11:4", "lenet:3x3"] {
         let mut one = network(inner, &[2, 12, 12], 1);
-        one.normalise(&Normalisation::of(&pixels(6 * 144), &[2, 12, 12])).unwrap();
+        one.normalise(&Normalisation::of(&pixels(6 * 144), &[2, 12, 12]))
+            .unwrap();
         one.save(&path).unwrap();
         let mut both = network(&format!("cells:1x2:{inner}"), &[2, 12, 24], 2);
         both.start_from(&path).unwrap();
@@ -35,7 +42,12 @@ fn a_network_of_cells_begins_as_the_sum_of_the_network_of_one_cell() {
         for (left, right) in left.chunks(12).zip(right.chunks(12)) {
             side_by_side.extend([left, right].concat());
         }
-        let sum: Vec<f32> = one.infer(&left).iter().zip(one.infer(&right)).map(|(a, b)| a + b).collect();
+        let sum: Vec<f32> = one
+            .infer(&left)
+            .iter()
+            .zip(one.infer(&right))
+            .map(|(a, b)| a + b)
+            .collect();
         for (found, wanted) in both.infer(&side_by_side).iter().zip(&sum) {
             assert!((found - wanted).abs() < 1e-4, "{inner}: {found} {wanted}");
         }
@@ -47,14 +59,26 @@ fn weights_of_other_layers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     network("resnet8:4", &[1, 12, 12], 1).save(&path).unwrap();
-    for other in ["resnet8:5", "resnet14:4", "lenet:4x3", "cells:1x2:lenet:4x3"] {
+    for other in [
+        "resnet8:5",
+        "resnet14:4",
+        "lenet:4x3",
+        "cells:1x2:lenet:4x3",
+    ] {
         let mut other = network(other, &[1, 12, 24], 1);
         let before = other.infer(&pixels(288));
         let message = other.start_from(&path).unwrap_err().to_string();
-        assert!(message.contains("cannot begin with it") && !message.contains('\n'), "{message}");
+        assert!(
+            message.contains("cannot begin with it") && !message.contains('\n'),
+            "{message}"
+        );
         assert_eq!(other.infer(&pixels(288)), before);
     }
-    assert!(network("lenet", &[1, 16, 16], 1).start_from(&folder.path().join("none.safetensors")).is_err());
+    assert!(
+        network("lenet", &[1, 16, 16], 1)
+            .start_from(&folder.path().join("none.safetensors"))
+            .is_err()
+    );
 }
 
 /// A deployed model that is linear in the mean of each image's quarter.
@@ -66,7 +90,12 @@ fn training_set(count: usize, seed: u64) -> Arc<TrainingSet> {
         [part(0) - part(1), part(1) - part(2), part(2) - part(0)]
     });
     let classes = parapet_decoder::ClassAxis::of(&[3]).unwrap();
-    Arc::new(TrainingSet { shape: vec![1, 16, 16], classes, answers: answers.collect(), inputs })
+    Arc::new(TrainingSet {
+        shape: vec![1, 16, 16],
+        classes,
+        answers: answers.collect(),
+        inputs,
+    })
 }
 
 fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
@@ -80,7 +109,10 @@ fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
     let run = ParityRun {
         network: format!(
             "cells:{grid}:mlp:{},32",
-            256 / grid.split('x').map(|side| side.parse::<usize>().unwrap()).product::<usize>()
+            256 / grid
+                .split('x')
+                .map(|side| side.parse::<usize>().unwrap())
+                .product::<usize>()
         )
         .parse()
         .unwrap(),
@@ -108,7 +140,10 @@ fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
 fn cells_learn_faster_from_their_own_targets() {
     for (k, grid) in [(2, "1x2"), (3, "2x2"), (4, "2x2")] {
         let (own, sum) = (trained(k, grid, true), trained(k, grid, false));
-        assert!(own < 0.9 * sum, "k = {k}: {own} with the cells' targets, {sum} with their sum");
+        assert!(
+            own < 0.9 * sum,
+            "k = {k}: {own} with the cells' targets, {sum} with their sum"
+        );
     }
 }
 

@@ -16,7 +16,10 @@ const WEIGHTS: [f32; 12] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.
 const ANSWERS: [f32; 4] = [21.0, 11.0, 7.5, 10.0];
 
 fn options() -> OpenOptions {
-    OpenOptions { threads: 1, ..OpenOptions::default() }
+    OpenOptions {
+        threads: 1,
+        ..OpenOptions::default()
+    }
 }
 
 fn file(folder: &Path, name: &str, contents: &[u8]) -> PathBuf {
@@ -31,7 +34,10 @@ fn try_open(path: &Path) -> Result<Deployed, DeployedError> {
 
 fn complaint(path: &Path) -> String {
     let message = try_open(path).unwrap_err().to_string();
-    assert!(!message.contains('\n') && message.contains(path.to_str().unwrap()), "{message}");
+    assert!(
+        !message.contains('\n') && message.contains(path.to_str().unwrap()),
+        "{message}"
+    );
     message
 }
 
@@ -39,18 +45,32 @@ fn complaint(path: &Path) -> String {
 fn onnx_of_any_shape_that_holds_the_samples_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     for shape in [vec![1, 2, 3], vec![2, 3], vec![2, 3, 1], vec![6]] {
-        let graph = GraphBuilder::new("x", &shape).flatten().gemm(&WEIGHTS, &[0.0, 10.0]);
+        let graph = GraphBuilder::new("x", &shape)
+            .flatten()
+            .gemm(&WEIGHTS, &[0.0, 10.0]);
         let path = file(folder.path(), "two-sums.onnx", &graph.finish("y").unwrap());
         let deployed = try_open(&path).unwrap();
-        assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("two-sums", 2));
-        assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS, "{shape:?}");
+        assert_eq!(
+            (deployed.name.as_str(), deployed.model.outputs()),
+            ("two-sums", 2)
+        );
+        assert_eq!(
+            deployed.model.infer(&SAMPLES).unwrap(),
+            ANSWERS,
+            "{shape:?}"
+        );
     }
 }
 
-/// The same graph with another output, of the name of a value in it: messages that follow each other are merged.
+/// The same graph with another output, of the name of a value in it: messages that follow each
+/// other are merged.
 fn with_output(model: Vec<u8>, name: &str) -> Vec<u8> {
     let field = |number: u8, contents: &[u8]| {
-        [&[number << 3 | 2, u8::try_from(contents.len()).unwrap()], contents].concat()
+        [
+            &[number << 3 | 2, u8::try_from(contents.len()).unwrap()],
+            contents,
+        ]
+        .concat()
     };
     let tensor_type = field(1, &[1 << 3, 1]); // elem_type = FLOAT
     let value_info = [field(1, name.as_bytes()), field(2, &tensor_type)].concat();
@@ -60,16 +80,33 @@ fn with_output(model: Vec<u8>, name: &str) -> Vec<u8> {
 #[test]
 fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
     let folder = tempfile::tempdir().unwrap();
-    let graph = GraphBuilder::new("x", &SHAPE).flatten().gemm(&WEIGHTS, &[0.0, 10.0]).finish("y").unwrap();
+    let graph = GraphBuilder::new("x", &SHAPE)
+        .flatten()
+        .gemm(&WEIGHTS, &[0.0, 10.0])
+        .finish("y")
+        .unwrap();
     let one = file(folder.path(), "one.onnx", &graph);
     let one = try_open(&one).unwrap();
-    assert_eq!((one.model.chosen_input(), one.model.chosen_output()), (None, None));
+    assert_eq!(
+        (one.model.chosen_input(), one.model.chosen_output()),
+        (None, None)
+    );
 
-    let two = file(folder.path(), "two.onnx", &with_output(graph, "Flatten_0_output"));
+    let two = file(
+        folder.path(),
+        "two.onnx",
+        &with_output(graph, "Flatten_0_output"),
+    );
     assert!(complaint(&two).contains("--output"), "{}", complaint(&two));
-    let options = OpenOptions { output: Some("y".to_owned()), ..options() };
+    let options = OpenOptions {
+        output: Some("y".to_owned()),
+        ..options()
+    };
     let two = open(&two, &options, &SHAPE, &SAMPLES).unwrap();
-    assert_eq!((two.model.chosen_input(), two.model.chosen_output()), (None, Some("y")));
+    assert_eq!(
+        (two.model.chosen_input(), two.model.chosen_output()),
+        (None, Some("y"))
+    );
     assert_eq!(two.model.infer(&SAMPLES).unwrap(), ANSWERS);
 }
 
@@ -80,17 +117,28 @@ fn torchscript_is_taken() {
     let weights = Tensor::from_slice(&WEIGHTS).view([2, 6]);
     let bias = Tensor::from_slice(&[0.0f32, 10.0]);
     let example = Tensor::from_slice(&SAMPLES).view([2, 1, 2, 3]);
-    let mut forward = |inputs: &[Tensor]| vec![inputs[0].flatten(1, -1).linear(&weights, Some(&bias))];
-    CModule::create_by_tracing("two_sums", "forward", &[example], &mut forward).unwrap().save(&path).unwrap();
+    let mut forward =
+        |inputs: &[Tensor]| vec![inputs[0].flatten(1, -1).linear(&weights, Some(&bias))];
+    CModule::create_by_tracing("two_sums", "forward", &[example], &mut forward)
+        .unwrap()
+        .save(&path)
+        .unwrap();
     let deployed = try_open(&path).unwrap();
-    assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("traced", 2));
+    assert_eq!(
+        (deployed.name.as_str(), deployed.model.outputs()),
+        ("traced", 2)
+    );
     assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS);
 
     // One sample is all that this one takes.
     let fixed = folder.path().join("fixed.pt");
     let example = Tensor::from_slice(&SAMPLES[..6]).view([1, 1, 2, 3]);
-    let mut forward = |inputs: &[Tensor]| vec![inputs[0].reshape([1, 6]).linear(&weights, Some(&bias))];
-    CModule::create_by_tracing("fixed", "forward", &[example], &mut forward).unwrap().save(&fixed).unwrap();
+    let mut forward =
+        |inputs: &[Tensor]| vec![inputs[0].reshape([1, 6]).linear(&weights, Some(&bias))];
+    CModule::create_by_tracing("fixed", "forward", &[example], &mut forward)
+        .unwrap()
+        .save(&fixed)
+        .unwrap();
     assert!(complaint(&fixed).contains("its batch axis is fixed at 1; export it with a dynamic"));
 
     let broken = file(folder.path(), "broken.pt", b"no zip");
@@ -104,23 +152,31 @@ fn what_cannot_be_learned_from_is_refused_in_a_line() {
 
     let other = linear_model(&[7], &[0.0; 14], &[0.0; 2]).unwrap();
     let message = named("other.onnx", &other);
-    assert!(message.contains("takes samples of shape [7], the data's have [1, 2, 3]"), "{message}");
+    assert!(
+        message.contains("takes samples of shape [7], the data's have [1, 2, 3]"),
+        "{message}"
+    );
 
     let nan = linear_model(&[6], &WEIGHTS, &[f32::NAN, 0.0]).unwrap();
     let message = named("nan.onnx", &nan);
     assert!(message.contains("answers sample 0 with NaN"), "{message}");
 
-    // The batch axis, named "batch", becomes one of length 4: a varint stretched to the same number of bytes.
+    // The batch axis, named "batch", becomes one of length 4: a varint stretched to the same number
+    // of bytes.
     let mut fixed = linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap();
     let dynamic = b"\x12\x05batch";
-    let places: Vec<usize> =
-        (0..fixed.len() - dynamic.len()).filter(|&at| &fixed[at..at + dynamic.len()] == dynamic).collect();
+    let places: Vec<usize> = (0..fixed.len() - dynamic.len())
+        .filter(|&at| &fixed[at..at + dynamic.len()] == dynamic)
+        .collect();
     assert!(!places.is_empty());
     for at in places {
         fixed[at..at + dynamic.len()].copy_from_slice(b"\x08\x84\x80\x80\x80\x80\x00");
     }
     let message = named("fixed.onnx", &fixed);
-    assert!(message.contains("its batch axis is fixed at 4; export it with a dynamic"), "{message}");
+    assert!(
+        message.contains("its batch axis is fixed at 4; export it with a dynamic"),
+        "{message}"
+    );
 
     assert!(named("text.onnx", b"hello").contains("ONNX Runtime cannot use it"));
     assert!(named("model.h5", b"hello").contains("what model is this?"));
@@ -131,16 +187,32 @@ fn what_cannot_be_learned_from_is_refused_in_a_line() {
 #[test]
 fn a_tensor_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap());
-    let options = OpenOptions { output: Some("logits".to_owned()), ..options() };
-    let message = open(&path, &options, &SHAPE, &SAMPLES).unwrap_err().to_string();
-    assert!(message.contains("has no output `logits`; --output can be: "), "{message}");
+    let path = file(
+        folder.path(),
+        "m.onnx",
+        &linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap(),
+    );
+    let options = OpenOptions {
+        output: Some("logits".to_owned()),
+        ..options()
+    };
+    let message = open(&path, &options, &SHAPE, &SAMPLES)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("has no output `logits`; --output can be: "),
+        "{message}"
+    );
 }
 
 #[test]
 fn outputs_are_computed_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap());
+    let path = file(
+        folder.path(),
+        "m.onnx",
+        &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap(),
+    );
     let deployed = try_open(&path).unwrap();
     let cache = OutputCache::new(folder.path().join("cache"));
     let ask = |samples: &[f32]| cache.outputs(&deployed, samples, |_, _| {}).unwrap();
@@ -156,28 +228,50 @@ fn outputs_are_computed_once() {
         contents[3] ^= 1;
         fs::write(&path, contents).unwrap();
     }
-    assert_eq!(ask(&SAMPLES), (ANSWERS.to_vec(), Reuse::Computed), "a damaged file is not believed");
+    assert_eq!(
+        ask(&SAMPLES),
+        (ANSWERS.to_vec(), Reuse::Computed),
+        "a damaged file is not believed"
+    );
 
-    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &WEIGHTS, &[1.0, 10.0]).unwrap());
+    let path = file(
+        folder.path(),
+        "m.onnx",
+        &linear_model(&[6], &WEIGHTS, &[1.0, 10.0]).unwrap(),
+    );
     let retrained = try_open(&path).unwrap();
-    assert_eq!(cache.outputs(&retrained, &SAMPLES, |_, _| {}).unwrap().1, Reuse::Computed);
+    assert_eq!(
+        cache.outputs(&retrained, &SAMPLES, |_, _| {}).unwrap().1,
+        Reuse::Computed
+    );
 }
 
 #[test]
 fn the_cache_removes_nothing_but_its_own_old_files() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "model.onnx", &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap());
+    let path = file(
+        folder.path(),
+        "model.onnx",
+        &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap(),
+    );
     for number in 0..40 {
         file(folder.path(), &format!("notes-{number}.f32"), b"the user's");
     }
     let deployed = try_open(&path).unwrap();
     let cache = OutputCache::new(folder.path().to_owned());
     for shift in 0..20u8 {
-        let samples: Vec<f32> = SAMPLES.iter().map(|value| value + f32::from(shift)).collect();
-        assert_eq!(cache.outputs(&deployed, &samples, |_, _| {}).unwrap().1, Reuse::Computed);
+        let samples: Vec<f32> = SAMPLES
+            .iter()
+            .map(|value| value + f32::from(shift))
+            .collect();
+        assert_eq!(
+            cache.outputs(&deployed, &samples, |_, _| {}).unwrap().1,
+            Reuse::Computed
+        );
     }
-    let left =
-        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (own, others): (Vec<String>, Vec<String>) = left.partition(|name| name.len() > 60);
     assert_eq!((own.len(), others.len()), (16, 41), "{own:?}");
 }
@@ -185,14 +279,24 @@ fn the_cache_removes_nothing_but_its_own_old_files() {
 #[test]
 fn an_output_that_is_no_number_shows_before_all_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "m.onnx", &linear_model(&[6], &[1e38; 12], &[0.0; 2]).unwrap());
+    let path = file(
+        folder.path(),
+        "m.onnx",
+        &linear_model(&[6], &[1e38; 12], &[0.0; 2]).unwrap(),
+    );
     let deployed = open(&path, &options(), &SHAPE, &[0.0; 12]).unwrap();
     let mut samples = vec![0.0; 6 * 3000];
     samples[6 * 1500] = 1e3;
     let mut told = Vec::new();
     let cache = OutputCache::new(folder.path().join("cache"));
-    let refused = cache.outputs(&deployed, &samples, |done, _| told.push(done)).unwrap_err().to_string();
-    assert!(refused.contains("answers sample 1500 with inf"), "{refused}");
+    let refused = cache
+        .outputs(&deployed, &samples, |done, _| told.push(done))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("answers sample 1500 with inf"),
+        "{refused}"
+    );
     assert_eq!(told, [1024]);
     assert!(!folder.path().join("cache").exists());
 }

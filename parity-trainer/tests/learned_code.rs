@@ -26,13 +26,21 @@ const OUTPUTS: usize = 3;
 
 /// A linear model as TorchScript, `[INPUTS, OUTPUTS]`.
 fn weight() -> Vec<f32> {
-    (0..INPUTS * OUTPUTS).map(|i| ((i * 7 % 11) as f32) / 5.0 - 1.0).collect()
+    (0..INPUTS * OUTPUTS)
+        .map(|i| ((i * 7 % 11) as f32) / 5.0 - 1.0)
+        .collect()
 }
 
 fn linear_module(folder: &Path) -> Deployed {
     let path = folder.join("linear.pt");
     write_linear_module(&path, INPUTS as u8, OUTPUTS as u8, &weight());
-    open(&path, &OpenOptions::default(), &[INPUTS], &[0.5; 4 * INPUTS]).unwrap()
+    open(
+        &path,
+        &OpenOptions::default(),
+        &[INPUTS],
+        &[0.5; 4 * INPUTS],
+    )
+    .unwrap()
 }
 
 fn classes() -> ClassAxis {
@@ -41,18 +49,33 @@ fn classes() -> ClassAxis {
 
 fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let inputs: Vec<f32> = (0..count * INPUTS).map(|_| rng.random_range(-2.0..2.0)).collect();
+    let inputs: Vec<f32> = (0..count * INPUTS)
+        .map(|_| rng.random_range(-2.0..2.0))
+        .collect();
     let answers = deployed.model.infer(&inputs).unwrap();
-    Arc::new(TrainingSet { shape: vec![INPUTS], classes: classes(), inputs, answers })
+    Arc::new(TrainingSet {
+        shape: vec![INPUTS],
+        classes: classes(),
+        inputs,
+        answers,
+    })
 }
 
 fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> ParityRun {
     let through = differentiable(deployed, &[0.5; 4 * INPUTS]).unwrap();
-    let decoder = format!("mlp:{0},{0},{1}", (k + r) * OUTPUTS, 64).parse().unwrap();
-    let transform = OutputTransform::Standardised { mean: vec![0.0], deviation: vec![2.0] };
+    let decoder = format!("mlp:{0},{0},{1}", (k + r) * OUTPUTS, 64)
+        .parse()
+        .unwrap();
+    let transform = OutputTransform::Standardised {
+        mean: vec![0.0],
+        deviation: vec![2.0],
+    };
     ParityRun {
         network: format!("mlp:{},64", k * INPUTS).parse().unwrap(),
-        code: CodeSpec { transform, ..CodeSpec::new(EncoderKind::Learned, k, r) },
+        code: CodeSpec {
+            transform,
+            ..CodeSpec::new(EncoderKind::Learned, k, r)
+        },
         row: 0,
         groups: 32,
         rule: UpdateRule {
@@ -67,7 +90,11 @@ fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> Parit
         normalise: true,
         cell_targets: false,
         start: None,
-        learned: Some(LearnedRun { decoder, loss, through }),
+        learned: Some(LearnedRun {
+            decoder,
+            loss,
+            through,
+        }),
         seed: 1,
     }
 }
@@ -90,15 +117,22 @@ fn gradients_flow_through_a_torch_script_module_and_leave_it_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let deployed = linear_module(folder.path());
     let model = differentiable(&deployed, &[0.5; 4 * INPUTS]).unwrap();
-    let input = Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64]).set_requires_grad(true);
+    let input = Tensor::from_slice(&[0.25f32; INPUTS])
+        .view([1, INPUTS as i64])
+        .set_requires_grad(true);
     let output = model.forward(&input).unwrap();
     assert!(output.requires_grad());
     output.select(1, 2).sum(tch::Kind::Float).backward();
     let gradient = Vec::<f32>::try_from(input.grad().view([-1])).unwrap();
     let expected: Vec<f32> = weight().chunks(OUTPUTS).map(|row| row[2]).collect();
     assert_eq!(gradient, expected);
-    let frozen = model.forward(&Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64])).unwrap();
-    assert!(!frozen.requires_grad(), "nothing in the module takes gradients");
+    let frozen = model
+        .forward(&Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64]))
+        .unwrap();
+    assert!(
+        !frozen.requires_grad(),
+        "nothing in the module takes gradients"
+    );
 }
 
 #[test]
@@ -111,8 +145,8 @@ fn a_code_is_learned_through_a_torch_script_module_with_every_loss() {
     }
 }
 
-/// What training computes with libtorch is what serving computes with ONNX Runtime, zeros for missing outputs and all: r = 2, so
-/// that rows, patterns and slots have a chance to be mixed up.
+/// What training computes with libtorch is what serving computes with ONNX Runtime, zeros for
+/// missing outputs and all: r = 2, so that rows, patterns and slots have a chance to be mixed up.
 #[test]
 fn what_was_trained_is_what_is_served() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,16 +159,34 @@ fn what_was_trained_is_what_is_served() {
         panic!("a learned code was trained");
     };
     assert!(calibration.is_some());
-    let networks = CodeNetworks { encoder: &encoder, decoder: &decoder };
+    let networks = CodeNetworks {
+        encoder: &encoder,
+        decoder: &decoder,
+    };
     let (encoder_onnx, decoder_onnx) = networks.to_onnx().unwrap();
-    let sizes = Sizes { spec: &spec, sample_len: INPUTS, output_len: OUTPUTS };
+    let sizes = Sizes {
+        spec: &spec,
+        sample_len: INPUTS,
+        output_len: OUTPUTS,
+    };
     let runtime = OnnxRuntime::load(None).unwrap();
-    let code =
-        LearnedCode::from_onnx(&runtime, sizes, Path::new("here"), (&encoder_onnx, &decoder_onnx)).unwrap();
+    let code = LearnedCode::from_onnx(
+        &runtime,
+        sizes,
+        Path::new("here"),
+        (&encoder_onnx, &decoder_onnx),
+    )
+    .unwrap();
 
     let set = samples(&deployed, 3 * 50, 3);
     let of_slot = |slot: usize| -> Vec<f32> {
-        set.inputs.chunks(INPUTS).skip(slot).step_by(3).flatten().copied().collect()
+        set.inputs
+            .chunks(INPUTS)
+            .skip(slot)
+            .step_by(3)
+            .flatten()
+            .copied()
+            .collect()
     };
     let slots = [of_slot(0), of_slot(1), of_slot(2)];
     let views: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
@@ -148,22 +200,41 @@ fn what_was_trained_is_what_is_served() {
     // [groups, rows, inputs], as libtorch gives them.
     let by_torch = encoder.infer(&set.inputs);
     for (group, expected) in by_torch.chunks(2 * INPUTS).enumerate() {
-        let served = rows.iter().flat_map(|row| &row[group * INPUTS..(group + 1) * INPUTS]);
-        assert!(served.zip(expected).all(|(a, b)| (a - b).abs() < 1e-4), "group {group}");
+        let served = rows
+            .iter()
+            .flat_map(|row| &row[group * INPUTS..(group + 1) * INPUTS]);
+        assert!(
+            served.zip(expected).all(|(a, b)| (a - b).abs() < 1e-4),
+            "group {group}"
+        );
     }
 
-    let exact: Vec<Vec<f32>> = slots.iter().map(|slot| deployed.model.infer(slot).unwrap()).collect();
-    let answers: Vec<Vec<f32>> = rows.iter().map(|row| deployed.model.infer(row).unwrap()).collect();
-    let parity: Vec<Option<&[f32]>> = answers.iter().map(|answer| Some(answer.as_slice())).collect();
+    let exact: Vec<Vec<f32>> = slots
+        .iter()
+        .map(|slot| deployed.model.infer(slot).unwrap())
+        .collect();
+    let answers: Vec<Vec<f32>> = rows
+        .iter()
+        .map(|row| deployed.model.infer(row).unwrap())
+        .collect();
+    let parity: Vec<Option<&[f32]>> = answers
+        .iter()
+        .map(|answer| Some(answer.as_slice()))
+        .collect();
     let mut right = 0;
     for missing in [[0, 1], [0, 2], [1, 2]] {
-        let known: Vec<Option<&[f32]>> =
-            (0..3).map(|slot| (!missing.contains(&slot)).then(|| exact[slot].as_slice())).collect();
+        let known: Vec<Option<&[f32]>> = (0..3)
+            .map(|slot| (!missing.contains(&slot)).then(|| exact[slot].as_slice()))
+            .collect();
         for slot in missing {
             let mut out = vec![0.0; 50 * OUTPUTS];
-            code.decoder().decode(&known, &parity, slot, &mut out).unwrap();
+            code.decoder()
+                .decode(&known, &parity, slot, &mut out)
+                .unwrap();
             let samples = classes().samples(&out).zip(classes().samples(&exact[slot]));
-            right += samples.filter(|(made, wanted)| made.top_class() == wanted.top_class()).count();
+            right += samples
+                .filter(|(made, wanted)| made.top_class() == wanted.top_class())
+                .count();
         }
     }
     assert!(right > 200, "two of three missing: {right} of 300");
@@ -178,8 +249,12 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
         folder,
         "train-deployed --data . --network mlp:256,32 --epochs 8 --augment none --out models --name quarters",
     );
-    let train = "train --model models/quarters --data . --encoder learned --augment none --out models";
-    let table = succeed(folder, &format!("{train} --network mlp:512,64 --steps 400 --json report.json"));
+    let train =
+        "train --model models/quarters --data . --encoder learned --augment none --out models";
+    let table = succeed(
+        folder,
+        &format!("{train} --network mlp:512,64 --steps 400 --json report.json"),
+    );
     assert!(table.contains("learned-k2-r1"), "{table}");
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap();
@@ -187,7 +262,10 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
     assert!(reconstructed > 0.8, "{report}");
 
     let entry = folder.join("models/quarters-code");
-    let card: toml::Table = fs::read_to_string(entry.join("model.toml")).unwrap().parse().unwrap();
+    let card: toml::Table = fs::read_to_string(entry.join("model.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
     assert_eq!(card["platform"].as_str(), Some("parapet_learned_code"));
     assert_eq!(card["code"]["encoder"].as_str(), Some("learned"));
     assert_eq!(card["code"]["deployed"].as_str(), Some("quarters"));
@@ -195,38 +273,64 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
     for file in ["encoder.onnx", "decoder.onnx", "weights.safetensors"] {
         assert!(entry.join("1").join(file).is_file(), "{file}");
     }
-    let choice = fs::read_to_string(folder.join("models/.runs/quarters-code/transform.toml")).unwrap();
-    assert!(choice.contains("loss = \"kl\"") && choice.contains("loss = \"mse\""), "{choice}");
+    let choice =
+        fs::read_to_string(folder.join("models/.runs/quarters-code/transform.toml")).unwrap();
+    assert!(
+        choice.contains("loss = \"kl\"") && choice.contains("loss = \"mse\""),
+        "{choice}"
+    );
 
     let eval = "eval --model models/quarters --data . --parity models/quarters-code";
     succeed(folder, &format!("{eval} --out report"));
     let report: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("report/evaluation.json")).unwrap()).unwrap();
-    let figure = |who: &str| report[who]["by_losses"][0]["accuracy"]["value"].as_f64().unwrap();
+        serde_json::from_str(&fs::read_to_string(folder.join("report/evaluation.json")).unwrap())
+            .unwrap();
+    let figure = |who: &str| {
+        report[who]["by_losses"][0]["accuracy"]["value"]
+            .as_f64()
+            .unwrap()
+    };
     assert_eq!(report["evaluation"]["by_losses"][0]["reconstructions"], 120);
-    assert!((figure("evaluation") - reconstructed).abs() < 0.06, "{report}");
+    assert!(
+        (figure("evaluation") - reconstructed).abs() < 0.06,
+        "{report}"
+    );
     // On data as easy as these the deployed model itself may decode a sum without an error.
-    assert!(figure("evaluation") >= figure("untrained_control").max(0.9), "{report}");
+    assert!(
+        figure("evaluation") >= figure("untrained_control").max(0.9),
+        "{report}"
+    );
     let message = last_complaint(folder, &format!("{eval},models/quarters-code"));
     assert!(message.contains("a learned code stands alone"), "{message}");
 
     // The file alone says nothing of its weights.
-    fs::copy(folder.join("models/quarters/1/model.onnx"), folder.join("other.onnx")).unwrap();
+    fs::copy(
+        folder.join("models/quarters/1/model.onnx"),
+        folder.join("other.onnx"),
+    )
+    .unwrap();
     let message = last_complaint(
         folder,
         "train --model other.onnx --data . --encoder learned --augment none --out models",
     );
     assert!(
-        message.contains("gradients cannot flow through ONNX Runtime") && message.contains("TorchScript"),
+        message.contains("gradients cannot flow through ONNX Runtime")
+            && message.contains("TorchScript"),
         "{message}"
     );
     let message = last_complaint(folder, &format!("{train} --network mlp:7"));
     assert!(message.contains("write `mlp:512,...`"), "{message}");
     let message = last_complaint(folder, &format!("{train} --row 0"));
-    assert!(message.contains("--row: a learned code has one encoder"), "{message}");
+    assert!(
+        message.contains("--row: a learned code has one encoder"),
+        "{message}"
+    );
     let sum = train.replace("learned", "sum");
     let message = last_complaint(folder, &format!("{sum} --loss kl"));
-    assert!(message.contains("--loss: only a learned code has it"), "{message}");
+    assert!(
+        message.contains("--loss: only a learned code has it"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What networks keep: their weights on disk, what a seed makes, what training and serving do differently.
+//! What networks keep: their weights on disk, what a seed makes, what training and serving do
+//! differently.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,7 +20,9 @@ fn network(name: &str, seed: u64) -> Network {
 
 fn samples(count: usize) -> Vec<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    (0..count * SHAPE.iter().product::<usize>()).map(|_| rng.random_range(0.0..9.0)).collect()
+    (0..count * SHAPE.iter().product::<usize>())
+        .map(|_| rng.random_range(0.0..9.0))
+        .collect()
 }
 
 fn tensor(samples: &[f32]) -> Tensor {
@@ -27,7 +30,11 @@ fn tensor(samples: &[f32]) -> Tensor {
 }
 
 fn close(left: &[f32], right: &[f32]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| (left - right).abs() < 1e-4)
+    left.len() == right.len()
+        && left
+            .iter()
+            .zip(right)
+            .all(|(left, right)| (left - right).abs() < 1e-4)
 }
 
 #[test]
@@ -35,15 +42,30 @@ fn weights_come_back_with_moments_and_normalisation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     let samples = samples(6);
-    for name in ["resnet8:4", "vgg11:2", "lenet:2x1", "mlp:128,4", "cells:2x2:resnet14:2"] {
+    for name in [
+        "resnet8:4",
+        "vgg11:2",
+        "lenet:2x1",
+        "mlp:128,4",
+        "cells:2x2:resnet14:2",
+    ] {
         let mut trained = network(name, 1);
-        trained.normalise(&Normalisation::of(&samples, &SHAPE)).unwrap();
+        trained
+            .normalise(&Normalisation::of(&samples, &SHAPE))
+            .unwrap();
         let _ = trained.forward_t(&tensor(&samples), true);
         trained.save(&path).unwrap();
         let loaded = Network::load(trained.spec(), &SHAPE, OUTPUTS, &path).unwrap();
         assert_eq!(loaded.infer(&samples), trained.infer(&samples), "{name}");
-        assert_eq!(loaded.normalisation().unwrap(), trained.normalisation().unwrap());
-        assert_ne!(loaded.infer(&samples), network(name, 1).infer(&samples), "{name}");
+        assert_eq!(
+            loaded.normalisation().unwrap(),
+            trained.normalisation().unwrap()
+        );
+        assert_ne!(
+            loaded.infer(&samples),
+            network(name, 1).infer(&samples),
+            "{name}"
+        );
     }
 }
 
@@ -62,18 +84,32 @@ fn weights_without_a_normalisation_are_whole_and_others_are_not() {
         Tensor::write_safetensors(&kept, &path).unwrap();
         Network::load(network.spec(), &SHAPE, OUTPUTS, &path)
     };
-    assert_eq!(without("normalisation").unwrap().infer(&samples(2)), network.infer(&samples(2)));
+    assert_eq!(
+        without("normalisation").unwrap().infer(&samples(2)),
+        network.infer(&samples(2))
+    );
     let message = without("conv0").unwrap_err().to_string();
     assert!(message.contains("conv0.weight is missing"), "{message}");
-    let other = Network::load(&"resnet8:5".parse().unwrap(), &SHAPE, OUTPUTS, Path::new(&path));
+    let other = Network::load(
+        &"resnet8:5".parse().unwrap(),
+        &SHAPE,
+        OUTPUTS,
+        Path::new(&path),
+    );
     assert!(other.is_err());
 }
 
 #[test]
 fn a_seed_makes_one_network() {
     for name in ["resnet20:2", "vgg11:2"] {
-        assert_eq!(network(name, 4).infer(&samples(2)), network(name, 4).infer(&samples(2)));
-        assert_ne!(network(name, 4).infer(&samples(2)), network(name, 5).infer(&samples(2)));
+        assert_eq!(
+            network(name, 4).infer(&samples(2)),
+            network(name, 4).infer(&samples(2))
+        );
+        assert_ne!(
+            network(name, 4).infer(&samples(2)),
+            network(name, 5).infer(&samples(2))
+        );
     }
 }
 
@@ -82,11 +118,15 @@ fn a_fresh_residual_network_has_blocks_that_hand_on() {
     let spec: NetworkSpec = "resnet8:4".parse().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     let network = Network::new(&spec, &SHAPE, OUTPUTS, &mut rng).unwrap();
-    let zeros = network.variables().variables().into_iter().filter(|(name, tensor)| {
-        name.starts_with("norm")
-            && name.ends_with("weight")
-            && tensor.abs().sum(None).double_value(&[]) == 0.0
-    });
+    let zeros = network
+        .variables()
+        .variables()
+        .into_iter()
+        .filter(|(name, tensor)| {
+            name.starts_with("norm")
+                && name.ends_with("weight")
+                && tensor.abs().sum(None).double_value(&[]) == 0.0
+        });
     assert_eq!(zeros.count(), 3);
 }
 
@@ -96,9 +136,15 @@ fn serving_uses_the_running_moments() {
     let samples = samples(8);
     let one = samples.chunks(128).next().unwrap();
     let alone = network.infer(one);
-    assert!(close(&alone, &network.infer(&samples)[..OUTPUTS]), "a sample's answer depends on its batch");
+    assert!(
+        close(&alone, &network.infer(&samples)[..OUTPUTS]),
+        "a sample's answer depends on its batch"
+    );
     let _ = network.forward_t(&tensor(&samples), true);
-    assert!(!close(&alone, &network.infer(one)), "training leaves no moments behind");
+    assert!(
+        !close(&alone, &network.infer(one)),
+        "training leaves no moments behind"
+    );
 }
 
 #[test]
@@ -109,14 +155,18 @@ fn normalisation_is_applied_to_what_comes_in() {
     let plain = normalised.infer(&scaled(&samples, &normalisation));
     normalised.normalise(&normalisation).unwrap();
     assert!(close(&normalised.infer(&samples), &plain));
-    let error = normalised.normalise(&Normalisation::identity(&[3, 8, 8])).unwrap_err().to_string();
+    let error = normalised
+        .normalise(&Normalisation::identity(&[3, 8, 8]))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("of 3 channels, samples have 2"), "{error}");
 }
 
 fn scaled(samples: &[f32], normalisation: &Normalisation) -> Vec<f32> {
     let (mean, deviation) = (normalisation.mean(), normalisation.deviation());
     let channel = |index: usize| index / 64 % 2;
-    let scale = |(index, value): (usize, &f32)| (value - mean[channel(index)]) / deviation[channel(index)];
+    let scale =
+        |(index, value): (usize, &f32)| (value - mean[channel(index)]) / deviation[channel(index)];
     samples.iter().enumerate().map(scale).collect()
 }
 
@@ -124,10 +174,12 @@ fn scaled(samples: &[f32], normalisation: &Normalisation) -> Vec<f32> {
 fn images_are_wanted_where_there_are_convolutions() {
     for name in ["resnet8", "vgg11", "lenet"] {
         let spec: NetworkSpec = name.parse().unwrap();
-        let error =
-            Network::new(&spec, &[16], OUTPUTS, &mut ChaCha8Rng::seed_from_u64(2)).unwrap_err().to_string();
+        let error = Network::new(&spec, &[16], OUTPUTS, &mut ChaCha8Rng::seed_from_u64(2))
+            .unwrap_err()
+            .to_string();
         assert!(
-            error.contains("takes samples of [channels, height, width]") && error.contains("mlp:16"),
+            error.contains("takes samples of [channels, height, width]")
+                && error.contains("mlp:16"),
             "{error}"
         );
     }

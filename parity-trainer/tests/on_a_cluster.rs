@@ -20,9 +20,17 @@ struct Cluster {
 impl Cluster {
     fn up(folder: &Path, servers: usize, workers: usize) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
-        command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         command.args(["--threads", "1", "cluster", "up", "--listen", "127.0.0.1:0"]);
-        command.args(["--servers", &servers.to_string(), "--workers", &workers.to_string()]);
+        command.args([
+            "--servers",
+            &servers.to_string(),
+            "--workers",
+            &workers.to_string(),
+        ]);
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let registry = loop {
@@ -31,7 +39,11 @@ impl Cluster {
                 break rest.split(';').next().unwrap().to_owned();
             }
         };
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| eprintln!("{line}"))
+        });
         Self { process, registry }
     }
 }
@@ -79,15 +91,28 @@ fn a_cluster_gives_the_model_of_one_process() {
         let cluster = Cluster::up(folder, 2, workers);
         let on = format!("--cluster {}", cluster.registry);
         let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
-        assert!(sequential == alone, "one executor and {workers} workers: another model");
-        let compressed = train(folder, "compressed", &format!("{on} --executors 1 --filters lz4"));
+        assert!(
+            sequential == alone,
+            "one executor and {workers} workers: another model"
+        );
+        let compressed = train(
+            folder,
+            "compressed",
+            &format!("{on} --executors 1 --filters lz4"),
+        );
         assert!(compressed == alone, "compression changes the model");
         in_parts.push(train(folder, "parts", &on));
         // The run has checkpoints, which any backend goes on from.
         let resumed = train(folder, "parts", "--resume");
-        assert!(in_parts.last() == Some(&resumed), "what is in its checkpoint");
+        assert!(
+            in_parts.last() == Some(&resumed),
+            "what is in its checkpoint"
+        );
     }
-    assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
+    assert!(
+        in_parts[0] == in_parts[1],
+        "the model depends on the number of workers"
+    );
 }
 
 /// Which process was how fast decides what the model is, but for one that makes all steps alone.
@@ -102,16 +127,23 @@ fn processes_learn_with_stale_weights() {
     let on = format!("--cluster {} --consistency ssp:2", cluster.registry);
     let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
     assert!(sequential == alone, "one executor misses nothing");
-    let said = succeed_saying(folder, &line("stale", &format!("--steps 200 --json stale.json {on}")));
+    let said = succeed_saying(
+        folder,
+        &line("stale", &format!("--steps 200 --json stale.json {on}")),
+    );
     let report: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.join("stale.json")).unwrap()).unwrap();
     let agreement = report["agreement"].as_f64().unwrap();
     assert!(agreement > 0.8, "{agreement}: {said}");
-    let resumed = succeed_saying(folder, &line("stale", &format!("--steps 200 {on} --resume")));
+    let resumed = succeed_saying(
+        folder,
+        &line("stale", &format!("--steps 200 {on} --resume")),
+    );
     assert!(resumed.contains("goes on after step 200"), "{resumed}");
 }
 
-/// Batch norm's running moments are measured by whoever computes a part, and belong to the model that is written.
+/// Batch norm's running moments are measured by whoever computes a part, and belong to the model
+/// that is written.
 #[test]
 fn a_model_with_batch_norm_does_not_depend_on_the_number_of_workers() {
     const NETWORK: &str = "--network resnet8:4 --steps 12 --validate-every 3 --checkpoint-steps 5";
@@ -128,25 +160,43 @@ fn a_model_with_batch_norm_does_not_depend_on_the_number_of_workers() {
         let cluster = Cluster::up(folder, 2, workers);
         let on = format!("--cluster {}", cluster.registry);
         let sequential = train("sequential", &format!("{on} --executors 1"));
-        assert!(sequential == alone, "one executor and {workers} workers: another model");
+        assert!(
+            sequential == alone,
+            "one executor and {workers} workers: another model"
+        );
         in_parts.push(train("parts", &on));
         let resumed = train("parts", "--resume");
-        assert!(in_parts.last() == Some(&resumed), "what is in its checkpoint");
+        assert!(
+            in_parts.last() == Some(&resumed),
+            "what is in its checkpoint"
+        );
     }
-    assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
-    assert!(in_parts[0] != alone, "its parts are normalised by themselves");
+    assert!(
+        in_parts[0] == in_parts[1],
+        "the model depends on the number of workers"
+    );
+    assert!(
+        in_parts[0] != alone,
+        "its parts are normalised by themselves"
+    );
 }
 
 /// Checkpoints of a run, the oldest first.
 fn checkpoints(run: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(run).unwrap().map(|file| file.unwrap().path());
-    let is_one = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("checkpoint-");
+    let is_one = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("checkpoint-")
+    };
     let mut found: Vec<PathBuf> = files.filter(is_one).collect();
     found.sort();
     found
 }
 
-/// The optimiser's state lies on the servers, so that a checkpoint is put together from all of them, and taken apart again.
+/// The optimiser's state lies on the servers, so that a checkpoint is put together from all of
+/// them, and taken apart again.
 #[test]
 fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
     const SETTINGS: &str = "--steps 400 --checkpoint-steps 30 --executors 2";
@@ -159,17 +209,30 @@ fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
     let straight = model(folder, "straight");
 
     let mut child = command(folder, &line("killed", &on(&three)));
-    let mut child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut child = child
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     assert_eq!(
-        lines.by_ref().filter(|line| line.contains(": checkpoint ")).take(2).count(),
+        lines
+            .by_ref()
+            .filter(|line| line.contains(": checkpoint "))
+            .take(2)
+            .count(),
         2,
         "it has ended"
     );
     child.kill().unwrap();
     child.wait().unwrap();
     drop(three);
-    assert!(!folder.join("models/killed").exists(), "it was killed before its end");
+    assert!(
+        !folder.join("models/killed").exists(),
+        "it was killed before its end"
+    );
 
     for (servers, is_torn) in [(2, false), (5, true)] {
         let name = format!("on-{servers}");
@@ -181,7 +244,8 @@ fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
         assert_eq!(whole.len(), 2, "{whole:?}");
         let mut expected = &whole[1];
         if is_torn {
-            // As a disk may leave it that was never told to keep it: its name is there, not all of it is.
+            // As a disk may leave it that was never told to keep it: its name is there, not all of
+            // it is.
             let contents = fs::read(&whole[1]).unwrap();
             fs::write(&whole[1], &contents[..contents.len() / 2]).unwrap();
             expected = &whole[0];
@@ -189,10 +253,20 @@ fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
         let cluster = Cluster::up(folder, servers, 1);
         let said = succeed_saying(folder, &line(&name, &format!("{} --resume", on(&cluster))));
         assert_eq!(said.contains("not a whole checkpoint"), is_torn, "{said}");
-        let step = expected.file_stem().unwrap().to_string_lossy().rsplit('-').next().unwrap().to_owned();
+        let step = expected
+            .file_stem()
+            .unwrap()
+            .to_string_lossy()
+            .rsplit('-')
+            .next()
+            .unwrap()
+            .to_owned();
         let step = format!("goes on after step {}", step.trim_start_matches('0'));
         assert!(said.contains(&step), "{step} is not in {said}");
-        assert!(model(folder, &name) == straight, "another model on {servers} servers");
+        assert!(
+            model(folder, &name) == straight,
+            "another model on {servers} servers"
+        );
     }
 }
 
@@ -200,7 +274,10 @@ fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
 fn a_cluster_that_is_not_there_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 60, 20);
-    for (registry, part) in [("parapet://127.0.0.1:1", "does not answer"), ("nowhere", "names no registry")] {
+    for (registry, part) in [
+        ("parapet://127.0.0.1:1", "does not answer"),
+        ("nowhere", "names no registry"),
+    ] {
         let output = trainer(folder.path(), &format!("worker --registry {registry}"));
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(part), "{error}");

@@ -14,9 +14,12 @@ const CLASSES: usize = 10;
 /// All networks in one test: a process has one ONNX Runtime environment.
 #[test]
 fn onnx_runtime_answers_like_libtorch() {
-    let library = std::env::var("ORT_DYLIB_PATH").expect("run tests with cargo, which sets ORT_DYLIB_PATH");
-    let environment =
-        ort::init_from(&library).expect("run `cargo xtask setup` first").build().expect("an environment");
+    let library =
+        std::env::var("ORT_DYLIB_PATH").expect("run tests with cargo, which sets ORT_DYLIB_PATH");
+    let environment = ort::init_from(&library)
+        .expect("run `cargo xtask setup` first")
+        .build()
+        .expect("an environment");
 
     let cases: [(&str, &[usize], usize); 21] = [
         ("mlp:784,200,100", &[1, 28, 28], CLASSES),
@@ -48,26 +51,39 @@ fn onnx_runtime_answers_like_libtorch() {
         let mut network = Network::new(&spec, shape, outputs, &mut rng).unwrap();
         let length = SAMPLES * shape.iter().product::<usize>();
         let inputs: Vec<f32> = (0..length).map(|_| rng.random_range(0.0..50.0)).collect();
-        network.normalise(&Normalisation::of(&inputs, shape)).unwrap();
+        network
+            .normalise(&Normalisation::of(&inputs, shape))
+            .unwrap();
         unsettle(&network, &inputs, &mut rng);
 
         let mut builder = Session::builder(&environment).unwrap();
-        let mut session = builder.commit_from_memory(&network.to_onnx().unwrap()).unwrap();
-        let dims: Vec<usize> = std::iter::once(SAMPLES).chain(shape.iter().copied()).collect();
+        let mut session = builder
+            .commit_from_memory(&network.to_onnx().unwrap())
+            .unwrap();
+        let dims: Vec<usize> = std::iter::once(SAMPLES)
+            .chain(shape.iter().copied())
+            .collect();
         let tensor = TensorRef::from_array_view((dims, inputs.as_slice())).unwrap();
         let answer = session.run(ort::inputs![INPUT => tensor]).unwrap();
         let (answered_shape, answered) = answer[OUTPUT].try_extract_tensor::<f32>().unwrap();
 
         assert_eq!(**answered_shape, [SAMPLES as i64, outputs as i64], "{name}");
         let torch = network.infer(&inputs);
-        assert!(torch.iter().any(|output| (output - torch[0]).abs() > 1e-2), "{name}: {torch:?}");
+        assert!(
+            torch.iter().any(|output| (output - torch[0]).abs() > 1e-2),
+            "{name}: {torch:?}"
+        );
         for (onnx, torch) in answered.iter().zip(torch) {
-            assert!((onnx - torch).abs() <= 1e-4, "{name} on {shape:?}: {onnx} against {torch}");
+            assert!(
+                (onnx - torch).abs() <= 1e-4,
+                "{name} on {shape:?}: {onnx} against {torch}"
+            );
         }
     }
 }
 
-/// Moves all that a fresh network leaves at zero or one: scales, biases and the moments of batch norms.
+/// Moves all that a fresh network leaves at zero or one: scales, biases and the moments of batch
+/// norms.
 fn unsettle(network: &Network, inputs: &[f32], rng: &mut ChaCha8Rng) {
     tch::no_grad(|| {
         for (name, mut variable) in network.variables().variables() {
@@ -76,10 +92,16 @@ fn unsettle(network: &Network, inputs: &[f32], rng: &mut ChaCha8Rng) {
                 name if name.ends_with("bias") => -0.2..0.2,
                 _ => continue,
             };
-            let values: Vec<f32> = (0..variable.numel()).map(|_| rng.random_range(range.clone())).collect();
+            let values: Vec<f32> = (0..variable.numel())
+                .map(|_| rng.random_range(range.clone()))
+                .collect();
             variable.copy_(&tch::Tensor::from_slice(&values));
         }
-        let dims: Vec<i64> = [SAMPLES].iter().chain(network.input_shape()).map(|&dim| dim as i64).collect();
+        let dims: Vec<i64> = [SAMPLES]
+            .iter()
+            .chain(network.input_shape())
+            .map(|&dim| dim as i64)
+            .collect();
         let inputs = tch::Tensor::from_slice(inputs).view(dims.as_slice());
         for _ in 0..30 {
             let _ = network.forward_t(&inputs, true);

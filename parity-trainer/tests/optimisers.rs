@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use parity_trainer::backend::{
-    LocalBackend, OptimiserSpec, ParameterBackend, ParameterSet, ParameterShape, Schedule, UpdateRule,
+    LocalBackend, OptimiserSpec, ParameterBackend, ParameterSet, ParameterShape, Schedule,
+    UpdateRule,
 };
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
@@ -11,7 +12,8 @@ use tch::{Device, Kind, Tensor};
 const STEPS: usize = 50;
 const RATE: f64 = 0.02;
 
-/// Minimises `sum (a * w^2 - b * w)` by libtorch and by us, from the same start, and compares after each step.
+/// Minimises `sum (a * w^2 - b * w)` by libtorch and by us, from the same start, and compares after
+/// each step.
 fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
     let start: Vec<f32> = (0..24).map(|index| (index as f32 - 11.5) / 7.0).collect();
     let curvature: Vec<f32> = (0..24).map(|index| 0.2 + index as f32 / 5.0).collect();
@@ -19,7 +21,10 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
     let weights = store.root().add("w", Tensor::from_slice(&start), true);
     let mut theirs = config.build(&store, RATE).unwrap();
 
-    let layout = vec![ParameterShape { name: "w".to_owned(), shape: vec![start.len()] }];
+    let layout = vec![ParameterShape {
+        name: "w".to_owned(),
+        shape: vec![start.len()],
+    }];
     let mut own = ParameterSet::zeroes(layout);
     own.fill("w", &start).unwrap();
     let mut gradients = own.zeroes_like();
@@ -32,11 +37,15 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
     };
     let mut ours = LocalBackend::new(rule, own.clone());
     for step in 0..STEPS {
-        let loss = (Tensor::from_slice(&curvature) * &weights * &weights - &weights * 0.3).sum(Kind::Float);
+        let loss = (Tensor::from_slice(&curvature) * &weights * &weights - &weights * 0.3)
+            .sum(Kind::Float);
         theirs.backward_step(&loss);
 
-        for ((gradient, weight), curvature) in
-            gradients.values_mut().iter_mut().zip(own.values()).zip(&curvature)
+        for ((gradient, weight), curvature) in gradients
+            .values_mut()
+            .iter_mut()
+            .zip(own.values())
+            .zip(&curvature)
         {
             *gradient = 2.0 * curvature * weight - 0.3;
         }
@@ -45,7 +54,10 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
         ours.pull(&mut own).unwrap();
         let expected = Vec::<f32>::try_from(weights.detach()).unwrap();
         for (ours, theirs) in own.values().iter().zip(expected) {
-            assert!((ours - theirs).abs() <= 1e-6, "{spec:?}, step {step}: {ours} against {theirs}");
+            assert!(
+                (ours - theirs).abs() <= 1e-6,
+                "{spec:?}, step {step}: {ours} against {theirs}"
+            );
         }
     }
 }
@@ -53,19 +65,41 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
 #[test]
 fn adam() {
     for wd in [0.0, 0.05] {
-        compare(OptimiserSpec::Adam { weight_decay: wd }, nn::Adam { wd, ..nn::Adam::default() });
+        compare(
+            OptimiserSpec::Adam { weight_decay: wd },
+            nn::Adam {
+                wd,
+                ..nn::Adam::default()
+            },
+        );
     }
 }
 
 #[test]
 fn adamw() {
-    compare(OptimiserSpec::AdamW { weight_decay: 0.1 }, nn::AdamW { wd: 0.1, ..nn::AdamW::default() });
+    compare(
+        OptimiserSpec::AdamW { weight_decay: 0.1 },
+        nn::AdamW {
+            wd: 0.1,
+            ..nn::AdamW::default()
+        },
+    );
 }
 
 #[test]
 fn sgd() {
     for (momentum, wd) in [(0.0, 0.0), (0.9, 0.0), (0.8, 0.03)] {
-        let spec = OptimiserSpec::Sgd { momentum, weight_decay: wd };
-        compare(spec, nn::Sgd { momentum, wd, ..nn::Sgd::default() });
+        let spec = OptimiserSpec::Sgd {
+            momentum,
+            weight_decay: wd,
+        };
+        compare(
+            spec,
+            nn::Sgd {
+                momentum,
+                wd,
+                ..nn::Sgd::default()
+            },
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `reproduce` from end to end: rows are run once, what is missing is told, and RESULTS.md says it all.
+//! `reproduce` from end to end: rows are run once, what is missing is told, and RESULTS.md says it
+//! all.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -104,12 +105,27 @@ fn rows_are_run_once_and_told() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(results.contains("4 rows: 1 missed, 2 not run, 1 met"), "{results}");
+    assert!(
+        results.contains("4 rows: 1 missed, 2 not run, 1 met"),
+        "{results}"
+    );
     assert!(results.contains("- **strict**: lost"), "{results}");
-    assert!(results.contains("Tried: nothing can meet this."), "{results}");
-    assert!(results.contains("- **no-model** was not run: MODELS/elsewhere.onnx is missing."), "{results}");
-    assert!(results.contains("- **unknown** was not run: this build cannot train it"), "{results}");
-    assert!(results.contains("    parity-trainer train --model OUT/models/quarters --data DATA/quarters"));
+    assert!(
+        results.contains("Tried: nothing can meet this."),
+        "{results}"
+    );
+    assert!(
+        results.contains("- **no-model** was not run: MODELS/elsewhere.onnx is missing."),
+        "{results}"
+    );
+    assert!(
+        results.contains("- **unknown** was not run: this build cannot train it"),
+        "{results}"
+    );
+    assert!(
+        results
+            .contains("    parity-trainer train --model OUT/models/quarters --data DATA/quarters")
+    );
     assert!(results.contains("--start OUT/models/tiny"), "{results}");
     assert!(results.ends_with("\nNotes: four quarters.\n"), "{results}");
 
@@ -122,29 +138,63 @@ fn rows_are_run_once_and_told() {
         100
     );
     let seeds = json["rows"][0]["seeds"].as_array().unwrap();
-    let named: Vec<_> = seeds.iter().map(|seed| (seed["name"].as_str().unwrap(), &seed["seed"])).collect();
-    assert_eq!(named, [("tiny", &5.into()), ("tiny-seed2", &6.into()), ("tiny-seed3", &7.into())]);
-    assert!(seeds.iter().all(|seed| seed["loss_interval"].is_array()), "{json}");
+    let named: Vec<_> = seeds
+        .iter()
+        .map(|seed| (seed["name"].as_str().unwrap(), &seed["seed"]))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("tiny", &5.into()),
+            ("tiny-seed2", &6.into()),
+            ("tiny-seed3", &7.into())
+        ]
+    );
+    assert!(
+        seeds.iter().all(|seed| seed["loss_interval"].is_array()),
+        "{json}"
+    );
 
-    let model =
-        || fs::metadata(folder.path().join("out/models/tiny/1/model.onnx")).unwrap().modified().unwrap();
+    let model = || {
+        fs::metadata(folder.path().join("out/models/tiny/1/model.onnx"))
+            .unwrap()
+            .modified()
+            .unwrap()
+    };
     let before = model();
     let again = reproduce(folder.path(), "--recipes recipes.toml");
     let errors = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(again.status.success() && errors.contains("tiny: done before"), "{errors}");
+    assert!(
+        again.status.success() && errors.contains("tiny: done before"),
+        "{errors}"
+    );
     assert_eq!(model(), before);
-    assert_eq!(fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap(), results);
+    assert_eq!(
+        fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap(),
+        results
+    );
 
     // Rows that are not asked for keep their place in the table.
-    assert!(reproduce(folder.path(), "--recipes recipes.toml --only unknown").status.success());
+    assert!(
+        reproduce(folder.path(), "--recipes recipes.toml --only unknown")
+            .status
+            .success()
+    );
     let some = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
     assert!(some.contains("- **strict**: lost"), "{some}");
 
     // Another recipe is another row; the deployed model stays.
-    fs::write(folder.path().join("recipes.toml"), recipes.replace("steps = 200", "steps = 3")).unwrap();
+    fs::write(
+        folder.path().join("recipes.toml"),
+        recipes.replace("steps = 200", "steps = 3"),
+    )
+    .unwrap();
     let changed = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
     let errors = String::from_utf8_lossy(&changed.stderr).into_owned();
-    assert!(!errors.contains("done before") && !errors.contains("train-deployed"), "{errors}");
+    assert!(
+        !errors.contains("done before") && !errors.contains("train-deployed"),
+        "{errors}"
+    );
     assert!(model() != before);
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
     assert!(
@@ -158,24 +208,39 @@ fn a_row_trained_before_losses_had_intervals_is_evaluated_again_and_not_trained(
     let folder = prepared();
     let line = "--recipes recipes.toml --only tiny";
     assert!(reproduce(folder.path(), line).status.success());
-    let (record, results) = (folder.path().join("out/rows/tiny.json"), folder.path().join("out/RESULTS.md"));
-    let (told, new) = (fs::read_to_string(&results).unwrap(), fs::read(&record).unwrap());
+    let (record, results) = (
+        folder.path().join("out/rows/tiny.json"),
+        folder.path().join("out/RESULTS.md"),
+    );
+    let (told, new) = (
+        fs::read_to_string(&results).unwrap(),
+        fs::read(&record).unwrap(),
+    );
     let mut old: serde_json::Value = serde_json::from_slice(&new).unwrap();
     for figures in ["evaluation", "untrained_control"] {
         let losses = old["outcome"][figures]["by_losses"].as_array_mut().unwrap();
-        losses.iter_mut().for_each(|losses| drop(losses.as_object_mut().unwrap().remove("loss")));
+        losses
+            .iter_mut()
+            .for_each(|losses| drop(losses.as_object_mut().unwrap().remove("loss")));
     }
     fs::write(&record, old.to_string()).unwrap();
 
     let output = reproduce(folder.path(), line);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("tiny: trained before; evaluated again"), "{errors}");
+    assert!(
+        errors.contains("tiny: trained before; evaluated again"),
+        "{errors}"
+    );
     assert!(
         errors.contains("$ parity-trainer eval") && !errors.contains("$ parity-trainer train"),
         "{errors}"
     );
     assert_eq!(fs::read_to_string(&results).unwrap(), told);
-    assert_eq!(fs::read(&record).unwrap(), new, "its cost is that of the training");
+    assert_eq!(
+        fs::read(&record).unwrap(),
+        new,
+        "its cost is that of the training"
+    );
 }
 
 #[test]
@@ -185,7 +250,11 @@ fn a_row_that_begins_with_its_deployed_model_has_it_trained_first() {
     let recipes = recipes.replace("\"mlp:256,64\"\nsteps = 4", "\"mlp:256,32\"\nsteps = 4");
     fs::write(folder.path().join("recipes.toml"), recipes).unwrap();
     let output = reproduce(folder.path(), "--recipes recipes.toml --only strict");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
     assert!(results.contains("- **strict**: lost"), "{results}");
     assert!(results.contains("--start OUT/models/quarters"), "{results}");
@@ -196,39 +265,72 @@ fn a_missing_data_set_leaves_its_rows_out() {
     let folder = prepared();
     fs::remove_dir_all(folder.path().join("data/quarters")).unwrap();
     let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(results.contains("- **tiny** was not run: DATA/quarters is missing."), "{results}");
-    assert!(results.contains("- **strict** was not run: not asked for."), "{results}");
+    assert!(
+        results.contains("- **tiny** was not run: DATA/quarters is missing."),
+        "{results}"
+    );
+    assert!(
+        results.contains("- **strict** was not run: not asked for."),
+        "{results}"
+    );
 
     // The published table as well.
     let output = reproduce(folder.path(), "");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(results.contains("- **mnist-k2** was not run: DATA/mnist is missing."), "{results}");
+    assert!(
+        results.contains("- **mnist-k2** was not run: DATA/mnist is missing."),
+        "{results}"
+    );
 }
 
 #[test]
 fn a_row_that_fails_is_told_and_takes_no_other_along() {
     let folder = prepared();
-    let broken =
-        RECIPES.replace("network = \"mlp:256,64\"\nsteps = 200", "network = \"mlp:7,64\"\nsteps = 200");
-    fs::write(folder.path().join("recipes.toml"), broken.replace("start = \"tiny\"\n", "")).unwrap();
+    let broken = RECIPES.replace(
+        "network = \"mlp:256,64\"\nsteps = 200",
+        "network = \"mlp:7,64\"\nsteps = 200",
+    );
+    fs::write(
+        folder.path().join("recipes.toml"),
+        broken.replace("start = \"tiny\"\n", ""),
+    )
+    .unwrap();
     let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny,strict");
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("failed: tiny"), "{errors}");
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(results.contains("- **tiny** was not run: `parity-trainer train"), "{results}");
+    assert!(
+        results.contains("- **tiny** was not run: `parity-trainer train"),
+        "{results}"
+    );
     assert!(results.contains("- **strict**: lost"), "{results}");
 }
 
-/// Runs the row until it says something, and then sends Ctrl-C; in between, `meanwhile` is told its process.
+/// Runs the row until it says something, and then sends Ctrl-C; in between, `meanwhile` is told its
+/// process.
 fn interrupted_at(folder: &Path, says: &str, meanwhile: impl FnOnce(u32)) {
     let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
-    let mut child = command(folder, line).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = command(folder, line)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    assert!(lines.any(|line| line.unwrap().starts_with(says)), "it began");
+    assert!(
+        lines.any(|line| line.unwrap().starts_with(says)),
+        "it began"
+    );
     meanwhile(child.id());
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),
@@ -248,20 +350,35 @@ fn an_interrupted_row_goes_on_where_it_was() {
         let other = reproduce(folder.path(), "--recipes recipes.toml");
         let message = String::from_utf8(other.stderr).unwrap();
         let holder = format!("error: out: another run (process {process}) is at work there; ");
-        assert!(message.starts_with(&holder) && message.contains("--out"), "{message}");
-        assert_eq!((other.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+        assert!(
+            message.starts_with(&holder) && message.contains("--out"),
+            "{message}"
+        );
+        assert_eq!(
+            (other.status.code(), message.lines().count()),
+            (Some(2), 1),
+            "{message}"
+        );
     });
 
     let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && errors.contains("tiny: goes on after step"), "{errors}");
+    assert!(
+        output.status.success() && errors.contains("tiny: goes on after step"),
+        "{errors}"
+    );
     assert!(!errors.contains("train-deployed"), "{errors}");
 
-    // A row of another recipe that ends before it has begun leaves nothing of the old one to go on with.
+    // A row of another recipe that ends before it has begun leaves nothing of the old one to go on
+    // with.
     fs::write(folder.path().join("recipes.toml"), long(10_000)).unwrap();
     interrupted_at(folder.path(), "$ parity-trainer train ", |_| {});
     let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -270,16 +387,27 @@ fn a_killed_reproduce_takes_its_training_along() {
     let long = RECIPES.replace("steps = 200", "steps = 20000");
     fs::write(folder.path().join("recipes.toml"), long).unwrap();
     let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
-    let mut parent = command(folder.path(), line).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut parent = command(folder.path(), line)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(parent.stderr.take().unwrap()));
-    assert!(lines.any(|line| line.unwrap().starts_with("tiny: step ")), "it began");
+    assert!(
+        lines.any(|line| line.unwrap().starts_with("tiny: step ")),
+        "it began"
+    );
     parent.kill().unwrap();
     parent.wait().unwrap();
     // Both write there, so that it ends once both are gone.
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(lines.map(Result::unwrap).last()));
-    let last = ended.recv_timeout(std::time::Duration::from_secs(30)).expect("the training goes on alone");
-    assert!(last.is_some_and(|last| last.contains("interrupted")), "it did not write its checkpoint");
+    let last = ended
+        .recv_timeout(std::time::Duration::from_secs(30))
+        .expect("the training goes on alone");
+    assert!(
+        last.is_some_and(|last| last.contains("interrupted")),
+        "it did not write its checkpoint"
+    );
 }
 
 #[test]
@@ -292,7 +420,10 @@ fn an_interrupted_deployed_model_goes_on_where_it_was() {
 
     let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && errors.contains("quarters: goes on after step"), "{errors}");
+    assert!(
+        output.status.success() && errors.contains("quarters: goes on after step"),
+        "{errors}"
+    );
     let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
     assert!(
         results.contains("train-deployed --data DATA/quarters") && !results.contains("--resume"),
@@ -308,24 +439,57 @@ fn bad_recipes_and_arguments_get_one_line() {
         assert_eq!(output.status.code(), Some(2), "{rest}");
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(complaint("--only nothing").contains("--only nothing: no such row; there are mnist-k2, "));
+    assert!(
+        complaint("--only nothing").contains("--only nothing: no such row; there are mnist-k2, ")
+    );
     assert!(complaint("--budget 0").contains("--budget 0: out of range"));
     for (from, to, says) in [
-        ("steps = 200", "stepz = 200", "row tiny: error: unexpected argument '--stepz'"),
+        (
+            "steps = 200",
+            "stepz = 200",
+            "row tiny: error: unexpected argument '--stepz'",
+        ),
         (
             "network = \"mlp:256,32\"",
             "network = \"mpl\"",
             "deployed model quarters: error: invalid value 'mpl'",
         ),
-        ("deployed = \"elsewhere\"", "deployed = \"nowhere\"", "row no-model: no deployed model `nowhere`"),
-        ("name = \"strict\"", "name = \"tiny\"", "row tiny: there are two of that name"),
-        ("bound = 50", "bound = 50\nseeds = 0", "row tiny: seeds = 0; give at least 1"),
-        ("start = \"tiny\"", "start = \"strict\"", "row strict: begins with strict, which is no deployed"),
-        ("file = \"elsewhere.onnx\"", "", "give either `file` or settings"),
+        (
+            "deployed = \"elsewhere\"",
+            "deployed = \"nowhere\"",
+            "row no-model: no deployed model `nowhere`",
+        ),
+        (
+            "name = \"strict\"",
+            "name = \"tiny\"",
+            "row tiny: there are two of that name",
+        ),
+        (
+            "bound = 50",
+            "bound = 50\nseeds = 0",
+            "row tiny: seeds = 0; give at least 1",
+        ),
+        (
+            "start = \"tiny\"",
+            "start = \"strict\"",
+            "row strict: begins with strict, which is no deployed",
+        ),
+        (
+            "file = \"elsewhere.onnx\"",
+            "",
+            "give either `file` or settings",
+        ),
     ] {
-        fs::write(folder.path().join("recipes.toml"), RECIPES.replacen(from, to, 1)).unwrap();
+        fs::write(
+            folder.path().join("recipes.toml"),
+            RECIPES.replacen(from, to, 1),
+        )
+        .unwrap();
         let message = complaint("--recipes recipes.toml");
-        assert!(message.contains("recipes.toml: ") && message.contains(says), "{message}");
+        assert!(
+            message.contains("recipes.toml: ") && message.contains(says),
+            "{message}"
+        );
         assert_eq!(message.lines().count(), 1, "{message}");
     }
 }

@@ -1,4 +1,5 @@
-//! Real runs that are killed, interrupted and damaged: what comes out is what an undisturbed run gives, to the bit.
+//! Real runs that are killed, interrupted and damaged: what comes out is what an undisturbed run
+//! gives, to the bit.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -17,8 +18,7 @@ use nix::unistd::Pid;
 fn workplace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 120, 20);
-    let line =
-        "train-deployed --data . --network mlp:256,16 --epochs 3 --augment none --out models --name quarters";
+    let line = "train-deployed --data . --network mlp:256,16 --epochs 3 --augment none --out models --name quarters";
     succeed_saying(folder.path(), line);
     folder
 }
@@ -26,7 +26,11 @@ fn workplace() -> tempfile::TempDir {
 const MLP: &str = "--network mlp:256,64 --steps 3000 --checkpoint-steps 50";
 
 fn train(name: &str, rest: &str) -> String {
-    let code = if rest.contains("--encoder") { "" } else { "--encoder sum --transform raw" };
+    let code = if rest.contains("--encoder") {
+        ""
+    } else {
+        "--encoder sum --transform raw"
+    };
     format!(
         "train --model models/quarters --data . {code} --augment none --batch 16 --seed 3 --out models --name {name} {rest}"
     )
@@ -38,26 +42,42 @@ fn model(folder: &Path, name: &str) -> Vec<u8> {
     let mut files: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
     files.sort();
     assert!(files.len() > 1, "{files:?}");
-    files.iter().flat_map(|file| fs::read(file).unwrap()).collect()
+    files
+        .iter()
+        .flat_map(|file| fs::read(file).unwrap())
+        .collect()
 }
 
 fn checkpoints(folder: &Path, name: &str) -> Vec<PathBuf> {
     let items = fs::read_dir(folder.join("models/.runs").join(name)).unwrap();
     let mut paths: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
-    paths.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint-"));
+    paths.retain(|path| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("checkpoint-")
+    });
     paths.sort();
     paths
 }
 
 /// Starts a run and hands it over when it has told of `count` checkpoints.
 fn until_checkpoint(folder: &Path, line: &str, count: usize) -> (Child, BufReader<ChildStderr>) {
-    let mut child = command(folder, line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut child = command(folder, line)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut told = 0;
     let mut all = String::new();
     while told < count {
         let before = all.len();
-        assert!(lines.read_line(&mut all).unwrap() > 0, "the run ended: {all}");
+        assert!(
+            lines.read_line(&mut all).unwrap() > 0,
+            "the run ended: {all}"
+        );
         told += usize::from(all[before..].contains(": checkpoint "));
     }
     (child, lines)
@@ -71,10 +91,16 @@ fn survives_a_kill(line: impl Fn(&str) -> String) {
     let (mut child, _) = until_checkpoint(folder, &line("killed"), 3);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!folder.join("models/killed").exists(), "it was killed before its end");
+    assert!(
+        !folder.join("models/killed").exists(),
+        "it was killed before its end"
+    );
     let message = succeed_saying(folder, &format!("{} --resume", line("killed")));
     assert!(message.contains("killed: goes on after step "), "{message}");
-    assert!(model(folder, "straight") == model(folder, "killed"), "the models differ");
+    assert!(
+        model(folder, "straight") == model(folder, "killed"),
+        "the models differ"
+    );
     assert_eq!(checkpoints(folder, "killed").len(), 2);
 }
 
@@ -85,14 +111,14 @@ fn a_killed_run_ends_as_if_nothing_had_happened() {
 
 #[test]
 fn running_moments_and_fillers_survive_as_well() {
-    let settings = "--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1";
+    let settings =
+        "--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1";
     survives_a_kill(|name| train(name, settings));
 }
 
 #[test]
 fn a_learned_codes_training_survives_a_kill() {
-    let settings =
-        "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02";
+    let settings = "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02";
     survives_a_kill(|name| train(name, settings));
 }
 
@@ -120,21 +146,35 @@ fn a_deployed_models_training_is_recorded() {
     assert_eq!(last["step"], 80, "{log}");
     let curve = fs::read_to_string(run.join("curve.svg")).unwrap();
     assert!(curve.contains("accuracy, %") && curve.contains("cross-entropy"));
-    let environment: toml::Table = fs::read_to_string(run.join("environment.toml")).unwrap().parse().unwrap();
+    let environment: toml::Table = fs::read_to_string(run.join("environment.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
     assert_eq!(environment["network"].as_str(), Some("resnet8:4"));
 
     let again = "train-deployed --config models/.runs/one/config.toml --name two";
     succeed_saying(folder, again);
-    assert!(model(folder, "one") == model(folder, "two"), "the models differ");
+    assert!(
+        model(folder, "one") == model(folder, "two"),
+        "the models differ"
+    );
 
     // A checkpoint of a parity model, or of other settings, is another run's.
     let refused = |line: &str| {
         let output = trainer(folder, line);
         assert_eq!(output.status.code(), Some(2));
-        String::from_utf8(output.stderr).unwrap().lines().last().unwrap().to_owned()
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .lines()
+            .last()
+            .unwrap()
+            .to_owned()
     };
     let other = "belongs to a run with other settings";
-    let message = refused(&format!("{} --resume --learning-rate 0.1", train_deployed("one")));
+    let message = refused(&format!(
+        "{} --resume --learning-rate 0.1",
+        train_deployed("one")
+    ));
     assert!(message.contains(other), "{message}");
     succeed_saying(folder, &train("three", "--network mlp:256,8 --steps 20"));
     let message = refused(&format!("{} --resume", train_deployed("three")));
@@ -149,14 +189,33 @@ fn ctrl_c_ends_a_trial_at_once() {
         "{} --transform auto --network mlp:256,64 --steps 3000000 --trial-share 1",
         train("tried", "--encoder sum")
     );
-    let mut child = command(folder, &line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.starts_with("transform: tries ")), "it began");
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    let mut child = command(folder, &line)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(
+        lines.any(|line| line.starts_with("transform: tries ")),
+        "it began"
+    );
+    kill(
+        Pid::from_raw(i32::try_from(child.id()).unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
     let rest: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert_eq!(rest.last().unwrap(), "error: interrupted; run the same command again");
-    assert!(!rest.iter().any(|line| line.contains("% agreement after")), "no trial ended: {rest:?}");
+    assert_eq!(
+        rest.last().unwrap(),
+        "error: interrupted; run the same command again"
+    );
+    assert!(
+        !rest.iter().any(|line| line.contains("% agreement after")),
+        "no trial ended: {rest:?}"
+    );
     assert!(!folder.join("models/tried").exists() && !folder.join("models/.partial").exists());
 }
 
@@ -175,14 +234,23 @@ fn two_runs_keep_out_of_each_others_way() {
         message.lines().last().unwrap().to_owned()
     };
     let message = refused(&line);
-    assert!(message.contains("models/long: ") && message.contains(&holder), "{message}");
+    assert!(
+        message.contains("models/long: ") && message.contains(&holder),
+        "{message}"
+    );
     let message = refused(&format!("{line} --resume"));
     assert!(message.contains(&holder), "{message}");
     // The same run's folder under another name, and the same entry from another run's folder.
     let message = refused(&format!("{} --run models/.runs/long", train("other", long)));
-    assert!(message.contains("models/.runs/long: ") && message.contains("with --run"), "{message}");
+    assert!(
+        message.contains("models/.runs/long: ") && message.contains("with --run"),
+        "{message}"
+    );
     let message = refused(&format!("{line} --run elsewhere"));
-    assert!(message.contains(&holder) && message.contains("with --name"), "{message}");
+    assert!(
+        message.contains(&holder) && message.contains("with --name"),
+        "{message}"
+    );
     let message = refused(&train_deployed("long"));
     assert!(message.contains(&holder), "{message}");
 
@@ -199,7 +267,11 @@ fn ctrl_c_writes_a_checkpoint_and_says_how_to_go_on() {
     let settings = "--network mlp:256,64 --steps 3000 --checkpoint-steps 400";
     succeed_saying(folder, &train("straight", settings));
     let (mut child, mut lines) = until_checkpoint(folder, &train("stopped", settings), 1);
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    kill(
+        Pid::from_raw(i32::try_from(child.id()).unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
     let mut last = String::new();
     loop {
         let mut line = String::new();
@@ -209,9 +281,15 @@ fn ctrl_c_writes_a_checkpoint_and_says_how_to_go_on() {
         last = line;
     }
     assert_eq!(child.wait().unwrap().code(), Some(130), "{last}");
-    assert!(last.contains("interrupted; the same command with --resume"), "{last}");
+    assert!(
+        last.contains("interrupted; the same command with --resume"),
+        "{last}"
+    );
     succeed_saying(folder, &format!("{} --resume", train("stopped", settings)));
-    assert!(model(folder, "straight") == model(folder, "stopped"), "the models differ");
+    assert!(
+        model(folder, "straight") == model(folder, "stopped"),
+        "the models differ"
+    );
 }
 
 #[test]
@@ -226,18 +304,30 @@ fn only_the_same_run_is_resumed() {
         message.lines().last().unwrap().to_owned()
     };
     let message = refused(&format!("{} --resume", train("other", settings)));
-    assert!(message.contains("no run to resume; leave --resume away"), "{message}");
+    assert!(
+        message.contains("no run to resume; leave --resume away"),
+        "{message}"
+    );
     succeed_saying(folder, &train("other", settings));
     let before = model(folder, "other");
-    let message = refused(&format!("{} --resume --learning-rate 0.001", train("other", settings)));
-    assert!(message.contains("belongs to a run with other settings"), "{message}");
+    let message = refused(&format!(
+        "{} --resume --learning-rate 0.001",
+        train("other", settings)
+    ));
+    assert!(
+        message.contains("belongs to a run with other settings"),
+        "{message}"
+    );
 
     // The newest is torn: the one before is taken, and the same model comes out.
     let newest = checkpoints(folder, "other").pop().unwrap();
     let contents = fs::read(&newest).unwrap();
     fs::write(&newest, &contents[..contents.len() / 2]).unwrap();
     let message = succeed_saying(folder, &format!("{} --resume", train("other", settings)));
-    assert!(message.contains("not a whole checkpoint") && message.contains("after step 40"), "{message}");
+    assert!(
+        message.contains("not a whole checkpoint") && message.contains("after step 40"),
+        "{message}"
+    );
     assert!(model(folder, "other") == before, "the models differ");
 }
 
@@ -262,9 +352,15 @@ fn a_job_that_may_be_started_again_takes_one_command() {
         let message = succeed_saying(folder, &line);
         assert!(message.contains(again), "{message}");
     }
-    let output = trainer(folder, &format!("{} --learning-rate 0.001", train("job", settings)));
+    let output = trainer(
+        folder,
+        &format!("{} --learning-rate 0.001", train("job", settings)),
+    );
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("belongs to a run with other settings"), "{message}");
+    assert!(
+        message.contains("belongs to a run with other settings"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -274,31 +370,75 @@ fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
     let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps 120 --transform auto \
                 --seed 7 --augment none --out models";
     let message = succeed_saying(folder, line);
-    assert!(message.contains("transform raw: ") && message.contains("transform log_softmax: "), "{message}");
+    assert!(
+        message.contains("transform raw: ") && message.contains("transform log_softmax: "),
+        "{message}"
+    );
     let run = folder.join("models/.runs/quarters-parity");
     let log = fs::read_to_string(run.join("log.jsonl")).unwrap();
-    let records: Vec<serde_json::Value> =
-        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(records.last().unwrap()["step"], 120);
-    let known =
-        ["step", "epoch", "loss", "learning_rate", "agreement", "validation_agreement", "rows_per_second"];
-    assert!(known.iter().all(|key| records.last().unwrap()[key].is_number()), "{log}");
-    assert!(fs::read_to_string(run.join("curve.svg")).unwrap().contains("agreement, %"));
-    let environment: toml::Table = fs::read_to_string(run.join("environment.toml")).unwrap().parse().unwrap();
+    let known = [
+        "step",
+        "epoch",
+        "loss",
+        "learning_rate",
+        "agreement",
+        "validation_agreement",
+        "rows_per_second",
+    ];
+    assert!(
+        known
+            .iter()
+            .all(|key| records.last().unwrap()[key].is_number()),
+        "{log}"
+    );
+    assert!(
+        fs::read_to_string(run.join("curve.svg"))
+            .unwrap()
+            .contains("agreement, %")
+    );
+    let environment: toml::Table = fs::read_to_string(run.join("environment.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
     assert_eq!(environment["seed"].as_str(), Some("7"));
-    assert!(environment["libtorch"].as_str().unwrap().starts_with('2'), "{environment}");
+    assert!(
+        environment["libtorch"].as_str().unwrap().starts_with('2'),
+        "{environment}"
+    );
 
     let config = run.join("config.toml");
-    let again = format!("train --config {} --name again --run again-run", config.display());
+    let again = format!(
+        "train --config {} --name again --run again-run",
+        config.display()
+    );
     let message = succeed_saying(folder, &again);
     assert!(message.contains("reuses its outputs for"), "{message}");
-    assert!(model(folder, "quarters-parity") == model(folder, "again"), "the models differ");
+    assert!(
+        model(folder, "quarters-parity") == model(folder, "again"),
+        "the models differ"
+    );
 
-    fs::write(folder.join("wrong.toml"), "model = \"m\"\nlearning-rat = 1\n").unwrap();
+    fs::write(
+        folder.join("wrong.toml"),
+        "model = \"m\"\nlearning-rat = 1\n",
+    )
+    .unwrap();
     let output = trainer(folder, "train --config wrong.toml");
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("wrong.toml: ") && message.contains("learning-rat"), "{message}");
-    assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+    assert!(
+        message.contains("wrong.toml: ") && message.contains("learning-rat"),
+        "{message}"
+    );
+    assert_eq!(
+        (output.status.code(), message.lines().count()),
+        (Some(2), 1),
+        "{message}"
+    );
 }
 
 #[test]
@@ -313,7 +453,11 @@ fn a_name_in_a_file_names_no_folder_elsewhere() {
         let output = trainer(folder, "train --config elsewhere.toml");
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains("a model's name has letters"), "{message}");
-        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+        assert_eq!(
+            (output.status.code(), message.lines().count()),
+            (Some(2), 1),
+            "{message}"
+        );
     }
     assert!(precious.is_dir());
 }
@@ -322,11 +466,20 @@ fn a_name_in_a_file_names_no_folder_elsewhere() {
 fn each_row_of_a_code_gets_a_model() {
     let folder = workplace();
     let folder = folder.path();
-    succeed_saying(folder, &train("two", "--network mlp:256,32 --steps 40 --r 2"));
+    succeed_saying(
+        folder,
+        &train("two", "--network mlp:256,32 --steps 40 --r 2"),
+    );
     for row in 0..2 {
         let card = fs::read_to_string(folder.join(format!("models/two-{row}/model.toml"))).unwrap();
         let card: toml::Table = card.parse().unwrap();
-        assert_eq!(card["code"].get("row").and_then(toml::Value::as_integer).unwrap_or(0), row);
+        assert_eq!(
+            card["code"]
+                .get("row")
+                .and_then(toml::Value::as_integer)
+                .unwrap_or(0),
+            row
+        );
         assert_eq!(card["code"]["r"].as_integer(), Some(2));
     }
 }

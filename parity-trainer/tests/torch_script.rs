@@ -1,4 +1,5 @@
-//! A user's TorchScript module is trained like any network, and every network can be written as one.
+//! A user's TorchScript module is trained like any network, and every network can be written as
+//! one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,17 +20,25 @@ const SAMPLES: [f32; 12] = [1.0, 2.0, 3.0, 4.0, 0.5, 0.0, -1.0, 2.0, 9.0, 9.0, 9
 
 fn build(name: &str, shape: &[usize], outputs: usize) -> Result<Network, String> {
     let spec: NetworkSpec = name.parse().unwrap();
-    Network::new(&spec, shape, outputs, &mut ChaCha8Rng::seed_from_u64(1)).map_err(|error| error.to_string())
+    Network::new(&spec, shape, outputs, &mut ChaCha8Rng::seed_from_u64(1))
+        .map_err(|error| error.to_string())
 }
 
 fn close(left: &[f32], right: &[f32]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| (left - right).abs() < 1e-4)
+    left.len() == right.len()
+        && left
+            .iter()
+            .zip(right)
+            .all(|(left, right)| (left - right).abs() < 1e-4)
 }
 
 #[test]
 fn a_module_is_where_training_begins() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, weights) = (folder.path().join("linear.pt"), folder.path().join("weights.safetensors"));
+    let (file, weights) = (
+        folder.path().join("linear.pt"),
+        folder.path().join("weights.safetensors"),
+    );
     write_linear_module(&file, 4, 2, &WEIGHT);
     let name = format!("script:{}", file.display());
     let network = build(&name, &SHAPE, 2).unwrap();
@@ -37,7 +46,12 @@ fn a_module_is_where_training_begins() {
 
     let mut optimizer = nn::Sgd::default().build(network.variables(), 0.01).unwrap();
     let input = Tensor::from_slice(&SAMPLES).view([3, 1, 2, 2]);
-    let loss = || network.forward_t(&input, true).square().mean(tch::Kind::Float);
+    let loss = || {
+        network
+            .forward_t(&input, true)
+            .square()
+            .mean(tch::Kind::Float)
+    };
     let before = loss().double_value(&[]);
     for _ in 0..20 {
         optimizer.backward_step(&loss());
@@ -48,13 +62,19 @@ fn a_module_is_where_training_begins() {
     let loaded = Network::load(network.spec(), &SHAPE, 2, &weights).unwrap();
     assert_eq!(loaded.infer(&SAMPLES), network.infer(&SAMPLES));
     let refused = network.to_onnx().unwrap_err().to_string();
-    assert!(refused.contains("cannot be written as ONNX; write it as TorchScript"), "{refused}");
+    assert!(
+        refused.contains("cannot be written as ONNX; write it as TorchScript"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn every_network_can_be_a_module() {
     let folder = tempfile::tempdir().unwrap();
-    let (linear, file) = (folder.path().join("linear.pt"), folder.path().join("network.pt"));
+    let (linear, file) = (
+        folder.path().join("linear.pt"),
+        folder.path().join("network.pt"),
+    );
     write_linear_module(&linear, 4, 2, &WEIGHT);
     let script = format!("script:{}", linear.display());
     let cases: [(&str, &[usize]); 6] = [
@@ -68,16 +88,32 @@ fn every_network_can_be_a_module() {
     for (name, shape) in cases {
         let mut network = build(name, shape, 2).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(5);
-        let samples: Vec<f32> =
-            (0..5 * shape.iter().product::<usize>()).map(|_| rng.random_range(0.0..9.0)).collect();
-        network.normalise(&Normalisation::of(&samples, shape)).unwrap();
+        let samples: Vec<f32> = (0..5 * shape.iter().product::<usize>())
+            .map(|_| rng.random_range(0.0..9.0))
+            .collect();
+        network
+            .normalise(&Normalisation::of(&samples, shape))
+            .unwrap();
         network.save_torch_script(&file).unwrap();
-        let dims: Vec<i64> = std::iter::once(5).chain(shape.iter().map(|&dim| dim as i64)).collect();
-        let answer =
-            CModule::load(&file).unwrap().forward_ts(&[Tensor::from_slice(&samples).view(dims.as_slice())]);
+        let dims: Vec<i64> = std::iter::once(5)
+            .chain(shape.iter().map(|&dim| dim as i64))
+            .collect();
+        let answer = CModule::load(&file)
+            .unwrap()
+            .forward_ts(&[Tensor::from_slice(&samples).view(dims.as_slice())]);
         let answer = Vec::<f32>::try_from(answer.unwrap().view([-1])).unwrap();
-        assert!(close(&answer, &network.infer(&samples)), "{name}: {answer:?}");
-        assert!(network.variables().trainable_variables().iter().all(Tensor::requires_grad), "{name}");
+        assert!(
+            close(&answer, &network.infer(&samples)),
+            "{name}: {answer:?}"
+        );
+        assert!(
+            network
+                .variables()
+                .trainable_variables()
+                .iter()
+                .all(Tensor::requires_grad),
+            "{name}"
+        );
     }
 }
 
@@ -94,14 +130,21 @@ fn modules_that_do_not_fit_are_refused_in_one_line() {
     };
     let message = complaint(&name, &SHAPE, 3);
     assert!(
-        message.contains("linear.pt: answers 2 samples") && message.contains("wanted Float of shape [2, 3]"),
+        message.contains("linear.pt: answers 2 samples")
+            && message.contains("wanted Float of shape [2, 3]"),
         "{message}"
     );
     let message = complaint(&name, &[5], 2);
-    assert!(message.contains("linear.pt: does not take samples of shape [5]"), "{message}");
+    assert!(
+        message.contains("linear.pt: does not take samples of shape [5]"),
+        "{message}"
+    );
     let message = complaint("script:/nowhere.pt", &SHAPE, 2);
     assert!(message.contains("/nowhere.pt: no such file"), "{message}");
     fs::write(&file, b"PK no module").unwrap();
     let message = complaint(&name, &SHAPE, 2);
-    assert!(message.contains("linear.pt: not a TorchScript module"), "{message}");
+    assert!(
+        message.contains("linear.pt: not a TorchScript module"),
+        "{message}"
+    );
 }

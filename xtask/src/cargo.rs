@@ -8,8 +8,9 @@ use crate::{native, workspace};
 
 /// A cargo command in the root of the checkout.
 ///
-/// `.cargo/config.toml` alone spells the path of our libtorch: each other spelling would compile torch-sys again, so the
-/// value that the outer cargo handed us is taken out of the child's environment.
+/// `.cargo/config.toml` alone spells the path of our libtorch: each other spelling would compile
+/// torch-sys again, so the value that the outer cargo handed us is taken out of the child's
+/// environment.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -27,7 +28,9 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let line = format!("cargo {}", args.join(" "));
     eprintln!("$ {line}");
-    let status = cargo(args).status().with_context(|| format!("cannot start `{line}`"))?;
+    let status = cargo(args)
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
     ensure!(status.success(), "`{line}` failed ({status})");
     Ok(())
 }
@@ -37,12 +40,20 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 /// # Errors
 /// If cargo does not succeed.
 pub(crate) fn build_serving() -> Result<()> {
-    let packages = ["-p", "parapet-frontend", "-p", "parapet-models", "-p", "parapet-loadgen"];
+    let packages = [
+        "-p",
+        "parapet-frontend",
+        "-p",
+        "parapet-models",
+        "-p",
+        "parapet-loadgen",
+    ];
     run(&[&["build", "--release"][..], &packages].concat())
 }
 
-/// Builds the trainer for timing. The development profile optimises what computes; here the parameter server's processes are
-/// optimised, too, which in every build of the tests would cost minutes.
+/// Builds the trainer for timing. The development profile optimises what computes; here the
+/// parameter server's processes are optimised, too, which in every build of the tests would cost
+/// minutes.
 ///
 /// # Errors
 /// If cargo does not succeed.
@@ -60,5 +71,7 @@ pub(crate) fn build_trainer_optimised() -> Result<()> {
 
 /// Whether the cargo subcommand `name` is installed.
 pub(crate) fn has(name: &str) -> bool {
-    cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success())
+    cargo(&[name, "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success())
 }

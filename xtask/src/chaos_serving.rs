@@ -1,7 +1,9 @@
-//! `cargo xtask chaos-serving`: frontends and instances while everything goes wrong that can, and every answer is judged.
+//! `cargo xtask chaos-serving`: frontends and instances while everything goes wrong that can, and
+//! every answer is judged.
 //!
-//! Debug builds, so that assertions are on. The program that does it is an example of the frontend's package, whose own
-//! dependencies it needs; its first lines say which invariant is seen how.
+//! Debug builds, so that assertions are on. The program that does it is an example of the
+//! frontend's package, whose own dependencies it needs; its first lines say which invariant is seen
+//! how.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -38,11 +40,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     if std::env::var_os("PARAPET_BUILT").is_some() {
         // With the features of the whole workspace, as the tests have built the rest.
-        cargo::run(&["build", "--quiet", "--workspace", "--example", "chaos-serving"])?;
+        cargo::run(&[
+            "build",
+            "--quiet",
+            "--workspace",
+            "--example",
+            "chaos-serving",
+        ])?;
     } else {
         native::run(&native::Args { serving_only: true })?;
         let packages = ["-p", "parapet-frontend", "-p", "parapet-models"];
-        cargo::run(&[&["build", "--bins", "--example", "chaos-serving"], &packages[..]].concat())?;
+        cargo::run(
+            &[
+                &["build", "--bins", "--example", "chaos-serving"],
+                &packages[..],
+            ]
+            .concat(),
+        )?;
     }
     let programs = workspace::target().join("debug");
     let folder = workspace::root().join(".parapet/chaos-serving");
@@ -51,8 +65,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let _none = std::fs::remove_file(&outcome);
     let mut command = Command::new(programs.join("examples/chaos-serving"));
     command.current_dir(workspace::root());
-    command.args(["--seconds", &args.seconds.to_string(), "--seed", &args.seed.to_string()]);
-    command.arg("--programs").arg(&programs).arg("--folder").arg(&folder).arg("--results").arg(&outcome);
+    command.args([
+        "--seconds",
+        &args.seconds.to_string(),
+        "--seed",
+        &args.seed.to_string(),
+    ]);
+    command
+        .arg("--programs")
+        .arg(&programs)
+        .arg("--folder")
+        .arg(&folder)
+        .arg("--results")
+        .arg(&outcome);
     if args.plan {
         command.arg("--plan");
     }
@@ -60,8 +85,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.plan && args.seconds >= WORTH_WRITING && status.code().is_some() {
         let text = std::fs::read_to_string(&outcome).context("it has written nothing down")?;
         let path = workspace::root().join(&args.out);
-        section::write(&path, "What was measured of the frontend", "cargo xtask chaos-serving", &text)?;
+        section::write(
+            &path,
+            "What was measured of the frontend",
+            "cargo xtask chaos-serving",
+            &text,
+        )?;
     }
-    ensure!(status.success(), "it failed ({status}); configurations and logs are in {}", folder.display());
+    ensure!(
+        status.success(),
+        "it failed ({status}); configurations and logs are in {}",
+        folder.display()
+    );
     Ok(())
 }

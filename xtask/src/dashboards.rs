@@ -1,5 +1,6 @@
-//! `cargo xtask check-dashboards`: a real Prometheus scrapes a real cluster, and every query of the Grafana dashboard and every
-//! expression of the rules must give a number there; promtool checks the rules, their tests and the metrics themselves.
+//! `cargo xtask check-dashboards`: a real Prometheus scrapes a real cluster, and every query of the
+//! Grafana dashboard and every expression of the rules must give a number there; promtool checks
+//! the rules, their tests and the metrics themselves.
 
 mod picture;
 mod prometheus;
@@ -54,7 +55,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     load(&cluster, Duration::from_secs(args.load_s))?;
     for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
         let metrics = http::get(&format!("{url}/metrics"))?;
-        promtool(&["check", "metrics"], Some(&metrics)).with_context(|| format!("{url}/metrics"))?;
+        promtool(&["check", "metrics"], Some(&metrics))
+            .with_context(|| format!("{url}/metrics"))?;
     }
     prometheus.wait_for_scrapes(&cluster)?;
 
@@ -67,10 +69,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .context("the queries")?;
     let (mut empty, mut answers) = (Vec::new(), String::new());
     for query in &queries {
-        let samples = prometheus.query(&query.expression).with_context(|| query.name.clone())?;
-        answers += &format!("{}\n    {}\n    {samples:?}\n", query.name, query.expression);
+        let samples = prometheus
+            .query(&query.expression)
+            .with_context(|| query.name.clone())?;
+        answers += &format!(
+            "{}\n    {}\n    {samples:?}\n",
+            query.name, query.expression
+        );
         if !samples.iter().any(|sample| sample.is_finite()) {
-            empty.push(format!("{}: {} gives {samples:?}", query.name, query.expression));
+            empty.push(format!(
+                "{}: {} gives {samples:?}",
+                query.name, query.expression
+            ));
         }
     }
     if let Some(path) = &args.answers {
@@ -80,15 +90,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let drawn = picture::draw(&queries, &prometheus, args.load_s + 5)?;
         fs::write(path, drawn).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    ensure!(empty.is_empty(), "{} queries give no number:\n{}", empty.len(), empty.join("\n"));
+    ensure!(
+        empty.is_empty(),
+        "{} queries give no number:\n{}",
+        empty.len(),
+        empty.join("\n")
+    );
     every_metric_is_there(&cluster, &queries)?;
     prometheus.has_exemplars("parapet_request_duration_seconds_bucket")?;
     println!("{} queries, all of them with numbers", queries.len());
     Ok(())
 }
 
-/// Every request is traced, so that there are exemplars; nobody collects the traces. Operators come within TLS, so that there is a
-/// certificate.
+/// Every request is traced, so that there are exemplars; nobody collects the traces. Operators come
+/// within TLS, so that there is a certificate.
 fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
     let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\n";
     let tls = "[admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\nclient_ca = \"admin.crt\"\nclient_crl = \"admin.crl\"\n\n";
@@ -100,7 +115,8 @@ fn root_file(path: &str) -> Result<String> {
     fs::read_to_string(workspace::root().join(path)).with_context(|| format!("cannot read {path}"))
 }
 
-/// Requests one after the other, some of them while the first replica is frozen, some of them mistaken.
+/// Requests one after the other, some of them while the first replica is frozen, some of them
+/// mistaken.
 fn load(cluster: &Cluster, length: Duration) -> Result<()> {
     let end = Instant::now() + length;
     let mut number = 0_u8;
@@ -116,13 +132,17 @@ fn load(cluster: &Cluster, length: Duration) -> Result<()> {
                 asked.into_iter().for_each(|asked| drop(asked.join()));
             });
         });
-        let _ = http::post(&format!("{}/v2/models/{}/infer", cluster.frontend, sample::MODEL), "{}");
+        let _ = http::post(
+            &format!("{}/v2/models/{}/infer", cluster.frontend, sample::MODEL),
+            "{}",
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-/// What the dashboard shows and the rules use exists: a metric that was renamed is found out even where a query hides it.
+/// What the dashboard shows and the rules use exists: a metric that was renamed is found out even
+/// where a query hides it.
 fn every_metric_is_there(cluster: &Cluster, queries: &[queries::Query]) -> Result<()> {
     let mut served = BTreeSet::new();
     for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
@@ -132,7 +152,11 @@ fn every_metric_is_there(cluster: &Cluster, queries: &[queries::Query]) -> Resul
     }
     for query in queries {
         for name in queries::metrics(&query.expression) {
-            ensure!(served.contains(&name), "{}: no server has a metric {name}", query.name);
+            ensure!(
+                served.contains(&name),
+                "{}: no server has a metric {name}",
+                query.name
+            );
         }
     }
     Ok(())
@@ -143,17 +167,26 @@ fn promtool(args: &[&str], input: Option<&str>) -> Result<()> {
     let mut child = Command::new("promtool")
         .args(args)
         .current_dir(workspace::root())
-        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdin(if input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .context("promtool is missing (Debian, Ubuntu: `apt install prometheus`)")?;
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        stdin.write_all(input.as_bytes()).context("cannot write to promtool")?;
+        stdin
+            .write_all(input.as_bytes())
+            .context("cannot write to promtool")?;
     }
-    let output = child.wait_with_output().context("cannot wait for promtool")?;
-    let said =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    let output = child
+        .wait_with_output()
+        .context("cannot wait for promtool")?;
+    let said = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
     if !output.status.success() {
         bail!("promtool {}: {said}", args.join(" "));
     }

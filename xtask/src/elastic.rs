@@ -1,9 +1,10 @@
-//! `cargo xtask elastic-train`: one training, while workers and servers join and leave: 1, then 4, then 2 workers; 1, then 3, then
-//! 2 servers. The process that leads the training is one of the workers.
+//! `cargo xtask elastic-train`: one training, while workers and servers join and leave: 1, then 4,
+//! then 2 workers; 1, then 3, then 2 servers. The process that leads the training is one of the
+//! workers.
 //!
-//! The same training runs on a cluster that stays as it is: both must have the same loss curve and end with the same model,
-//! byte for byte. In sequential mode (one part a step) both must be those of plain training in one process, too. What each
-//! change has cost is told by the training itself.
+//! The same training runs on a cluster that stays as it is: both must have the same loss curve and
+//! end with the same model, byte for byte. In sequential mode (one part a step) both must be those
+//! of plain training in one process, too. What each change has cost is told by the training itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,15 +39,28 @@ pub(crate) struct Args {
 /// Runs it.
 ///
 /// # Errors
-/// If a process fails, a change does not happen before the training is over, or the trainings differ.
+/// If a process fails, a change does not happen before the training is over, or the trainings
+/// differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::run(&["build", "-p", "parity-trainer"])?;
     let place = Place::new(FOLDER)?;
     step("a deployed model to learn from");
     let mut deployed = Command::new(&place.trainer);
-    deployed.args(["train-deployed", "--network", "lenet:4", "--epochs", "3", "--name", "deployed"]);
-    deployed.arg("--data").arg(models::data()).arg("--out").arg(place.folder.join("models"));
+    deployed.args([
+        "train-deployed",
+        "--network",
+        "lenet:4",
+        "--epochs",
+        "3",
+        "--name",
+        "deployed",
+    ]);
+    deployed
+        .arg("--data")
+        .arg(models::data())
+        .arg("--out")
+        .arg(place.folder.join("models"));
     place.finish(deployed, "deployed")?;
 
     step("plain training, in one process");
@@ -71,7 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The same training on a cluster that changes and on one that does not; what the changes have cost.
+/// The same training on a cluster that changes and on one that does not; what the changes have
+/// cost.
 fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     step(&format!("{parts} parts a step, on a cluster that changes"));
     let changing = format!("changing-{parts}");
@@ -79,7 +94,11 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     cluster.server("server-1")?;
     let started = Instant::now();
     let mut training = Processes::default();
-    training.start(place, train(args, place, &changing, Some((&cluster.registry, parts))), &changing)?;
+    training.start(
+        place,
+        train(args, place, &changing, Some((&cluster.registry, parts))),
+        &changing,
+    )?;
     let mut reach = |twentieths: u64| -> Result<()> {
         let target = twentieths * args.steps / 20;
         while place.steps(&changing).is_none_or(|steps| steps < target) {
@@ -105,12 +124,20 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     cluster.end("worker-3")?;
     cluster.end("worker-4")?;
     cluster.until("two workers", |top| top.contains("on 2 processes"))?;
-    eprintln!("    two workers at step {}", place.steps(&changing).unwrap_or_default());
+    eprintln!(
+        "    two workers at step {}",
+        place.steps(&changing).unwrap_or_default()
+    );
     reach(16)?;
     cluster.end("server-1")?;
     cluster.until("two servers", |top| in_chains(top).len() == 2)?;
-    eprintln!("    two servers at step {}", place.steps(&changing).unwrap_or_default());
-    training.none_ended().context("the training was over before all changes were made; give more --steps")?;
+    eprintln!(
+        "    two servers at step {}",
+        place.steps(&changing).unwrap_or_default()
+    );
+    training
+        .none_ended()
+        .context("the training was over before all changes were made; give more --steps")?;
     training.wait()?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
     drop(cluster);
@@ -122,7 +149,10 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     cluster.server("server-2")?;
     cluster.worker("worker-2")?;
     let started = Instant::now();
-    place.finish(train(args, place, &fixed, Some((&cluster.registry, parts))), &fixed)?;
+    place.finish(
+        train(args, place, &fixed, Some((&cluster.registry, parts))),
+        &fixed,
+    )?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
 
     let mut others = vec![fixed.as_str()];
@@ -132,9 +162,18 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     for other in others {
         // A process tells the training loss of what it has computed itself.
         let columns: &[&str] = if parts == 1 { &["loss"] } else { &[] };
-        let (one, two) = (curve(place, &changing, columns)?, curve(place, other, columns)?);
-        ensure!(one == two && !one.is_empty(), "{changing} and {other} have other loss curves");
-        ensure!(model(place, &changing)? == model(place, other)?, "{changing} and {other} are other models");
+        let (one, two) = (
+            curve(place, &changing, columns)?,
+            curve(place, other, columns)?,
+        );
+        ensure!(
+            one == two && !one.is_empty(),
+            "{changing} and {other} have other loss curves"
+        );
+        ensure!(
+            model(place, &changing)? == model(place, other)?,
+            "{changing} and {other} are other models"
+        );
     }
     let told = fs::read_to_string(place.folder.join(format!("{changing}.log")))?;
     Ok(told.lines().filter_map(cost).collect())
@@ -142,10 +181,31 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
 
 fn train(args: &Args, place: &Place, name: &str, cluster: Option<(&str, u64)>) -> Command {
     let mut command = Command::new(&place.trainer);
-    command.args(["--threads", "1", "train", "--k", "2", "--network", "lenet:8", "--encoder", "concat"]);
-    command.args(["--transform", "raw", "--name", name, "--seed", &args.seed.to_string()]);
+    command.args([
+        "--threads",
+        "1",
+        "train",
+        "--k",
+        "2",
+        "--network",
+        "lenet:8",
+        "--encoder",
+        "concat",
+    ]);
+    command.args([
+        "--transform",
+        "raw",
+        "--name",
+        name,
+        "--seed",
+        &args.seed.to_string(),
+    ]);
     command.args(["--steps", &args.steps.to_string()]);
-    command.arg("--model").arg(place.folder.join("models/deployed")).arg("--data").arg(models::data());
+    command
+        .arg("--model")
+        .arg(place.folder.join("models/deployed"))
+        .arg("--data")
+        .arg(models::data());
     command.arg("--out").arg(place.folder.join("models"));
     if let Some((registry, parts)) = cluster {
         command.args(["--cluster", registry, "--executors", &parts.to_string()]);
@@ -160,26 +220,46 @@ fn cost(line: &str) -> Option<String> {
     let (lost, rest) = rest.split_once(" s lost (a step takes ")?;
     let usual: f64 = rest.split_once(" s)")?.0.parse().ok()?;
     let change = change.split_once(": ").map_or(change, |(_, change)| change);
-    Some(format!("| {change} | {at} | {lost} | {:.0} |", 1000.0 * usual))
+    Some(format!(
+        "| {change} | {at} | {lost} | {:.0} |",
+        1000.0 * usual
+    ))
 }
 
 /// The servers that hold ranges, as `top` shows them.
 fn in_chains(top: &str) -> BTreeSet<&str> {
-    let ranges = top.lines().skip_while(|line| !line.starts_with("ARRAY")).skip(1);
+    let ranges = top
+        .lines()
+        .skip_while(|line| !line.starts_with("ARRAY"))
+        .skip(1);
     let rows = ranges.take_while(|line| !line.is_empty());
     let chains = rows.filter_map(|line| line.split("  ").filter(|cell| !cell.is_empty()).nth(3));
-    chains.flat_map(|chain| chain.split(" > ")).map(str::trim).collect()
+    chains
+        .flat_map(|chain| chain.split(" > "))
+        .map(str::trim)
+        .collect()
 }
 
 /// What the log has of each validation, and these columns of all records, as they are written.
 fn curve(place: &Place, name: &str, columns: &[&str]) -> Result<Vec<String>> {
-    let path = place.folder.join("models/.runs").join(name).join("log.jsonl");
-    let log = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let path = place
+        .folder
+        .join("models/.runs")
+        .join(name)
+        .join("log.jsonl");
+    let log =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut curve = Vec::new();
     for line in log.lines() {
         let record: serde_json::Value = serde_json::from_str(line)?;
-        let kept = ["step", "validation_loss", "validation_agreement"].iter().chain(columns);
-        curve.push(kept.map(|&column| format!("{column} {}", record[column])).collect::<Vec<_>>().join(", "));
+        let kept = ["step", "validation_loss", "validation_agreement"]
+            .iter()
+            .chain(columns);
+        curve.push(
+            kept.map(|&column| format!("{column} {}", record[column]))
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
     }
     Ok(curve)
 }
@@ -205,10 +285,16 @@ impl<'a> Cluster<'a> {
         let log = place.folder.join(format!("{name}.log"));
         let registry = place.wait("registry", || {
             let said = fs::read_to_string(&log)?;
-            let address = said.lines().find_map(|line| line.split_once("registry at "));
+            let address = said
+                .lines()
+                .find_map(|line| line.split_once("registry at "));
             Ok(address.map(|(_, address)| address.to_owned()))
         })?;
-        Ok(Self { place, registry, processes })
+        Ok(Self {
+            place,
+            registry,
+            processes,
+        })
     }
 
     fn server(&mut self, name: &str) -> Result<()> {
@@ -232,7 +318,9 @@ impl<'a> Cluster<'a> {
     fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Result<()> {
         self.place.wait(what, || {
             let mut command = Command::new(&self.place.trainer);
-            command.args(["top", "--once", "--registry", &self.registry]).stderr(Stdio::null());
+            command
+                .args(["top", "--once", "--registry", &self.registry])
+                .stderr(Stdio::null());
             let text = command.output().context("cannot start the trainer")?.stdout;
             Ok(is_so(&String::from_utf8_lossy(&text)).then_some(()))
         })
@@ -245,8 +333,12 @@ mod tests {
 
     #[test]
     fn what_a_training_tells_becomes_a_row() {
-        let line = "moving: server 1 left, worker 9 joined at step 11: 0.36 s lost (a step takes 0.020 s)";
-        assert_eq!(cost(line).as_deref(), Some("| server 1 left, worker 9 joined | 11 | 0.36 | 20 |"));
+        let line =
+            "moving: server 1 left, worker 9 joined at step 11: 0.36 s lost (a step takes 0.020 s)";
+        assert_eq!(
+            cost(line).as_deref(),
+            Some("| server 1 left, worker 9 joined | 11 | 0.36 | 20 |")
+        );
         assert_eq!(cost("moving: checkpoint a/b"), None);
     }
 

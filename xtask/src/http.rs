@@ -34,11 +34,16 @@ pub(crate) fn get_whole(url: &str) -> Result<String> {
 
 fn request(method: &str, url: &str, body: &str) -> Result<String> {
     let answer = exchange(method, url, body)?;
-    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    Ok(answer
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned())
+        .unwrap_or_default())
 }
 
 fn exchange(method: &str, url: &str, body: &str) -> Result<String> {
-    let bare = url.strip_prefix("http://").with_context(|| format!("{url}: not http"))?;
+    let bare = url
+        .strip_prefix("http://")
+        .with_context(|| format!("{url}: not http"))?;
     let (authority, path) = bare.split_at(bare.find('/').unwrap_or(bare.len()));
     let path = if path.is_empty() { "/" } else { path };
     let asking = || -> Result<Vec<u8>> {
@@ -55,9 +60,15 @@ fn exchange(method: &str, url: &str, body: &str) -> Result<String> {
     };
     let answer = asking().with_context(|| format!("{method} {url}"))?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{url}: no HTTP"))?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .with_context(|| format!("{url}: no HTTP"))?;
     if head.split(' ').nth(1) != Some("200") {
-        bail!("{method} {url}: {}: {}", head.lines().next().unwrap_or_default(), body.trim());
+        bail!(
+            "{method} {url}: {}: {}",
+            head.lines().next().unwrap_or_default(),
+            body.trim()
+        );
     }
     Ok(answer)
 }
@@ -67,7 +78,9 @@ pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => encoded.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                encoded.push(char::from(byte))
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }

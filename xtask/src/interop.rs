@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: real clients, and another server, against the frontend and the instance.
 //!
-//! What is asked and how stands in `xtask/interop/*.py`; here the programs are built, the models written, and the Python
-//! packages installed.
+//! What is asked and how stands in `xtask/interop/*.py`; here the programs are built, the models
+//! written, and the Python packages installed.
 
 use std::fs;
 use std::path::Path;
@@ -39,38 +39,69 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let repository = folder.join("models");
     write_models(&repository)?;
     let mut command = Command::new(CLIENTS.program("python")?);
-    command.arg("-B").arg(workspace::root().join("xtask/interop/main.py"));
-    command.arg("--binaries").arg(workspace::target().join("debug"));
-    command.arg("--repository").arg(&repository).arg("--logs").arg(folder.join("logs"));
+    command
+        .arg("-B")
+        .arg(workspace::root().join("xtask/interop/main.py"));
+    command
+        .arg("--binaries")
+        .arg(workspace::target().join("debug"));
+    command
+        .arg("--repository")
+        .arg(&repository)
+        .arg("--logs")
+        .arg(folder.join("logs"));
     if args.schemathesis {
-        command.arg("--schemathesis").arg(SCHEMATHESIS.program("schemathesis")?);
+        command
+            .arg("--schemathesis")
+            .arg(SCHEMATHESIS.program("schemathesis")?);
     }
     if args.mlserver {
         command.arg("--mlserver").arg(MLSERVER.program("mlserver")?);
     }
     let library = workspace::native().join("onnxruntime/libonnxruntime.so");
-    let status = command.env("ORT_DYLIB_PATH", library).status().context("cannot start Python")?;
-    ensure!(status.success(), "a check failed ({status}); logs are in {}", folder.join("logs").display());
+    let status = command
+        .env("ORT_DYLIB_PATH", library)
+        .status()
+        .context("cannot start Python")?;
+    ensure!(
+        status.success(),
+        "a check failed ({status}); logs are in {}",
+        folder.join("logs").display()
+    );
     Ok(())
 }
 
 /// The weights of `linear`; `xtask/interop/clients.py` has the same.
 const WEIGHTS: [f32; 12] = [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
 
-/// `linear` and, since a linear model is its own parity model for the sum code, `linear-parity`; `identity`, with a tensor of
-/// every datatype; `wide`, whose answers are worth compressing; and `scene`, some of whose tensors are coded.
+/// `linear` and, since a linear model is its own parity model for the sum code, `linear-parity`;
+/// `identity`, with a tensor of every datatype; `wide`, whose answers are worth compressing; and
+/// `scene`, some of whose tensors are coded.
 fn write_models(repository: &Path) -> Result<()> {
     let linear = linear_model(&[4], &WEIGHTS, &[0.0; 3])?;
-    let tensors = tensors("inputs", &[("input", "FP32", 4)]) + &tensors("outputs", &[("output", "FP32", 3)]);
+    let tensors =
+        tensors("inputs", &[("input", "FP32", 4)]) + &tensors("outputs", &[("output", "FP32", 3)]);
     write_model(repository, "linear", &tensors, &linear)?;
     let code = "[code]\ndeployed = \"linear\"\nencoder = \"sum\"\nk = 2\n";
     write_model(repository, "linear-parity", &(tensors + code), &linear)?;
     let typed = |element: (&'static str, ElementType)| (element.0, element.1, &[2_usize][..]);
     write_identity(repository, "identity", &ELEMENTS.map(typed), "")?;
-    write_identity(repository, "wide", &[("wide", ElementType::Float, &[600])], "")?;
-    let [scores, boxes]: [(_, _, &[usize]); 2] =
-        [("scores", ElementType::Float, &[4]), ("boxes", ElementType::Float, &[2])];
-    write_identity(repository, "scene", &[("camera", ElementType::Int64, &[1]), scores, boxes], "")?;
+    write_identity(
+        repository,
+        "wide",
+        &[("wide", ElementType::Float, &[600])],
+        "",
+    )?;
+    let [scores, boxes]: [(_, _, &[usize]); 2] = [
+        ("scores", ElementType::Float, &[4]),
+        ("boxes", ElementType::Float, &[2]),
+    ];
+    write_identity(
+        repository,
+        "scene",
+        &[("camera", ElementType::Int64, &[1]), scores, boxes],
+        "",
+    )?;
     let code = "[code]\ndeployed = \"scene\"\nencoder = \"sum\"\nk = 2\n\
                 inputs = [\"boxes\", \"scores\"]\noutputs = [\"boxes_out\", \"scores_out\"]\n";
     write_identity(repository, "scene-parity", &[boxes, scores], code)
@@ -102,11 +133,18 @@ fn write_identity(
     code: &str,
 ) -> Result<()> {
     let datatype = |element: ElementType| {
-        ELEMENTS.iter().find(|(_, known)| *known == element).map_or("", |(datatype, _)| *datatype)
+        ELEMENTS
+            .iter()
+            .find(|(_, known)| *known == element)
+            .map_or("", |(datatype, _)| *datatype)
     };
     let specs = |suffix: &str| -> Vec<(String, &str, usize)> {
         let spec = |(name, element, shape): &(&str, ElementType, &[usize])| {
-            (format!("{name}{suffix}"), datatype(*element), shape.iter().product())
+            (
+                format!("{name}{suffix}"),
+                datatype(*element),
+                shape.iter().product(),
+            )
         };
         given.iter().map(spec).collect()
     };

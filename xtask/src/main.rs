@@ -64,7 +64,8 @@ enum Step {
     BenchTail(bench::tail::Args),
     /// Measure the trainer's steps/s beside PyTorch's Python
     BenchTraining(bench::training::Args),
-    /// Run the dashboard's and the rules' queries against a real Prometheus that scrapes a real cluster
+    /// Run the dashboard's and the rules' queries against a real Prometheus that scrapes a real
+    /// cluster
     CheckDashboards(dashboards::Args),
     /// Check what is in deploy/: units, compose file, chart, configurations
     CheckDeploy(deploy::Args),
@@ -82,7 +83,8 @@ enum Step {
     ElasticTrain(elastic::Args),
     /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
     NetnsTrain(netns::Args),
-    /// Serve on three hosts (network namespaces) while one is cut off; needs root, etcd and Prometheus
+    /// Serve on three hosts (network namespaces) while one is cut off; needs root, etcd and
+    /// Prometheus
     NetnsServe(netns_serve::Args),
     /// Pack the serving side as a tarball and as a Debian package
     Dist(dist::Args),

@@ -1,4 +1,5 @@
-//! The models of the demo and the benchmarks, trained on the Fashion-MNIST subset that the repository carries.
+//! The models of the demo and the benchmarks, trained on the Fashion-MNIST subset that the
+//! repository carries.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -46,19 +47,42 @@ impl Model {
         let arguments: &[&str] = match self {
             Self::Deployed => &["train-deployed", "--network", "lenet:16", "--epochs", "60"],
             Self::Small => &["train-deployed", "--network", "lenet:4", "--epochs", "15"],
-            Self::Parity { k: 2 } => {
-                &["train", "--encoder", "concat", "--network", "cells:1x2:lenet:24x3", "--steps", "4000"]
-            }
-            Self::Parity { .. } => {
-                &["train", "--encoder", "concat", "--network", "cells:2x2:lenet:24x3", "--steps", "4000"]
-            }
+            Self::Parity { k: 2 } => &[
+                "train",
+                "--encoder",
+                "concat",
+                "--network",
+                "cells:1x2:lenet:24x3",
+                "--steps",
+                "4000",
+            ],
+            Self::Parity { .. } => &[
+                "train",
+                "--encoder",
+                "concat",
+                "--network",
+                "cells:2x2:lenet:24x3",
+                "--steps",
+                "4000",
+            ],
         };
-        let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut arguments: Vec<String> = arguments
+            .iter()
+            .map(|&argument| argument.to_owned())
+            .collect();
         if let Self::Parity { k } = self {
             // Trials of other transforms would take time, and raw outputs do best for these models.
             arguments.extend(["--transform".to_owned(), "raw".to_owned()]);
-            let deployed = repository().join(Self::Deployed.name()).display().to_string();
-            arguments.extend(["--model".to_owned(), deployed, "--k".to_owned(), k.to_string()]);
+            let deployed = repository()
+                .join(Self::Deployed.name())
+                .display()
+                .to_string();
+            arguments.extend([
+                "--model".to_owned(),
+                deployed,
+                "--k".to_owned(),
+                k.to_string(),
+            ]);
         }
         arguments
     }
@@ -78,14 +102,19 @@ pub(crate) fn data() -> PathBuf {
     workspace::root().join("deploy/local/data/fashion2k")
 }
 
-/// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must have been built.
+/// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must
+/// have been built.
 ///
 /// # Errors
 /// If a training fails.
 pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
     let started = Instant::now();
     let trainer = workspace::target().join("debug/parity-trainer");
-    let wanted: Vec<Model> = models.iter().copied().filter(|model| !(reuse && model.is_there())).collect();
+    let wanted: Vec<Model> = models
+        .iter()
+        .copied()
+        .filter(|model| !(reuse && model.is_there()))
+        .collect();
     for model in &wanted {
         step(&format!("training {}", model.title()));
         let status = Command::new(&trainer)

@@ -1,9 +1,11 @@
-//! `cargo xtask netns-train`: training on three hosts with an etcd each, one of which is cut off meanwhile.
+//! `cargo xtask netns-train`: training on three hosts with an etcd each, one of which is cut off
+//! meanwhile.
 //!
-//! The hosts are network namespaces, joined by a bridge in a fourth; nothing of the machine's own network is touched. Each
-//! has an etcd, a parameter server and a worker; the training runs on the third. Once it is under way the host of
-//! whoever leads the cluster is cut off for some seconds. The training must not wait for it to come back, and must end with
-//! the same model, byte for byte, as the same training on whole network.
+//! The hosts are network namespaces, joined by a bridge in a fourth; nothing of the machine's own
+//! network is touched. Each has an etcd, a parameter server and a worker; the training runs on the
+//! third. Once it is under way the host of whoever leads the cluster is cut off for some seconds.
+//! The training must not wait for it to come back, and must end with the same model, byte for byte,
+//! as the same training on whole network.
 
 pub(crate) mod hosts;
 
@@ -42,8 +44,8 @@ pub(crate) struct Args {
 /// Runs it.
 ///
 /// # Errors
-/// If namespaces are not allowed, etcd is missing, a step fails, the training stops while the host is
-/// away, or the models differ.
+/// If namespaces are not allowed, etcd is missing, a step fails, the training stops while the host
+/// is away, or the models differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     hosts::is_possible()?;
     let mut place = Place::new(FOLDER)?;
@@ -56,19 +58,39 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     step("a deployed model to learn from");
     let mut deployed = Command::new(&place.trainer);
-    deployed.args(["train-deployed", "--network", "lenet:4", "--epochs", "3", "--name", "deployed"]);
-    deployed.arg("--data").arg(models::data()).arg("--out").arg(place.folder.join("models"));
+    deployed.args([
+        "train-deployed",
+        "--network",
+        "lenet:4",
+        "--epochs",
+        "3",
+        "--name",
+        "deployed",
+    ]);
+    deployed
+        .arg("--data")
+        .arg(models::data())
+        .arg("--out")
+        .arg(place.folder.join("models"));
     place.finish(deployed, "deployed")?;
 
     step("three hosts, with an etcd, a server and a worker each");
     let network = Network::new("train")?;
     let mut processes = Processes::default();
     for host in &network.hosts {
-        processes.start(&place, etcd(host, &network.hosts, &place.folder), &format!("etcd-{}", host.name))?;
+        processes.start(
+            &place,
+            etcd(host, &network.hosts, &place.folder),
+            &format!("etcd-{}", host.name),
+        )?;
     }
     let registry = format!(
         "etcd://{}/netns",
-        network.hosts.each_ref().map(|host| format!("{}:2379", host.address)).join(",")
+        network
+            .hosts
+            .each_ref()
+            .map(|host| format!("{}:2379", host.address))
+            .join(",")
     );
     let [one, two, three] = &network.hosts;
     // To look at the cluster, not by way of the host that will be cut off.
@@ -77,7 +99,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let leader = || Ok(led_by(&place, three, &seen)?.filter(|leader| leader != "nobody"));
     let serve = |host: &Host| {
         let mut command = host.run(&place.trainer);
-        command.args(["server", "--registry", &registry, "--listen", &format!("{}:0", host.address)]);
+        command.args([
+            "server",
+            "--registry",
+            &registry,
+            "--listen",
+            &format!("{}:0", host.address),
+        ]);
         command.args(["--replicas", "2", "--min-servers", "2"]);
         command
     };
@@ -96,26 +124,59 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     step("the training, and the leader's host cut off");
     let train = |name: &str| {
         let mut command = three.run(&place.trainer);
-        command.args(["--threads", "1", "train", "--cluster", &registry, "--k", "2", "--network", "lenet:8"]);
+        command.args([
+            "--threads",
+            "1",
+            "train",
+            "--cluster",
+            &registry,
+            "--k",
+            "2",
+            "--network",
+            "lenet:8",
+        ]);
         command.args(["--encoder", "concat", "--transform", "raw", "--name", name]);
-        command.args(["--steps", &args.steps.to_string(), "--seed", &args.seed.to_string()]);
-        command.arg("--model").arg(place.folder.join("models/deployed"));
-        command.arg("--data").arg(models::data()).arg("--out").arg(place.folder.join("models"));
+        command.args([
+            "--steps",
+            &args.steps.to_string(),
+            "--seed",
+            &args.seed.to_string(),
+        ]);
+        command
+            .arg("--model")
+            .arg(place.folder.join("models/deployed"));
+        command
+            .arg("--data")
+            .arg(models::data())
+            .arg("--out")
+            .arg(place.folder.join("models"));
         command
     };
     let started = Instant::now();
     let mut training = Processes::default();
     training.start(&place, train("disturbed"), "disturbed")?;
-    let steps = || Ok(place.steps("disturbed").filter(|&steps| steps >= args.steps / 5));
-    let before = place.wait("fifth of the steps", || training.none_ended().and_then(|()| steps()))?;
-    ensure!(leader()?.as_deref() == Some(&first), "another server leads than at the start; run it again");
+    let steps = || {
+        Ok(place
+            .steps("disturbed")
+            .filter(|&steps| steps >= args.steps / 5))
+    };
+    let before = place.wait("fifth of the steps", || {
+        training.none_ended().and_then(|()| steps())
+    })?;
+    ensure!(
+        leader()?.as_deref() == Some(&first),
+        "another server leads than at the start; run it again"
+    );
     if args.seconds > 0 {
         network.cut(one)?;
         let cut = Instant::now();
         let another = || Ok(leader()?.filter(|found| *found != first));
         let (successor, stood_still) = std::thread::scope(|scope| {
-            let succession =
-                scope.spawn(|| place.wait("other leader", another).map(|found| (found, cut.elapsed())));
+            let succession = scope.spawn(|| {
+                place
+                    .wait("other leader", another)
+                    .map(|found| (found, cut.elapsed()))
+            });
             let stood_still = longest_pause(&place, &mut training, before + args.steps / 20);
             (succession.join(), stood_still)
         });
@@ -127,7 +188,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             stood_still.as_secs_f64()
         );
         std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
-        training.none_ended().context("it was over before the host came back; give more --steps")?;
+        training
+            .none_ended()
+            .context("it was over before the host came back; give more --steps")?;
         network.heal(one)?;
         eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
     }
@@ -142,8 +205,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let path = place.folder.join("models").join(name).join("1/model.onnx");
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    ensure!(model("disturbed")? == model("undisturbed")?, "the two trainings ended with different models");
-    println!("the leader's host was cut off for {} s; the model is the same, byte for byte", args.seconds);
+    ensure!(
+        model("disturbed")? == model("undisturbed")?,
+        "the two trainings ended with different models"
+    );
+    println!(
+        "the leader's host was cut off for {} s; the model is the same, byte for byte",
+        args.seconds
+    );
     Ok(())
 }
 
@@ -151,7 +220,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn longest_pause(place: &Place, training: &mut Processes, until: u64) -> Result<Duration> {
     let (mut longest, mut step, mut since) = (Duration::ZERO, 0, Instant::now());
     while step <= until {
-        ensure!(since.elapsed() < LIMIT, "no step for {LIMIT:?}; see {}", place.folder.display());
+        ensure!(
+            since.elapsed() < LIMIT,
+            "no step for {LIMIT:?}; see {}",
+            place.folder.display()
+        );
         std::thread::sleep(Duration::from_millis(20));
         training.none_ended()?;
         let now = place.steps("disturbed").unwrap_or_default();
@@ -164,22 +237,54 @@ fn longest_pause(place: &Place, training: &mut Processes, until: u64) -> Result<
 }
 
 pub(crate) fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
-    let (client, peer) = (format!("http://{}:2379", host.address), format!("http://{}:2380", host.address));
-    let members: Vec<_> =
-        all.iter().map(|host| format!("{}=http://{}:2380", host.name, host.address)).collect();
+    let (client, peer) = (
+        format!("http://{}:2379", host.address),
+        format!("http://{}:2380", host.address),
+    );
+    let members: Vec<_> = all
+        .iter()
+        .map(|host| format!("{}=http://{}:2380", host.name, host.address))
+        .collect();
     let mut command = host.run(Path::new("etcd"));
-    command.args(["--name", host.name, "--data-dir"]).arg(folder.join(format!("etcd-{}", host.name)));
-    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-    command.args(["--initial-cluster", &members.join(","), "--log-level", "error"]);
+    command
+        .args(["--name", host.name, "--data-dir"])
+        .arg(folder.join(format!("etcd-{}", host.name)));
+    command.args([
+        "--listen-client-urls",
+        &client,
+        "--advertise-client-urls",
+        &client,
+    ]);
+    command.args([
+        "--listen-peer-urls",
+        &peer,
+        "--initial-advertise-peer-urls",
+        &peer,
+    ]);
+    command.args([
+        "--initial-cluster",
+        &members.join(","),
+        "--log-level",
+        "error",
+    ]);
     command
 }
 
-/// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry does not answer.
+/// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry does not
+/// answer.
 fn led_by(place: &Place, host: &Host, registry: &str) -> Result<Option<String>> {
     let mut command = host.run(&place.trainer);
-    let output = command.args(["top", "--once", "--registry", registry]).stderr(Stdio::null()).output();
-    let text = output.with_context(|| format!("cannot start {}", place.trainer.display()))?.stdout;
+    let output = command
+        .args(["top", "--once", "--registry", registry])
+        .stderr(Stdio::null())
+        .output();
+    let text = output
+        .with_context(|| format!("cannot start {}", place.trainer.display()))?
+        .stdout;
     let text = String::from_utf8_lossy(&text);
-    Ok(text.lines().next().and_then(|line| line.split_once("led by ")).map(|(_, leader)| leader.to_owned()))
+    Ok(text
+        .lines()
+        .next()
+        .and_then(|line| line.split_once("led by "))
+        .map(|(_, leader)| leader.to_owned()))
 }

@@ -16,7 +16,10 @@ const AUTHORITY: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncr
 /// If openssl is missing, or does not succeed.
 pub(crate) fn self_signed(folder: &Path, name: &str) -> Result<()> {
     let key = format!("-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key");
-    openssl(folder, &format!("req -x509 -days 30 -subj /CN={name} {key} -out {name}.crt"))
+    openssl(
+        folder,
+        &format!("req -x509 -days 30 -subj /CN={name} {key} -out {name}.crt"),
+    )
 }
 
 /// A revocation list of that authority, in `NAME.crl`: nothing is revoked.
@@ -24,16 +27,30 @@ pub(crate) fn self_signed(folder: &Path, name: &str) -> Result<()> {
 /// # Errors
 /// If openssl does not succeed.
 pub(crate) fn revocation_list(folder: &Path, name: &str) -> Result<()> {
-    for (file, text) in [("index.txt", ""), ("crlnumber", "01\n"), ("ca.cnf", AUTHORITY)] {
+    for (file, text) in [
+        ("index.txt", ""),
+        ("crlnumber", "01\n"),
+        ("ca.cnf", AUTHORITY),
+    ] {
         fs::write(folder.join(file), text).with_context(|| format!("cannot write {file}"))?;
     }
     let authority = format!("-config ca.cnf -keyfile {name}.key -cert {name}.crt");
-    openssl(folder, &format!("ca -gencrl -crldays 30 {authority} -out {name}.crl"))
+    openssl(
+        folder,
+        &format!("ca -gencrl -crldays 30 {authority} -out {name}.crl"),
+    )
 }
 
 fn openssl(folder: &Path, arguments: &str) -> Result<()> {
-    let made = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
+    let made = Command::new("openssl")
+        .args(arguments.split(' '))
+        .current_dir(folder)
+        .output();
     let made = made.context("openssl is missing (Debian, Ubuntu: `apt install openssl`)")?;
-    ensure!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr).trim());
+    ensure!(
+        made.status.success(),
+        "openssl: {}",
+        String::from_utf8_lossy(&made.stderr).trim()
+    );
     Ok(())
 }

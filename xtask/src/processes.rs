@@ -25,10 +25,14 @@ impl Place {
     pub(crate) fn new(folder: &str) -> Result<Self> {
         let folder = workspace::root().join(folder);
         if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { trainer: workspace::target().join("debug/parity-trainer"), folder })
+        Ok(Self {
+            trainer: workspace::target().join("debug/parity-trainer"),
+            folder,
+        })
     }
 
     /// Runs `command` to its end; what it says goes to a file.
@@ -39,21 +43,38 @@ impl Place {
     }
 
     /// Asks again and again.
-    pub(crate) fn wait<T>(&self, what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    pub(crate) fn wait<T>(
+        &self,
+        what: &str,
+        mut ask: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
         let since = Instant::now();
         loop {
             if let Some(found) = ask()? {
                 return Ok(found);
             }
-            ensure!(since.elapsed() < LIMIT, "no {what} after {LIMIT:?}; see {}", self.folder.display());
+            ensure!(
+                since.elapsed() < LIMIT,
+                "no {what} after {LIMIT:?}; see {}",
+                self.folder.display()
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
     /// How far the training `name` says that it is.
     pub(crate) fn steps(&self, name: &str) -> Option<u64> {
-        let log = fs::read_to_string(self.folder.join("models/.runs").join(name).join("log.jsonl")).ok()?;
-        let line: serde_json::Value = log.lines().rev().find_map(|line| serde_json::from_str(line).ok())?;
+        let log = fs::read_to_string(
+            self.folder
+                .join("models/.runs")
+                .join(name)
+                .join("log.jsonl"),
+        )
+        .ok()?;
+        let line: serde_json::Value = log
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str(line).ok())?;
         line["step"].as_u64()
     }
 }
@@ -65,10 +86,18 @@ pub(crate) struct Processes(Vec<(PathBuf, Child)>);
 impl Processes {
     pub(crate) fn start(&mut self, place: &Place, mut command: Command, name: &str) -> Result<()> {
         let path = place.folder.join(format!("{name}.log"));
-        let log = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let log =
+            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let errors = log.try_clone().context("cannot share a file")?;
-        let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
-        self.0.push((path, child.with_context(|| format!("cannot start {:?}", command.get_program()))?));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn();
+        self.0.push((
+            path,
+            child.with_context(|| format!("cannot start {:?}", command.get_program()))?,
+        ));
         Ok(())
     }
 
@@ -86,7 +115,8 @@ impl Processes {
         let log = place.folder.join(format!("{name}.log"));
         let found = self.0.iter().position(|(path, _)| *path == log);
         let (_, child) = &mut self.0[found.with_context(|| format!("no process {name}"))?];
-        kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM).context("cannot end a process")?;
+        kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)
+            .context("cannot end a process")?;
         let status = place.wait("end of a process", || Ok(child.try_wait()?))?;
         ensure!(status.success(), "failed ({status}); see {}", log.display());
         Ok(())

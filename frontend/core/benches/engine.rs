@@ -1,7 +1,7 @@
 //! The state machine's own time per query, no IO: `cargo bench -p parapet-frontend-core`.
 //!
-//! One iteration takes k queries through arrival, encoding, exact predictions and the parity output, with 64 other
-//! queries in flight.
+//! One iteration takes k queries through arrival, encoding, exact predictions and the parity
+//! output, with 64 other queries in flight.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use parapet_frontend_core::{
-    Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, DomainId, Engine, GroupKey,
-    HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, StrategyConfig, Time,
+    Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, DomainId, Engine,
+    GroupKey, HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig,
+    StrategyConfig, Time,
 };
 
 const IN_FLIGHT: usize = 64;
@@ -44,20 +45,37 @@ fn coded(k: usize) -> CodedConfig {
 }
 
 fn strategies() -> Vec<(&'static str, StrategyConfig)> {
-    let hedge = HedgeConfig { delay: hold_back(), max_copies: 1, share: 0.05, burst: 10.0, shed_above: 64 };
-    let coded_hedged = CodedHedgedConfig { coded: coded(2), share: 0.05, burst: 10.0 };
+    let hedge = HedgeConfig {
+        delay: hold_back(),
+        max_copies: 1,
+        share: 0.05,
+        burst: 10.0,
+        shed_above: 64,
+    };
+    let coded_hedged = CodedHedgedConfig {
+        coded: coded(2),
+        share: 0.05,
+        burst: 10.0,
+    };
     vec![
         ("none", StrategyConfig::None),
         ("hedge", StrategyConfig::Hedge(hedge)),
         ("coded k=2", StrategyConfig::Coded(coded(2))),
         ("coded k=3", StrategyConfig::Coded(coded(3))),
         ("coded k=4", StrategyConfig::Coded(coded(4))),
-        ("coded_hedged k=2", StrategyConfig::CodedHedged(coded_hedged)),
+        (
+            "coded_hedged k=2",
+            StrategyConfig::CodedHedged(coded_hedged),
+        ),
     ]
 }
 
 fn engine(strategy: &StrategyConfig) -> Engine<u64, u64> {
-    let pool = PoolConfig { instances: 12, slots: 16, queue: 1024 };
+    let pool = PoolConfig {
+        instances: 12,
+        slots: 16,
+        queue: 1024,
+    };
     let config = CoreConfig {
         pools: vec![pool, pool],
         max_queries: 4096,
@@ -106,7 +124,10 @@ impl Driver {
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 1,
-            key: GroupKey { domain: DomainId(0), kind: 1 },
+            key: GroupKey {
+                domain: DomainId(0),
+                kind: 1,
+            },
             deadline: now + Duration::from_secs(1),
             allow_approximate: true,
             class: ClassId::DEFAULT,
@@ -115,15 +136,20 @@ impl Driver {
         self.settle();
     }
 
-    /// Does what the actions ask at once, but for the queries' own predictions, which come in order.
+    /// Does what the actions ask at once, but for the queries' own predictions, which come in
+    /// order.
     fn settle(&mut self) {
         while !self.actions.is_empty() {
             std::mem::swap(&mut self.actions, &mut self.work);
             for action in std::mem::take(&mut self.work) {
                 let now = Time::from_nanos(self.now);
                 match action {
-                    Action::Send { job, instance, .. } if instance.pool.0 == 0 => self.queries.push_back(job),
-                    Action::Send { job, .. } => self.engine.finished(now, job, Ok(1), &mut self.actions),
+                    Action::Send { job, instance, .. } if instance.pool.0 == 0 => {
+                        self.queries.push_back(job)
+                    }
+                    Action::Send { job, .. } => {
+                        self.engine.finished(now, job, Ok(1), &mut self.actions)
+                    }
                     Action::Encode { group, row, .. } => {
                         self.engine.encoded(
                             now,
@@ -161,7 +187,9 @@ fn per_query(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (name, strategy) in strategies() {
         let mut driver = Driver::new(&strategy);
-        group.bench_function(BenchmarkId::from_parameter(name), |b| b.iter(|| driver.step()));
+        group.bench_function(BenchmarkId::from_parameter(name), |b| {
+            b.iter(|| driver.step())
+        });
     }
     group.finish();
 }

@@ -23,13 +23,14 @@ pub enum Action<I, O> {
         /// The request.
         job: JobId,
     },
-    /// Find out whether this instance is well; report with [`Engine::instance_up`](crate::Engine::instance_up).
+    /// Find out whether this instance is well; report with
+    /// [`Engine::instance_up`](crate::Engine::instance_up).
     Probe {
         /// The instance.
         instance: InstanceId,
     },
-    /// An instance that was told to leave has nothing in flight any more; its connections can be closed. Nothing is reported
-    /// back.
+    /// An instance that was told to leave has nothing in flight any more; its connections can be
+    /// closed. Nothing is reported back.
     Left {
         /// The instance.
         instance: InstanceId,
@@ -54,7 +55,8 @@ pub enum Action<I, O> {
         /// The r parity outputs; `None` where missing.
         parity: Vec<Option<Arc<O>>>,
     },
-    /// Give the client its answer. Exactly one for each accepted query that is not abandoned (CG-1).
+    /// Give the client its answer. Exactly one for each accepted query that is not abandoned
+    /// (CG-1).
     Answer {
         /// The query.
         query: QueryId,
@@ -83,7 +85,8 @@ pub enum Answer<O> {
 /// An approximate answer beside the deployed model's own prediction.
 #[derive(Debug, Clone)]
 pub enum Comparison<O> {
-    /// The exact prediction came after a reconstruction, or a backup model's prediction, had been sent.
+    /// The exact prediction came after a reconstruction, or a backup model's prediction, had been
+    /// sent.
     LateTruth {
         /// The class of the query.
         class: ClassId,
@@ -125,7 +128,12 @@ pub struct Failure {
 impl Failure {
     /// A failure of `kind`.
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: detail.into(), at: None, instance: None }
+        Self {
+            kind,
+            detail: detail.into(),
+            at: None,
+            instance: None,
+        }
     }
 }
 
@@ -135,7 +143,8 @@ pub enum FailureKind {
     /// No connection to the instance. The query did not reach it.
     #[error("instance unreachable")]
     Unreachable,
-    /// The connection broke while the instance had the query. Inference has no side effects, so it may be sent again.
+    /// The connection broke while the instance had the query. Inference has no side effects, so it
+    /// may be sent again.
     #[error("instance connection lost")]
     ConnectionLost,
     /// The instance said it is overloaded or not ready.
@@ -159,7 +168,9 @@ impl FailureKind {
     /// Whether another instance may do better.
     pub fn is_retryable(self) -> bool {
         match self {
-            Self::Unreachable | Self::ConnectionLost | Self::InstanceBusy | Self::InstanceError => true,
+            Self::Unreachable | Self::ConnectionLost | Self::InstanceBusy | Self::InstanceError => {
+                true
+            }
             Self::InvalidOutput => true,
             Self::Refused | Self::DeadlineExceeded => false,
         }

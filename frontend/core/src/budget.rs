@@ -1,7 +1,7 @@
 //! Budgets for work beyond one request per query (CG-7).
 
-/// A token bucket that is filled by accepted queries instead of time, so that it needs no clock: extra work stays below
-/// `share` of the requests, plus a burst.
+/// A token bucket that is filled by accepted queries instead of time, so that it needs no clock:
+/// extra work stays below `share` of the requests, plus a burst.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     share: f64,
@@ -10,15 +10,24 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Extra work of at most `share` for each query over time, and at most `burst` at once; starts full.
+    /// Extra work of at most `share` for each query over time, and at most `burst` at once; starts
+    /// full.
     pub fn new(share: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
-        Self { share: share.max(0.0), burst, tokens: if share > 0.0 { burst } else { 0.0 } }
+        Self {
+            share: share.max(0.0),
+            burst,
+            tokens: if share > 0.0 { burst } else { 0.0 },
+        }
     }
 
     /// How it stands.
     pub fn view(&self) -> BudgetView {
-        BudgetView { share: self.share, burst: self.burst, left: self.tokens }
+        BudgetView {
+            share: self.share,
+            burst: self.burst,
+            left: self.tokens,
+        }
     }
 
     /// A query was accepted.

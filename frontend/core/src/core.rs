@@ -1,5 +1,5 @@
-//! What all strategies share: the query table, the pools, retries, deadlines. It alone answers queries, so no strategy
-//! can break CG-1 or CG-2.
+//! What all strategies share: the query table, the pools, retries, deadlines. It alone answers
+//! queries, so no strategy can break CG-1 or CG-2.
 
 mod blame;
 mod instances;
@@ -17,8 +17,8 @@ use crate::query::{Job, Phase, Query};
 use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, ClassId, Failure, FailureKind, Fates, GroupView, JobId, OutlierConfig, Pool, PoolId,
-    QueryId, QueueLimit, QueueLimitConfig, Stats, Time, TokenBucket,
+    Action, Answer, ClassId, Failure, FailureKind, Fates, GroupView, JobId, OutlierConfig, Pool,
+    PoolId, QueryId, QueueLimit, QueueLimitConfig, Stats, Time, TokenBucket,
 };
 
 /// One pool's size.
@@ -32,14 +32,15 @@ pub struct PoolConfig {
     pub queue: usize,
 }
 
-/// In place of a number of queries for a strategy's `shed_above`: as many as the deployed model's instances have slots, where
-/// instances join and leave.
+/// In place of a number of queries for a strategy's `shed_above`: as many as the deployed model's
+/// instances have slots, where instances join and leave.
 pub const AS_MANY_AS_SLOTS: usize = usize::MAX;
 
 /// Bounds of the core.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
-    /// The deployed model's pool, then those that the strategies name: one for each parity row, a backup model's.
+    /// The deployed model's pool, then those that the strategies name: one for each parity row, a
+    /// backup model's.
     pub pools: Vec<PoolConfig>,
     /// Most queries in the table, awaited late truths included.
     pub max_queries: usize,
@@ -49,10 +50,11 @@ pub struct CoreConfig {
     pub retry_share: f64,
     /// Retries allowed at once.
     pub retry_burst: f64,
-    /// A request withdrawn after its deadline says something about its instance only if it was in flight this long: a
-    /// client with a hasty deadline must not take instances out of service.
+    /// A request withdrawn after its deadline says something about its instance only if it was in
+    /// flight this long: a client with a hasty deadline must not take instances out of service.
     pub suspect_after: Duration,
-    /// How many queries may wait for a slot of the deployed model; as many as its pool's queue holds without it.
+    /// How many queries may wait for a slot of the deployed model; as many as its pool's queue
+    /// holds without it.
     pub queue_limit: Option<QueueLimitConfig>,
     /// When an instance that answers badly is ejected; never without it.
     pub outliers: Option<OutlierConfig>,
@@ -102,9 +104,9 @@ impl<I, O> Core<I, O> {
             max_queries: config.max_queries,
             max_attempts: config.max_attempts.max(1),
             suspect_after: config.suspect_after,
-            queue_limit: config
-                .queue_limit
-                .map(|limit| QueueLimit::new(limit, config.pools.first().map_or(0, |pool| pool.queue))),
+            queue_limit: config.queue_limit.map(|limit| {
+                QueueLimit::new(limit, config.pools.first().map_or(0, |pool| pool.queue))
+            }),
             outliers: config.outliers.map(Outliers::new),
             next_id: 0,
         }
@@ -127,7 +129,10 @@ impl<I, O> Core<I, O> {
 
     /// What became of the redundant requests of a class.
     pub fn fates(&self, class: ClassId) -> Fates {
-        self.fates.get(usize::from(class.0)).copied().unwrap_or_default()
+        self.fates
+            .get(usize::from(class.0))
+            .copied()
+            .unwrap_or_default()
     }
 
     pub(crate) fn count(&mut self, class: ClassId, fate: Fate) {
@@ -141,14 +146,22 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Whether so many queries wait for a slot, or queries are being refused, that redundant work is to be shed (CG-7).
+    /// Whether so many queries wait for a slot, or queries are being refused, that redundant work
+    /// is to be shed (CG-7).
     pub(crate) fn is_congested(&self, shed_above: usize) -> bool {
         let queued = |pool: &Pool| {
-            let bound = if shed_above == AS_MANY_AS_SLOTS { pool.slots() } else { shed_above };
+            let bound = if shed_above == AS_MANY_AS_SLOTS {
+                pool.slots()
+            } else {
+                shed_above
+            };
             pool.queued() > bound
         };
         self.pool(PoolId::DEPLOYED).is_some_and(queued)
-            || self.queue_limit.as_ref().is_some_and(|limit| limit.is_overloaded(self.now))
+            || self
+                .queue_limit
+                .as_ref()
+                .is_some_and(|limit| limit.is_overloaded(self.now))
     }
 
     pub(crate) fn fresh_id(&mut self) -> u64 {
@@ -190,8 +203,13 @@ impl<I, O> Core<I, O> {
 
     /// Sets the gauges that concern the deployed model's pool.
     pub(crate) fn report_pool(&mut self) {
-        let Some(pool) = self.pools.first() else { return };
-        let limit = self.queue_limit.as_ref().map_or(pool.capacity(), QueueLimit::limit);
+        let Some(pool) = self.pools.first() else {
+            return;
+        };
+        let limit = self
+            .queue_limit
+            .as_ref()
+            .map_or(pool.capacity(), QueueLimit::limit);
         self.stats.ejected = pool.ejected() as u64;
         self.stats.queued = pool.queued() as u64;
         self.stats.queue_limit = limit as u64;
@@ -233,7 +251,8 @@ impl<I, O> Core<I, O> {
             Answer::Reconstructed(_) => self.stats.reconstructed += 1,
             Answer::Failed(failure) => {
                 self.stats.failed += 1;
-                self.stats.deadline_exceeded += u64::from(failure.kind == FailureKind::DeadlineExceeded);
+                self.stats.deadline_exceeded +=
+                    u64::from(failure.kind == FailureKind::DeadlineExceeded);
             }
         }
         self.push(Action::Answer { query: id, answer });
@@ -270,10 +289,14 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Keeps a closed query's own requests until `until`; without one, withdraws them. Forgets the query once it has none.
-    /// Redundant ones beside them are withdrawn in any case.
+    /// Keeps a closed query's own requests until `until`; without one, withdraws them. Forgets the
+    /// query once it has none. Redundant ones beside them are withdrawn in any case.
     pub(crate) fn settle(&mut self, id: QueryId, keep_until: Option<Time>) {
-        let Some(query) = self.queries.get_mut(&id).filter(|query| !query.is_waiting()) else {
+        let Some(query) = self
+            .queries
+            .get_mut(&id)
+            .filter(|query| !query.is_waiting())
+        else {
             return;
         };
         match keep_until.filter(|_| !query.jobs.is_empty()) {
@@ -288,8 +311,8 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Withdraws a closed query's requests and forgets it. `suspect`: they took so long that their instances must show
-    /// that they are well before they get more.
+    /// Withdraws a closed query's requests and forgets it. `suspect`: they took so long that their
+    /// instances must show that they are well before they get more.
     pub(crate) fn forget(&mut self, id: QueryId, suspect: bool) {
         let Some(query) = self.queries.remove(&id) else {
             return;
@@ -305,12 +328,17 @@ impl<I, O> Core<I, O> {
         self.withdraw_unneeded(query.jobs.into_iter().chain(query.backup), suspect);
     }
 
-    /// The deployed model's prediction is there. If the query was approximated before, that is when it would have been
-    /// answered without.
+    /// The deployed model's prediction is there. If the query was approximated before, that is when
+    /// it would have been answered without.
     pub(crate) fn truth_came(&mut self, id: QueryId) {
-        if let Some(query) = self.queries.get_mut(&id).filter(|query| query.truth_awaited) {
+        if let Some(query) = self
+            .queries
+            .get_mut(&id)
+            .filter(|query| query.truth_awaited)
+        {
             query.truth_awaited = false;
-            self.latency.without(self.now, self.now.since(query.arrived));
+            self.latency
+                .without(self.now, self.now.since(query.arrived));
         }
     }
 
@@ -334,8 +362,11 @@ impl<I, O> Core<I, O> {
 
     /// Answers a lost query with the failure of its last attempt, and forgets it.
     pub(crate) fn fail_lost(&mut self, id: QueryId) {
-        let lost =
-            self.queries.get(&id).filter(|query| query.is_waiting()).and_then(|query| query.lost.clone());
+        let lost = self
+            .queries
+            .get(&id)
+            .filter(|query| query.is_waiting())
+            .and_then(|query| query.lost.clone());
         if let Some(failure) = lost {
             self.answer(id, Answer::Failed(failure));
             self.forget(id, false);
@@ -346,7 +377,8 @@ impl<I, O> Core<I, O> {
 /// Groups that are kept to be looked at.
 const DECODED_GROUPS: usize = 16;
 
-/// How long before a deadline a reconstruction is tried, late or not, so that decoding still makes it.
+/// How long before a deadline a reconstruction is tried, late or not, so that decoding still makes
+/// it.
 pub(crate) const DECODE_MARGIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -357,7 +389,11 @@ mod tests {
     #[test]
     fn as_many_as_slots_follows_the_instances_that_are_there() {
         let config = CoreConfig {
-            pools: vec![PoolConfig { instances: 1, slots: 2, queue: 16 }],
+            pools: vec![PoolConfig {
+                instances: 1,
+                slots: 2,
+                queue: 16,
+            }],
             max_queries: 64,
             max_attempts: 1,
             retry_share: 0.0,
@@ -371,7 +407,10 @@ mod tests {
             core.pools[0].submit(JobId(job), Avoid::new());
         }
         assert_eq!(core.pools[0].queued(), 3);
-        assert!(core.is_congested(AS_MANY_AS_SLOTS), "three wait for two slots");
+        assert!(
+            core.is_congested(AS_MANY_AS_SLOTS),
+            "three wait for two slots"
+        );
         assert!(core.is_congested(2) && !core.is_congested(3));
         core.join(PoolId::DEPLOYED);
         assert!(!core.is_congested(AS_MANY_AS_SLOTS), "three wait for four");

@@ -12,8 +12,8 @@ use crate::query::{Phase, Purpose, Query};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId, JobId,
-    Outcome, Pool, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
+    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId,
+    JobId, Outcome, Pool, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
 };
 
 /// A query as the driver hands it in.
@@ -21,7 +21,8 @@ use crate::{
 pub struct Arrival<I> {
     /// Its input.
     pub input: Arc<I>,
-    /// Memory that the input holds, which counts for as long as a strategy keeps it after the answer.
+    /// Memory that the input holds, which counts for as long as a strategy keeps it after the
+    /// answer.
     pub bytes: usize,
     /// What it may share a group with.
     pub key: GroupKey,
@@ -57,13 +58,18 @@ pub struct Engine<I, O> {
 impl<I, O> Engine<I, O> {
     /// An engine with all instances taken to be up.
     pub fn new(config: &CoreConfig, strategy: Box<dyn Strategy<I, O>>) -> Self {
-        Self { core: Core::new(config), strategy, switches: Switches::default() }
+        Self {
+            core: Core::new(config),
+            strategy,
+            switches: Switches::default(),
+        }
     }
 
     /// Takes a query. Its own request is the first thing appended (CG-3).
     ///
     /// # Errors
-    /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done for it then.
+    /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done for
+    /// it then.
     pub fn arrive(
         &mut self,
         now: Time,
@@ -115,11 +121,20 @@ impl<I, O> Engine<I, O> {
     }
 
     /// An upstream request ended. Unknown and withdrawn requests are ignored.
-    pub fn finished(&mut self, now: Time, job: JobId, outcome: Outcome<O>, actions: &mut Vec<Action<I, O>>) {
+    pub fn finished(
+        &mut self,
+        now: Time,
+        job: JobId,
+        outcome: Outcome<O>,
+        actions: &mut Vec<Action<I, O>>,
+    ) {
         self.core.now = now;
         let failure = outcome.as_ref().err().map(|failure| failure.kind);
         if let Some(finished) = self.core.finish_job(job, failure) {
-            let outcome = outcome.map_err(|failure| Failure { instance: finished.instance, ..failure });
+            let outcome = outcome.map_err(|failure| Failure {
+                instance: finished.instance,
+                ..failure
+            });
             if let (Some(class), Some(_)) = (finished.purpose.redundant_for(), failure) {
                 self.core.count(class, Fate::Failed);
             }
@@ -127,15 +142,18 @@ impl<I, O> Engine<I, O> {
                 Purpose::Query(query) => self.attempt_ended(query, outcome, false),
                 Purpose::Copy(query) => self.attempt_ended(query, outcome, true),
                 Purpose::Backup(query) => {
-                    self.strategy.on_backup(&mut self.core, query, outcome.map(Arc::new));
+                    self.strategy
+                        .on_backup(&mut self.core, query, outcome.map(Arc::new));
                     self.settle(query);
                     self.fail_if_hopeless(query);
                 }
                 Purpose::Parity(group, row) => {
                     if outcome.is_ok() {
-                        self.strategy.on_parity_took(group, now.since(finished.submitted));
+                        self.strategy
+                            .on_parity_took(group, now.since(finished.submitted));
                     }
-                    self.strategy.on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
+                    self.strategy
+                        .on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
                 }
             }
         }
@@ -166,9 +184,11 @@ impl<I, O> Engine<I, O> {
     ) {
         self.core.now = now;
         let answered = match output.map(Arc::new) {
-            // CG-2: if the exact prediction came while this was computed, the query no longer waits.
+            // CG-2: if the exact prediction came while this was computed, the query no longer
+            // waits.
             Some(output) if self.core.is_waiting(query) => {
-                self.core.answer(query, Answer::Reconstructed(Arc::clone(&output)));
+                self.core
+                    .answer(query, Answer::Reconstructed(Arc::clone(&output)));
                 Some(output)
             }
             _ => {
@@ -176,7 +196,8 @@ impl<I, O> Engine<I, O> {
                 None
             }
         };
-        self.strategy.on_reconstructed(&mut self.core, query, answered);
+        self.strategy
+            .on_reconstructed(&mut self.core, query, answered);
         self.settle(query);
         self.fail_if_hopeless(query);
         self.flush_actions(actions);
@@ -191,8 +212,9 @@ impl<I, O> Engine<I, O> {
         self.flush_actions(actions);
     }
 
-    /// A health check, or a probe asked for, found the instance up or down. Queries that wait for one that is down now are
-    /// sent elsewhere, too, as long as there are free slots and retries are allowed; what comes first counts.
+    /// A health check, or a probe asked for, found the instance up or down. Queries that wait for
+    /// one that is down now are sent elsewhere, too, as long as there are free slots and retries
+    /// are allowed; what comes first counts.
     pub fn instance_up(
         &mut self,
         now: Time,
@@ -211,14 +233,21 @@ impl<I, O> Engine<I, O> {
         self.flush_actions(actions);
     }
 
-    /// A new instance for `pool`: down, and so without requests, until [`instance_up`](Self::instance_up) says that it is
-    /// well. `None` for a pool that is not there.
+    /// A new instance for `pool`: down, and so without requests, until
+    /// [`instance_up`](Self::instance_up) says that it is well. `None` for a pool that is not
+    /// there.
     pub fn instance_joined(&mut self, pool: PoolId) -> Option<InstanceId> {
         self.core.join(pool)
     }
 
-    /// An instance is to get no more requests. It finishes those that it has; [`Action::Left`] says when it has none.
-    pub fn instance_left(&mut self, now: Time, instance: InstanceId, actions: &mut Vec<Action<I, O>>) {
+    /// An instance is to get no more requests. It finishes those that it has; [`Action::Left`] says
+    /// when it has none.
+    pub fn instance_left(
+        &mut self,
+        now: Time,
+        instance: InstanceId,
+        actions: &mut Vec<Action<I, O>>,
+    ) {
         self.core.now = now;
         self.core.leave(instance);
         self.flush_actions(actions);
@@ -252,8 +281,8 @@ impl<I, O> Engine<I, O> {
         self.core.timers.next()
     }
 
-    /// Whether a query that came now would be taken; so that one that is not can be turned away before its body is read.
-    /// That counts as refused.
+    /// Whether a query that came now would be taken; so that one that is not can be turned away
+    /// before its body is read. That counts as refused.
     pub fn has_room(&mut self, now: Time) -> bool {
         self.core.now = now;
         let room = self.core.has_room();
@@ -274,12 +303,17 @@ impl<I, O> Engine<I, O> {
                 let output = Arc::new(output);
                 let wins = self.core.is_waiting(query);
                 if wins {
-                    let answer = if is_copy { Answer::Hedged } else { Answer::Exact };
+                    let answer = if is_copy {
+                        Answer::Hedged
+                    } else {
+                        Answer::Exact
+                    };
                     self.core.answer(query, answer(Arc::clone(&output)));
                 }
                 self.core.truth_came(query);
                 if is_copy {
-                    self.core.count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
+                    self.core
+                        .count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
                 }
                 self.strategy.on_exact(&mut self.core, query, &output);
                 // A request that took long and was overtaken says something about its instance.
@@ -290,16 +324,23 @@ impl<I, O> Engine<I, O> {
     }
 
     fn attempt_failed(&mut self, id: QueryId, failure: Failure) {
-        let Some(query) = self.core.query(id) else { return };
+        let Some(query) = self.core.query(id) else {
+            return;
+        };
         let (waiting, in_flight) = (query.is_waiting(), !query.jobs.is_empty());
         if in_flight {
             return; // another attempt is under way, and may still do it
         }
-        // Nobody needs the prediction so much that it is asked for anew once its own client's time is over.
+        // Nobody needs the prediction so much that it is asked for anew once its own client's time
+        // is over.
         let in_time = self.core.now < query.deadline;
         let wanted = waiting || in_time && self.strategy.keep_until(&self.core, id).is_some();
         if wanted && self.core.may_retry(id, failure.kind) {
-            let tried = self.core.query(id).map(|query| query.tried.clone()).unwrap_or_default();
+            let tried = self
+                .core
+                .query(id)
+                .map(|query| query.tried.clone())
+                .unwrap_or_default();
             if self.core.dispatch(id, tried) {
                 return;
             }
@@ -316,15 +357,22 @@ impl<I, O> Engine<I, O> {
     fn try_elsewhere(&mut self, id: QueryId, down: InstanceId) {
         let has_slot = self.core.pool(down.pool).is_some_and(Pool::has_free_slot);
         if has_slot && self.core.may_retry(id, FailureKind::Unreachable) {
-            let avoid = self.core.query(id).map(|query| query.tried.clone()).unwrap_or_default();
+            let avoid = self
+                .core
+                .query(id)
+                .map(|query| query.tried.clone())
+                .unwrap_or_default();
             self.core.dispatch(id, avoid);
         }
     }
 
     /// Answers a lost query with its failure unless the strategy can still do better.
     fn fail_if_hopeless(&mut self, id: QueryId) {
-        let Some(failure) =
-            self.core.query(id).filter(|query| query.is_waiting()).and_then(|query| query.lost.clone())
+        let Some(failure) = self
+            .core
+            .query(id)
+            .filter(|query| query.is_waiting())
+            .and_then(|query| query.lost.clone())
         else {
             return;
         };
@@ -342,10 +390,20 @@ impl<I, O> Engine<I, O> {
         };
         let mut failure = match &query.lost {
             Some(lost) => lost.clone(),
-            None if self.core.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_any_up()) => {
-                Failure::new(FailureKind::Unreachable, "no instance of the deployed model is up")
+            None if self
+                .core
+                .pool(PoolId::DEPLOYED)
+                .is_some_and(|pool| !pool.is_any_up()) =>
+            {
+                Failure::new(
+                    FailureKind::Unreachable,
+                    "no instance of the deployed model is up",
+                )
             }
-            None => Failure::new(FailureKind::DeadlineExceeded, "no prediction arrived in time"),
+            None => Failure::new(
+                FailureKind::DeadlineExceeded,
+                "no prediction arrived in time",
+            ),
         };
         failure.at = Some(self.core.now);
         self.core.answer(id, Answer::Failed(failure));
@@ -364,7 +422,8 @@ impl<I, O> Engine<I, O> {
         self.settle(query);
     }
 
-    /// Withdraws what is left of a query that is answered, unless the strategy wants it. Nothing while it waits.
+    /// Withdraws what is left of a query that is answered, unless the strategy wants it. Nothing
+    /// while it waits.
     fn settle(&mut self, query: QueryId) {
         if self.core.is_waiting(query) {
             return;
@@ -382,8 +441,12 @@ impl<I, O> Engine<I, O> {
         if withdrawn.is_some_and(|job| job.instance.is_some()) {
             self.core.count(group.class(), Fate::Failed);
         }
-        let failure = Failure::new(FailureKind::DeadlineExceeded, "the parity query took too long");
-        self.strategy.on_parity(&mut self.core, group, row, job, Err(failure));
+        let failure = Failure::new(
+            FailureKind::DeadlineExceeded,
+            "the parity query took too long",
+        );
+        self.strategy
+            .on_parity(&mut self.core, group, row, job, Err(failure));
     }
 
     fn flush_actions(&mut self, actions: &mut Vec<Action<I, O>>) {

@@ -1,8 +1,9 @@
 //! When a query counts as late (CG-4).
 //!
-//! ParM answers with whichever comes first, exact or reconstructed. Wherever service times vary at all, that turns a
-//! large share of answers into approximations for no gain at the tail. Here a reconstruction may answer only once the
-//! query has waited longer than nearly all exact predictions take: a percentile of their recent latency, or a fixed time.
+//! ParM answers with whichever comes first, exact or reconstructed. Wherever service times vary at
+//! all, that turns a large share of answers into approximations for no gain at the tail. Here a
+//! reconstruction may answer only once the query has waited longer than nearly all exact
+//! predictions take: a percentile of their recent latency, or a fixed time.
 
 use std::time::Duration;
 
@@ -15,18 +16,21 @@ use crate::{HoldBackOverride, Stats, Time};
 pub enum HoldBackPolicy {
     /// Always this long. Zero is ParM's own behaviour.
     Fixed(Duration),
-    /// The `percentile` (0 to 1) of the latency, arrival to exact prediction, of recent queries. Late ones count with
-    /// the time that they took in the end, else the estimate would learn from survivors only and creep down.
+    /// The `percentile` (0 to 1) of the latency, arrival to exact prediction, of recent queries.
+    /// Late ones count with the time that they took in the end, else the estimate would learn from
+    /// survivors only and creep down.
     Learned {
         /// The quantile, as 0.97.
         percentile: f64,
         /// Never less than this.
         min: Duration,
-        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions have been seen.
+        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions have been
+        /// seen.
         max: Duration,
-        /// Never more than this many medians of the same latency. Once stragglers are more frequent than `percentile`
-        /// leaves room for, the quantile is their own latency, and whoever waits for it waits for them; the median is
-        /// a healthy instance's until half of all are slow. Infinite for no such bound.
+        /// Never more than this many medians of the same latency. Once stragglers are more frequent
+        /// than `percentile` leaves room for, the quantile is their own latency, and whoever waits
+        /// for it waits for them; the median is a healthy instance's until half of all are slow.
+        /// Infinite for no such bound.
         max_over_median: f64,
     },
 }
@@ -64,9 +68,20 @@ impl HoldBackPolicy {
     fn changed(&self, change: HoldBackOverride) -> Self {
         match (change, self) {
             (HoldBackOverride::Fixed(delay), _) => Self::Fixed(delay),
-            (HoldBackOverride::Percentile(percentile), Self::Learned { min, max, max_over_median, .. }) => {
-                Self::Learned { percentile, min: *min, max: *max, max_over_median: *max_over_median }
-            }
+            (
+                HoldBackOverride::Percentile(percentile),
+                Self::Learned {
+                    min,
+                    max,
+                    max_over_median,
+                    ..
+                },
+            ) => Self::Learned {
+                percentile,
+                min: *min,
+                max: *max,
+                max_over_median: *max_over_median,
+            },
             (HoldBackOverride::Percentile(percentile), Self::Fixed(_)) => Self::Learned {
                 percentile,
                 min: Self::MIN,
@@ -90,13 +105,23 @@ impl HoldBack {
     /// A hold-back under `policy`.
     pub fn new(policy: HoldBackPolicy) -> Self {
         let delay = policy.initial();
-        Self { configured: policy.clone(), policy, current: empty(), previous: empty(), seen: 0, delay }
+        Self {
+            configured: policy.clone(),
+            policy,
+            current: empty(),
+            previous: empty(),
+            seen: 0,
+            delay,
+        }
     }
 
-    /// Puts something in place of the configured policy; `None` puts that back. What was learned is kept.
+    /// Puts something in place of the configured policy; `None` puts that back. What was learned is
+    /// kept.
     pub fn set_override(&mut self, change: Option<HoldBackOverride>) {
-        self.policy =
-            change.map_or_else(|| self.configured.clone(), |change| self.configured.changed(change));
+        self.policy = change.map_or_else(
+            || self.configured.clone(),
+            |change| self.configured.changed(change),
+        );
         self.delay = self.estimate().unwrap_or(match self.policy {
             HoldBackPolicy::Fixed(delay) => delay,
             // Nothing has been learned: as it would be without the change.
@@ -122,10 +147,15 @@ impl HoldBack {
 
     /// An exact prediction came `latency` after its query's arrival.
     pub fn observe(&mut self, latency: Duration) {
-        if matches!((&self.configured, &self.policy), (HoldBackPolicy::Fixed(_), HoldBackPolicy::Fixed(_))) {
+        if matches!(
+            (&self.configured, &self.policy),
+            (HoldBackPolicy::Fixed(_), HoldBackPolicy::Fixed(_))
+        ) {
             return;
         }
-        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).clamp(1, Self::CEILING_US);
+        let micros = u64::try_from(latency.as_micros())
+            .unwrap_or(u64::MAX)
+            .clamp(1, Self::CEILING_US);
         self.current.saturating_record(micros);
         self.seen += 1;
         if self.seen.is_multiple_of(Self::REFRESH)
@@ -141,7 +171,13 @@ impl HoldBack {
 
     /// What has been learned; `None` where nothing has, or is to be.
     fn estimate(&self) -> Option<Duration> {
-        let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = self.policy else {
+        let HoldBackPolicy::Learned {
+            percentile,
+            min,
+            max,
+            max_over_median,
+        } = self.policy
+        else {
             return None;
         };
         if self.seen < Self::WARM_UP {
@@ -155,7 +191,10 @@ impl HoldBack {
     /// A quantile and the median over both half windows, in microseconds.
     fn quantile_and_median(&self, quantile: f64) -> (u64, u64) {
         let both = |histogram: &Histogram<u32>| {
-            (histogram.value_at_quantile(quantile), histogram.value_at_quantile(0.5))
+            (
+                histogram.value_at_quantile(quantile),
+                histogram.value_at_quantile(0.5),
+            )
         };
         if self.previous.is_empty() {
             return both(&self.current);
@@ -174,7 +213,8 @@ impl HoldBack {
     reason = "the bounds are constants, and every test makes one; never on a request path"
 )]
 fn empty() -> Histogram<u32> {
-    Histogram::new_with_bounds(1, HoldBack::CEILING_US, 2).expect("1 us to 60 s at 2 digits are valid bounds")
+    Histogram::new_with_bounds(1, HoldBack::CEILING_US, 2)
+        .expect("1 us to 60 s at 2 digits are valid bounds")
 }
 
 #[cfg(test)]
@@ -197,7 +237,10 @@ mod tests {
             hold_back.observe(Duration::from_millis(if query % 5 == 0 { 60 } else { 20 }));
         }
         let late = hold_back.delay().as_micros();
-        assert!((29_500..=30_500).contains(&late), "a fifth are stragglers: {late}");
+        assert!(
+            (29_500..=30_500).contains(&late),
+            "a fifth are stragglers: {late}"
+        );
     }
 
     #[test]
@@ -251,7 +294,10 @@ mod tests {
         assert_eq!(hold_back.delay(), Duration::from_millis(40), "it is fixed");
         hold_back.set_override(None);
         let after = hold_back.delay();
-        assert!(after > before && after < Duration::from_millis(9), "it went on learning: {after:?}");
+        assert!(
+            after > before && after < Duration::from_millis(9),
+            "it went on learning: {after:?}"
+        );
     }
 
     #[test]
@@ -260,7 +306,11 @@ mod tests {
         (0..1000).for_each(|query| hold_back.observe(Duration::from_micros(5_000 + query)));
         let median = hold_back.delay();
         hold_back.set_override(Some(HoldBackOverride::Percentile(0.99)));
-        assert!(hold_back.delay() > median + Duration::from_micros(400), "{:?}", hold_back.delay());
+        assert!(
+            hold_back.delay() > median + Duration::from_micros(400),
+            "{:?}",
+            hold_back.delay()
+        );
         hold_back.set_override(Some(HoldBackOverride::Percentile(0.5)));
         assert_eq!(hold_back.delay(), median);
     }
@@ -283,6 +333,9 @@ mod tests {
         for _ in 0..500 {
             hold_back.observe(Duration::from_secs(1));
         }
-        assert_eq!(hold_back.late_at(Time::ZERO), Time::ZERO + Duration::from_millis(22));
+        assert_eq!(
+            hold_back.late_at(Time::ZERO),
+            Time::ZERO + Duration::from_millis(22)
+        );
     }
 }

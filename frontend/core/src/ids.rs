@@ -17,8 +17,8 @@ impl ClassId {
     pub const DEFAULT: Self = Self(0);
 }
 
-/// The class is in the top byte, the serial number below it: 2^56 of them last for two thousand years at a million
-/// queries a second.
+/// The class is in the top byte, the serial number below it: 2^56 of them last for two thousand
+/// years at a million queries a second.
 const SERIAL_BITS: u32 = 56;
 
 const fn with_class(serial: u64, class: ClassId) -> u64 {
@@ -79,7 +79,8 @@ macro_rules! display {
 }
 display!(QueryId "q", GroupId "g", JobId "j");
 
-/// A pool of instances that serve the same model: the deployed model's, those of one parity row, or a backup model's.
+/// A pool of instances that serve the same model: the deployed model's, those of one parity row, or
+/// a backup model's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u8);
 
@@ -87,7 +88,8 @@ impl PoolId {
     /// The pool of the deployed model.
     pub const DEPLOYED: Self = Self(0);
 
-    /// The first pool after the deployed model's: by custom that of parity row 0, or of the backup model.
+    /// The first pool after the deployed model's: by custom that of parity row 0, or of the backup
+    /// model.
     pub const FIRST_REDUNDANT: Self = Self(1);
 
     /// The pool of the parity model of `row`, when this is that of row 0.

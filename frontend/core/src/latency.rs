@@ -1,11 +1,14 @@
-//! How long answers took in the last half minute, and how long they would have taken without approximations.
+//! How long answers took in the last half minute, and how long they would have taken without
+//! approximations.
 //!
-//! A query that was answered with an approximation has its own request in flight still, to compare ([`Comparison`]). When
-//! that one's prediction comes is when the query would have been answered without redundancy; one that never comes counts
-//! with its deadline, which is the least that its client would have waited. So both figures are of the same queries.
+//! A query that was answered with an approximation has its own request in flight still, to compare
+//! ([`Comparison`]). When that one's prediction comes is when the query would have been answered
+//! without redundancy; one that never comes counts with its deadline, which is the least that its
+//! client would have waited. So both figures are of the same queries.
 //!
-//! Answers count when they are given, late truths when they come, so that the second figure trails the first by as long as
-//! a late truth is awaited. Queries that failed count only if it was for their deadline.
+//! Answers count when they are given, late truths when they come, so that the second figure trails
+//! the first by as long as a late truth is awaited. Queries that failed count only if it was for
+//! their deadline.
 //!
 //! [`Comparison`]: crate::Comparison
 
@@ -70,8 +73,16 @@ pub(crate) struct LatencyWindow {
 
 impl LatencyWindow {
     pub(crate) fn new() -> Self {
-        let slot = |_| Slot { own: empty(), approximated: empty(), without: empty() };
-        Self { slots: std::array::from_fn(slot), current: 0, ends: Time::ZERO + SLOT }
+        let slot = |_| Slot {
+            own: empty(),
+            approximated: empty(),
+            without: empty(),
+        };
+        Self {
+            slots: std::array::from_fn(slot),
+            current: 0,
+            ends: Time::ZERO + SLOT,
+        }
     }
 
     /// A query was answered with a prediction of its own, or not at all by its deadline.
@@ -98,7 +109,11 @@ impl LatencyWindow {
             add(&mut without, [&slot.own, &slot.without]);
             approximated += slot.approximated.len();
         }
-        LatencyView { answered: percentiles(&answered), approximated, without: percentiles(&without) }
+        LatencyView {
+            answered: percentiles(&answered),
+            approximated,
+            without: percentiles(&without),
+        }
     }
 
     /// The slot of `now`; those between it and the last one are emptied.
@@ -118,14 +133,18 @@ impl LatencyWindow {
 
 impl Slot {
     fn clear(&mut self) {
-        // One that was never used has no memory of its own yet, which writing zeros to it would change.
+        // One that was never used has no memory of its own yet, which writing zeros to it would
+        // change.
         let used = [&mut self.own, &mut self.approximated, &mut self.without].into_iter();
-        used.filter(|histogram| !histogram.is_empty()).for_each(Histogram::reset);
+        used.filter(|histogram| !histogram.is_empty())
+            .for_each(Histogram::reset);
     }
 }
 
 fn record(histogram: &mut Histogram<u32>, took: Duration) {
-    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).clamp(1, CEILING_US);
+    let micros = u64::try_from(took.as_micros())
+        .unwrap_or(u64::MAX)
+        .clamp(1, CEILING_US);
     histogram.saturating_record(micros);
 }
 
@@ -138,7 +157,12 @@ fn add(sum: &mut Histogram<u32>, parts: [&Histogram<u32>; 2]) {
 
 fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
     let at = |quantile| Duration::from_micros(histogram.value_at_quantile(quantile));
-    Percentiles { count: histogram.len(), p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+    Percentiles {
+        count: histogram.len(),
+        p50: at(0.5),
+        p99: at(0.99),
+        p999: at(0.999),
+    }
 }
 
 /// Two significant digits, 22 KiB.
@@ -172,8 +196,14 @@ mod tests {
         (0..10).for_each(|_| window.without(now + ms(300), ms(300)));
         let view = window.view(now + ms(300));
         let without = view.without;
-        assert_eq!((view.answered.count, view.approximated, without.count), (1000, 10, 1000));
-        assert!(close(view.answered.p50, ms(5)) && close(without.p50, ms(5)), "{view:?}");
+        assert_eq!(
+            (view.answered.count, view.approximated, without.count),
+            (1000, 10, 1000)
+        );
+        assert!(
+            close(view.answered.p50, ms(5)) && close(without.p50, ms(5)),
+            "{view:?}"
+        );
         assert!(close(view.answered.p999, ms(20)), "{view:?}");
         assert!(close(without.p999, ms(300)), "{view:?}");
     }
@@ -185,13 +215,24 @@ mod tests {
         window.approximated(Time::ZERO, ms(900));
         window.own(Time::ZERO + SLOT, ms(10));
         let before = window.view(Time::ZERO + (LatencyView::WINDOW - ms(1)));
-        assert_eq!((before.answered.count, before.approximated, before.without.count), (3, 1, 2));
+        assert_eq!(
+            (
+                before.answered.count,
+                before.approximated,
+                before.without.count
+            ),
+            (3, 1, 2)
+        );
         let after = window.view(Time::ZERO + LatencyView::WINDOW);
         assert_eq!((after.answered.count, after.approximated), (1, 0));
         assert!(after.without.count == 1 && close(after.without.p999, ms(10)));
         let long_after = window.view(Time::ZERO + ms(3_600_000));
         assert_eq!(long_after.answered, Percentiles::default());
         window.own(Time::ZERO + ms(3_600_001), ms(1));
-        assert_eq!(window.view(Time::ZERO + ms(3_604_000)).answered.count, 1, "it goes on after a pause");
+        assert_eq!(
+            window.view(Time::ZERO + ms(3_604_000)).answered.count,
+            1,
+            "it goes on after a pause"
+        );
     }
 }

@@ -1,9 +1,10 @@
-//! The sans-IO core of the frontend: which instance serves which query, when a coding group is encoded, when a
-//! reconstruction may answer.
+//! The sans-IO core of the frontend: which instance serves which query, when a coding group is
+//! encoded, when a reconstruction may answer.
 //!
-//! [`Engine`] takes events (a query arrived, an upstream request finished, a timer is due) and returns [`Action`]s
-//! (send, encode, reconstruct, answer). It reads no clock, socket or random number: time is handed in, so that the
-//! frontend, the property tests and a simulator drive the same code. Inputs `I` and outputs `O` are opaque.
+//! [`Engine`] takes events (a query arrived, an upstream request finished, a timer is due) and
+//! returns [`Action`]s (send, encode, reconstruct, answer). It reads no clock, socket or random
+//! number: time is handed in, so that the frontend, the property tests and a simulator drive the
+//! same code. Inputs `I` and outputs `O` are opaque.
 //!
 //! ```text
 //!            events                              actions
@@ -17,13 +18,18 @@
 //! The numbers stand in `ALGORITHM.md`, in the tests and in metrics alike.
 //!
 //! - **CG-1** every accepted query gets exactly one terminal answer, by its deadline.
-//! - **CG-2** an exact prediction in hand is never replaced by a reconstruction, or any other approximation.
+//! - **CG-2** an exact prediction in hand is never replaced by a reconstruction, or any other
+//!   approximation.
 //! - **CG-3** coding never delays a query: its own dispatch comes first.
-//! - **CG-4** an approximation is held back until the query is late, or its own prediction is lost for good.
+//! - **CG-4** an approximation is held back until the query is late, or its own prediction is lost
+//!   for good.
 //! - **CG-5** a group that does not fill in time is completed with recently answered queries.
-//! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output can spoil at most its group.
-//! - **CG-7** redundant work is budgeted and shed first; without parity instances serving goes on plainly.
-//! - **CG-8** a client that goes away cancels its work, except a prediction that its group still needs.
+//! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output can spoil at most its
+//!   group.
+//! - **CG-7** redundant work is budgeted and shed first; without parity instances serving goes on
+//!   plainly.
+//! - **CG-8** a client that goes away cancels its work, except a prediction that its group still
+//!   needs.
 
 mod action;
 mod budget;
@@ -50,7 +56,9 @@ pub use core::{AS_MANY_AS_SLOTS, Core, CoreConfig, PoolConfig};
 pub use engine::{Arrival, Engine, Rejected};
 pub use group_view::{GroupView, MemberView};
 pub use hold_back::{HoldBack, HoldBackPolicy};
-pub use ids::{ClassId, DomainId, GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot};
+pub use ids::{
+    ClassId, DomainId, GroupId, GroupKey, InstanceId, JobId, PoolId, QueryId, Row, Slot,
+};
 pub use instance_view::{InstanceState, InstanceView};
 pub use latency::{LatencyView, Percentiles};
 pub use outliers::OutlierConfig;

@@ -1,10 +1,11 @@
 //! Instances that answer, but badly: ejected for a while, as Envoy's outlier detection does it.
 //!
-//! Health checks ask whether an instance is ready, and it may say so while every prediction of it fails. Here the requests
-//! themselves are the judges: an instance that fails so many in a row, or too large a share of its recent ones, gets none
-//! for some time; twice as long, three times as long if it fails again. After that it is on probation: one failure ejects
-//! it anew, a success clears it. At most a share of a pool is ejected at the same time: where most instances fail, the fault
-//! lies with the queries or the model, and fewer instances would not help.
+//! Health checks ask whether an instance is ready, and it may say so while every prediction of it
+//! fails. Here the requests themselves are the judges: an instance that fails so many in a row, or
+//! too large a share of its recent ones, gets none for some time; twice as long, three times as
+//! long if it fails again. After that it is on probation: one failure ejects it anew, a success
+//! clears it. At most a share of a pool is ejected at the same time: where most instances fail, the
+//! fault lies with the queries or the model, and fewer instances would not help.
 //!
 //! A failure that the input may have caused comes here only when it is proven to be the instance's
 //! (`core/blame.rs`). Retries prove it. Of the reserve of their budget each instance has one in
@@ -44,7 +45,10 @@ const CONFIRM_SHARES: usize = 8;
 impl OutlierConfig {
     fn ejected_until(&self, now: Time, record: &Record) -> Time {
         let times = record.ejections.saturating_add(1);
-        now + self.ejected_for.saturating_mul(times).min(self.ejected_for_at_most)
+        now + self
+            .ejected_for
+            .saturating_mul(times)
+            .min(self.ejected_for_at_most)
     }
 }
 
@@ -83,7 +87,10 @@ pub(crate) struct Outliers {
 
 impl Outliers {
     pub(crate) fn new(config: OutlierConfig) -> Self {
-        Self { config, records: FxHashMap::default() }
+        Self {
+            config,
+            records: FxHashMap::default(),
+        }
     }
 
     /// How many of a pool of `instances` may be ejected at the same time.
@@ -127,8 +134,8 @@ impl Outliers {
     }
 
     /// A request failed, and nothing has proven yet what is at fault. Until when its instance is to
-    /// be ejected if nothing ever can: when it has answered nothing well for [`WITHOUT_PROOF`] and a
-    /// whole window of requests.
+    /// be ejected if nothing ever can: when it has answered nothing well for [`WITHOUT_PROOF`] and
+    /// a whole window of requests.
     pub(crate) fn unproven(&mut self, now: Time, instance: InstanceId) -> Option<Time> {
         if self.config.consecutive == 0 {
             return None;
@@ -147,17 +154,29 @@ impl Outliers {
     /// something about the input.
     pub(crate) fn is_credible(&self, instance: InstanceId) -> bool {
         let most = self.config.consecutive.max(1);
-        self.records.get(&instance).is_none_or(|record| record.unproven.0 < most)
+        self.records
+            .get(&instance)
+            .is_none_or(|record| record.unproven.0 < most)
     }
 
-    /// Returns whether a query of `domain` that `instance` failed may be sent to another one from the
-    /// reserve of retries.
-    pub(crate) fn may_confirm(&mut self, now: Time, instance: InstanceId, domain: DomainId) -> bool {
+    /// Returns whether a query of `domain` that `instance` failed may be sent to another one from
+    /// the reserve of retries.
+    pub(crate) fn may_confirm(
+        &mut self,
+        now: Time,
+        instance: InstanceId,
+        domain: DomainId,
+    ) -> bool {
         if self.config.consecutive == 0 {
             return false;
         }
         let record = self.records.entry(instance).or_default();
-        let Some(at) = record.confirm_at.get_mut(domain.0 as usize % CONFIRM_SHARES) else { return false };
+        let Some(at) = record
+            .confirm_at
+            .get_mut(domain.0 as usize % CONFIRM_SHARES)
+        else {
+            return false;
+        };
         let allowed = now >= *at;
         if allowed {
             *at = now + CONFIRM_EVERY;
@@ -165,16 +184,18 @@ impl Outliers {
         allowed
     }
 
-    /// It is gone. What it has in flight may end still, and is remembered: a word for each instance that ever left.
+    /// It is gone. What it has in flight may end still, and is remembered: a word for each instance
+    /// that ever left.
     pub(crate) fn forget(&mut self, instance: InstanceId) {
         self.records.remove(&instance);
     }
 
-    /// How many of its last requests failed, and of how many; how many times in a row it was ejected.
+    /// How many of its last requests failed, and of how many; how many times in a row it was
+    /// ejected.
     pub(crate) fn record(&self, instance: InstanceId) -> ((u32, u32), u32) {
-        self.records
-            .get(&instance)
-            .map_or(((0, 0), 0), |record| ((record.recent.count_ones(), record.seen), record.ejections))
+        self.records.get(&instance).map_or(((0, 0), 0), |record| {
+            ((record.recent.count_ones(), record.seen), record.ejections)
+        })
     }
 
     /// It was ejected.
@@ -182,7 +203,12 @@ impl Outliers {
         let record = self.records.entry(instance).or_default();
         let ejections = record.ejections.saturating_add(1);
         let confirm_at = record.confirm_at;
-        *record = Record { ejections, on_probation: true, confirm_at, ..Record::default() };
+        *record = Record {
+            ejections,
+            on_probation: true,
+            confirm_at,
+            ..Record::default()
+        };
     }
 }
 
@@ -192,10 +218,14 @@ mod tests {
     use crate::PoolId;
     use proptest::prelude::*;
 
-    const INSTANCE: InstanceId = InstanceId { pool: PoolId::DEPLOYED, index: 0 };
+    const INSTANCE: InstanceId = InstanceId {
+        pool: PoolId::DEPLOYED,
+        index: 0,
+    };
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// For how many seconds each of these ends ejects: `x` for a failure, `.` for a success, `b` for a busy instance.
+    /// For how many seconds each of these ends ejects: `x` for a failure, `.` for a success, `b`
+    /// for a busy instance.
     fn ejections(ends: &str) -> Vec<Option<u64>> {
         let mut outliers = Outliers::new(OutlierConfig::default());
         let now = Time::ZERO + SECOND;
@@ -219,11 +249,23 @@ mod tests {
     fn failures_in_a_row_eject_and_each_time_for_longer() {
         assert_eq!(ejections("xxxx.xxxxx").iter().flatten().count(), 1);
         assert_eq!(ejections("xxxxx")[4], Some(5));
-        assert_eq!(ejections("xxxxxx")[5], Some(10), "one failure on probation is enough");
+        assert_eq!(
+            ejections("xxxxxx")[5],
+            Some(10),
+            "one failure on probation is enough"
+        );
         assert_eq!(ejections("xxxxx.xxxx")[9], None, "a success ends probation");
-        assert_eq!(ejections(&"x".repeat(30))[29], Some(60), "never longer than that");
+        assert_eq!(
+            ejections(&"x".repeat(30))[29],
+            Some(60),
+            "never longer than that"
+        );
         let redeemed = format!("xxxxx{}xxxxx", ".".repeat(40));
-        assert_eq!(ejections(&redeemed)[49], Some(5), "old failures are forgotten");
+        assert_eq!(
+            ejections(&redeemed)[49],
+            Some(5),
+            "old failures are forgotten"
+        );
     }
 
     #[test]
@@ -253,7 +295,10 @@ mod tests {
     #[test]
     fn too_large_a_share_of_failures_ejects_and_busy_instances_are_none() {
         assert!(ejections(&"xx.".repeat(20)).iter().any(Option::is_some));
-        assert!(ejections(&"x.".repeat(40)).iter().all(Option::is_none), "half is not more than half");
+        assert!(
+            ejections(&"x.".repeat(40)).iter().all(Option::is_none),
+            "half is not more than half"
+        );
         assert!(ejections(&"b".repeat(40)).iter().all(Option::is_none));
     }
 

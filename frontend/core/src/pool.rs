@@ -1,6 +1,7 @@
-//! Dispatch within one pool: a single FIFO at the frontend, and instances that take the next request when they have a
-//! free slot (join-idle-queue). A slow or frozen instance keeps its slots busy and so takes less, with no tuning.
-//! Instances join and leave while the pool serves; one that left finishes what it has in flight.
+//! Dispatch within one pool: a single FIFO at the frontend, and instances that take the next
+//! request when they have a free slot (join-idle-queue). A slow or frozen instance keeps its slots
+//! busy and so takes less, with no tuning. Instances join and leave while the pool serves; one that
+//! left finishes what it has in flight.
 
 #[cfg(test)]
 mod tests;
@@ -30,8 +31,8 @@ pub enum Submitted {
 
 /// How many queued jobs a freed slot may look past for one that does not avoid its instance.
 const LOOK_PAST: usize = 4;
-/// Free instances among which a redundant request finds one of its own, if there is any: a parity query in the deployed
-/// model's pool is barred from at most those of 16 members and 3 other rows.
+/// Free instances among which a redundant request finds one of its own, if there is any: a parity
+/// query in the deployed model's pool is barred from at most those of 16 members and 3 other rows.
 const MOST_BARRED: usize = 19;
 
 #[derive(Debug)]
@@ -50,7 +51,14 @@ struct Instance {
 
 impl Instance {
     fn new(up: bool, idle_since: u64) -> Self {
-        Self { in_flight: 0, up, ejected: false, leaving: false, idle_since, latency: None }
+        Self {
+            in_flight: 0,
+            up,
+            ejected: false,
+            leaving: false,
+            idle_since,
+            latency: None,
+        }
     }
 }
 
@@ -68,8 +76,8 @@ struct Waiting {
     avoid: Avoid,
 }
 
-/// A redundant copy in line. Which instances it must not go to is asked when one is free, since that changes while it
-/// waits.
+/// A redundant copy in line. Which instances it must not go to is asked when one is free, since
+/// that changes while it waits.
 #[derive(Debug)]
 struct WaitingCopy {
     ticket: u64,
@@ -93,7 +101,8 @@ pub struct Pool {
     id: PoolId,
     /// Slots of an instance.
     slots: u32,
-    /// By index. No index is given twice, so that nothing said of an instance that left is taken to be said of another.
+    /// By index. No index is given twice, so that nothing said of an instance that left is taken to
+    /// be said of another.
     instances: FxHashMap<u32, Instance>,
     /// The index of the next one that joins.
     next_index: u32,
@@ -104,7 +113,8 @@ pub struct Pool {
     queue: VecDeque<Waiting>,
     /// Jobs in `queue` that were withdrawn; they leave when they reach its head, or by compaction.
     withdrawn: FxHashSet<JobId>,
-    /// Redundant copies in line. Apart from `queue`, so that one that must not go where a slot is free holds nobody up.
+    /// Redundant copies in line. Apart from `queue`, so that one that must not go where a slot is
+    /// free holds nobody up.
     copies: VecDeque<WaitingCopy>,
     tickets: u64,
     capacity: usize,
@@ -112,14 +122,18 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `instances` instances with `slots` concurrent requests each and at most `capacity` waiting jobs.
+    /// A pool of `instances` instances with `slots` concurrent requests each and at most `capacity`
+    /// waiting jobs.
     pub fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
         let next_index = u32::try_from(instances).unwrap_or(u32::MAX);
         let all = 0..next_index;
         Self {
             id,
             slots: slots.max(1),
-            instances: all.clone().map(|index| (index, Instance::new(true, u64::from(index)))).collect(),
+            instances: all
+                .clone()
+                .map(|index| (index, Instance::new(true, u64::from(index))))
+                .collect(),
             next_index,
             up: instances,
             available: all.map(|index| (0, u64::from(index), index)).collect(),
@@ -159,7 +173,10 @@ impl Pool {
 
     /// Instances that are ejected.
     pub fn ejected(&self) -> usize {
-        self.instances.values().filter(|instance| instance.ejected).count()
+        self.instances
+            .values()
+            .filter(|instance| instance.ejected)
+            .count()
     }
 
     /// Instances that are up and not ejected.
@@ -174,7 +191,10 @@ impl Pool {
 
     /// Returns whether an instance other than this one is up.
     pub(crate) fn has_other_up(&self, instance: InstanceId) -> bool {
-        let is_up = self.instances.get(&instance.index).is_some_and(Instance::serves);
+        let is_up = self
+            .instances
+            .get(&instance.index)
+            .is_some_and(Instance::serves);
         self.up > usize::from(is_up)
     }
 
@@ -185,7 +205,9 @@ impl Pool {
 
     /// Requests in flight at `instance`.
     pub fn in_flight(&self, instance: InstanceId) -> u32 {
-        self.instances.get(&instance.index).map_or(0, |instance| instance.in_flight)
+        self.instances
+            .get(&instance.index)
+            .map_or(0, |instance| instance.in_flight)
     }
 
     /// Requests that its instances can serve at the same time, those that are down included.
@@ -203,12 +225,16 @@ impl Pool {
         let index = self.next_index;
         self.next_index = self.next_index.saturating_add(1);
         self.releases += 1;
-        self.instances.insert(index, Instance::new(false, self.releases));
-        InstanceId { pool: self.id, index }
+        self.instances
+            .insert(index, Instance::new(false, self.releases));
+        InstanceId {
+            pool: self.id,
+            index,
+        }
     }
 
-    /// Gives an instance no more jobs. Those that it has stay its own until they end; then it is forgotten.
-    /// Returns whether that is so now.
+    /// Gives an instance no more jobs. Those that it has stay its own until they end; then it is
+    /// forgotten. Returns whether that is so now.
     pub(crate) fn leave(&mut self, instance: InstanceId) -> bool {
         self.set_up(instance, false);
         let Some(state) = self.instances.get_mut(&instance.index) else {
@@ -219,21 +245,32 @@ impl Pool {
     }
 
     fn forget_if_left(&mut self, instance: InstanceId) -> bool {
-        let left =
-            self.instances.get(&instance.index).is_some_and(|state| state.leaving && state.in_flight == 0);
+        let left = self
+            .instances
+            .get(&instance.index)
+            .is_some_and(|state| state.leaving && state.in_flight == 0);
         left && self.instances.remove(&instance.index).is_some()
     }
 
-    /// Takes a job. Of the instances with a free slot it goes to the least loaded, longest idle one that is not in
-    /// `avoid`; if there is none such, to any free one: avoiding never makes a job wait (CG-3).
+    /// Takes a job. Of the instances with a free slot it goes to the least loaded, longest idle one
+    /// that is not in `avoid`; if there is none such, to any free one: avoiding never makes a job
+    /// wait (CG-3).
     pub(crate) fn submit(&mut self, job: JobId, avoid: Avoid) -> Submitted {
         let best = self
             .available
             .iter()
-            .map(|&(_, _, index)| InstanceId { pool: self.id, index })
+            .map(|&(_, _, index)| InstanceId {
+                pool: self.id,
+                index,
+            })
             .take(avoid.len() + 1)
             .find(|instance| !avoid.contains(instance))
-            .or_else(|| self.available.first().map(|&(_, _, index)| InstanceId { pool: self.id, index }));
+            .or_else(|| {
+                self.available.first().map(|&(_, _, index)| InstanceId {
+                    pool: self.id,
+                    index,
+                })
+            });
         match best {
             Some(instance) => {
                 self.occupy(instance.index);
@@ -248,23 +285,41 @@ impl Pool {
         }
     }
 
-    /// Takes a request that must not go to an instance in `taken`. If no other is free it waits; if no other is up it is
-    /// refused, unless those in `taken` will do once they are free of what they serve, as for all but copies.
+    /// Takes a request that must not go to an instance in `taken`. If no other is free it waits; if
+    /// no other is up it is refused, unless those in `taken` will do once they are free of what
+    /// they serve, as for all but copies.
     pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid, kind: Aside) -> Submitted {
-        let here = |index| InstanceId { pool: self.id, index };
-        let mut free = self.available.iter().map(|&(_, _, index)| here(index)).take(taken.len() + 1);
+        let here = |index| InstanceId {
+            pool: self.id,
+            index,
+        };
+        let mut free = self
+            .available
+            .iter()
+            .map(|&(_, _, index)| here(index))
+            .take(taken.len() + 1);
         if let Some(instance) = free.find(|instance| !taken.contains(instance)) {
             self.occupy(instance.index);
             return Submitted::Start(instance);
         }
-        let others_up =
-            self.instances.iter().any(|(&index, state)| state.serves() && !taken.contains(&here(index)));
-        let hopeless = if kind == Aside::Copy { !others_up } else { !self.is_any_up() };
+        let others_up = self
+            .instances
+            .iter()
+            .any(|(&index, state)| state.serves() && !taken.contains(&here(index)));
+        let hopeless = if kind == Aside::Copy {
+            !others_up
+        } else {
+            !self.is_any_up()
+        };
         if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
         }
         let ticket = self.ticket();
-        self.copies.push_back(WaitingCopy { ticket, job, yields: kind == Aside::Parity });
+        self.copies.push_back(WaitingCopy {
+            ticket,
+            job,
+            yields: kind == Aside::Parity,
+        });
         Submitted::Queued
     }
 
@@ -283,12 +338,14 @@ impl Pool {
         self.withdrawn.insert(job);
         if self.withdrawn.len() > 32 && self.withdrawn.len() * 2 > self.queue.len() {
             let withdrawn = std::mem::take(&mut self.withdrawn);
-            self.queue.retain(|waiting| !withdrawn.contains(&waiting.job));
+            self.queue
+                .retain(|waiting| !withdrawn.contains(&waiting.job));
         }
     }
 
-    /// A request at `instance` ended: its slot is free again. Call [`start_next`](Self::start_next) until it returns
-    /// `None` afterwards. Returns whether that was the last one of an instance that leaves.
+    /// A request at `instance` ended: its slot is free again. Call [`start_next`](Self::start_next)
+    /// until it returns `None` afterwards. Returns whether that was the last one of an instance
+    /// that leaves.
     pub(crate) fn release(&mut self, instance: InstanceId) -> bool {
         let Some(state) = self.instances.get_mut(&instance.index) else {
             return false;
@@ -302,25 +359,38 @@ impl Pool {
         self.forget_if_left(instance)
     }
 
-    /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own until they end. One that
-    /// leaves stays down. Returns whether that was a change. Call [`start_next`](Self::start_next) until it returns `None` afterwards.
+    /// Marks an instance up or down. A down instance gets no jobs; those that it has stay its own
+    /// until they end. One that leaves stays down. Returns whether that was a change. Call
+    /// [`start_next`](Self::start_next) until it returns `None` afterwards.
     pub(crate) fn set_up(&mut self, instance: InstanceId, up: bool) -> bool {
         self.change(instance, |state| &mut state.up, up)
     }
 
-    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this as it is.
+    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this as it
+    /// is.
     pub(crate) fn set_ejected(&mut self, instance: InstanceId, ejected: bool) -> bool {
         self.change(instance, |state| &mut state.ejected, ejected)
     }
 
     /// Whether the instance is ejected.
     pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
-        self.instances.get(&instance.index).is_some_and(|state| state.ejected)
+        self.instances
+            .get(&instance.index)
+            .is_some_and(|state| state.ejected)
     }
 
     /// Sets a flag of an instance's, unless it leaves. Returns whether that was a change.
-    fn change(&mut self, instance: InstanceId, flag: impl Fn(&mut Instance) -> &mut bool, to: bool) -> bool {
-        let Some(state) = self.instances.get_mut(&instance.index).filter(|state| !state.leaving) else {
+    fn change(
+        &mut self,
+        instance: InstanceId,
+        flag: impl Fn(&mut Instance) -> &mut bool,
+        to: bool,
+    ) -> bool {
+        let Some(state) = self
+            .instances
+            .get_mut(&instance.index)
+            .filter(|state| !state.leaving)
+        else {
             return false;
         };
         let served = state.serves();
@@ -342,14 +412,17 @@ impl Pool {
         true
     }
 
-    /// The next queued job and the instance to start it on, if there are both: first come, first served. A redundant
-    /// copy goes only to an instance of which `may_copy_to` says so.
+    /// The next queued job and the instance to start it on, if there are both: first come, first
+    /// served. A redundant copy goes only to an instance of which `may_copy_to` says so.
     pub(crate) fn start_next(
         &mut self,
         may_copy_to: impl Fn(JobId, InstanceId) -> bool,
     ) -> Option<(JobId, InstanceId)> {
         let &(_, _, index) = self.available.first()?;
-        let instance = InstanceId { pool: self.id, index };
+        let instance = InstanceId {
+            pool: self.id,
+            index,
+        };
         while let Some(head) = self.queue.front() {
             if !self.withdrawn.remove(&head.job) {
                 break;
@@ -364,7 +437,9 @@ impl Pool {
             .queue
             .iter()
             .take(LOOK_PAST)
-            .position(|waiting| !waiting.avoid.contains(&instance) && !self.withdrawn.contains(&waiting.job))
+            .position(|waiting| {
+                !waiting.avoid.contains(&instance) && !self.withdrawn.contains(&waiting.job)
+            })
             .unwrap_or(0);
         let waiting = self.queue.remove(willing)?;
         self.occupy(index);
@@ -388,7 +463,10 @@ impl Pool {
         let (position, job, instance) = copies.find_map(|(position, copy)| {
             let mut free = self.available.iter().take(MOST_BARRED + 1);
             free.find_map(|&(_, _, index)| {
-                let instance = InstanceId { pool: self.id, index };
+                let instance = InstanceId {
+                    pool: self.id,
+                    index,
+                };
                 may_copy_to(copy.job, instance).then_some((position, copy.job, instance))
             })
         })?;
@@ -401,7 +479,8 @@ impl Pool {
         let Some(state) = self.instances.get_mut(&index) else {
             return;
         };
-        self.available.remove(&(state.in_flight, state.idle_since, index));
+        self.available
+            .remove(&(state.in_flight, state.idle_since, index));
         state.in_flight += 1;
         self.offer(index);
     }
@@ -412,7 +491,8 @@ impl Pool {
             return;
         };
         if state.serves() && state.in_flight < self.slots {
-            self.available.insert((state.in_flight, state.idle_since, index));
+            self.available
+                .insert((state.in_flight, state.idle_since, index));
         }
     }
 }

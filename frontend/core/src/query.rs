@@ -43,7 +43,8 @@ pub(crate) struct Query<I> {
     pub(crate) lost: Option<Failure>,
     pub(crate) late_timer: Option<Time>,
     pub(crate) give_up_timer: Option<Time>,
-    /// It was answered with an approximation, and its own request was under way: that one's time is to be counted.
+    /// It was answered with an approximation, and its own request was under way: that one's time is
+    /// to be counted.
     pub(crate) truth_awaited: bool,
 }
 
@@ -54,7 +55,11 @@ impl<I> Query<I> {
 
     /// When an approximation is given, late or not, so that it still comes before the deadline.
     pub(crate) fn last_call(&self) -> Time {
-        Time::from_nanos(self.deadline.as_nanos().saturating_sub(DECODE_MARGIN.as_nanos() as u64))
+        Time::from_nanos(
+            self.deadline
+                .as_nanos()
+                .saturating_sub(DECODE_MARGIN.as_nanos() as u64),
+        )
     }
 }
 
@@ -110,14 +115,15 @@ pub(crate) struct Apart {
 }
 
 impl<I> Job<I> {
-    /// Whether it waits in the line of those that must not go to some instances, and hold no query up.
+    /// Whether it waits in the line of those that must not go to some instances, and hold no query
+    /// up.
     pub(crate) fn is_apart(&self) -> bool {
         is_apart(self.purpose, self.pool)
     }
 }
 
-/// Whether a request of this kind must go to an instance apart from others: a redundant copy, or a parity query that the
-/// deployed model itself is to answer.
+/// Whether a request of this kind must go to an instance apart from others: a redundant copy, or a
+/// parity query that the deployed model itself is to answer.
 pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
     match purpose {
         Purpose::Copy(_) => true,

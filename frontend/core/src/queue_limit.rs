@@ -1,20 +1,24 @@
 //! How many queries may wait for a slot: as many as keep the wait short, found out while serving.
 //!
-//! A fixed bound is either too small for a burst or, under lasting overload, a queue in which everybody waits as long as the
-//! bound allows, until answers come too late to be of use. Two things tell a burst from overload, after CoDel (Nichols and
-//! Jacobson, "Controlling queue delay", ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some
-//! length somebody waits hardly at all; the *shortest* wait in an interval is that of the standing queue.
+//! A fixed bound is either too small for a burst or, under lasting overload, a queue in which
+//! everybody waits as long as the bound allows, until answers come too late to be of use. Two
+//! things tell a burst from overload, after CoDel (Nichols and Jacobson, "Controlling queue delay",
+//! ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some length
+//! somebody waits hardly at all; the *shortest* wait in an interval is that of the standing queue.
 //!
-//! Once the shortest wait exceeds the target, the bound becomes what drains within the target at the rate at which queries
-//! were started meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). From then on the mean wait is held
-//! to the target: above it the bound is set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at
-//! which the search for a standing queue begins anew; in between it stays, since the waits of those whom a bound that swings
-//! lets in are its longest. The target is a share of the service time, which is learned: a wait of 10 ms is
-//! long for a model that takes 2 ms, and nothing for one that takes a second. It is not learned under overload: where an instance
-//! is sent several requests at a time, most of what it takes then is the wait for its other requests.
+//! Once the shortest wait exceeds the target, the bound becomes what drains within the target at
+//! the rate at which queries were started meanwhile (Little's law, as BBR sizes a window by
+//! bandwidth times delay). From then on the mean wait is held to the target: above it the bound is
+//! set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at which
+//! the search for a standing queue begins anew; in between it stays, since the waits of those whom
+//! a bound that swings lets in are its longest. The target is a share of the service time, which is
+//! learned: a wait of 10 ms is long for a model that takes 2 ms, and nothing for one that takes a
+//! second. It is not learned under overload: where an instance is sent several requests at a time,
+//! most of what it takes then is the wait for its other requests.
 //!
-//! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency against its best value, which
-//! they must keep learning anew; here the frontend itself holds the queue, and knows.
+//! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency
+//! against its best value, which they must keep learning anew; here the frontend itself holds the
+//! queue, and knows.
 
 use std::time::Duration;
 
@@ -33,7 +37,11 @@ pub struct QueueLimitConfig {
 
 impl Default for QueueLimitConfig {
     fn default() -> Self {
-        Self { wait_share: 0.5, min: 2, interval: Duration::from_millis(30) }
+        Self {
+            wait_share: 0.5,
+            min: 2,
+            interval: Duration::from_millis(30),
+        }
     }
 }
 
@@ -55,7 +63,8 @@ pub struct QueueLimit {
     refused: Option<Time>,
 }
 
-/// Requests over which the service time is averaged, and from which it is known well enough to be kept.
+/// Requests over which the service time is averaged, and from which it is known well enough to be
+/// kept.
 const ENOUGH: u32 = 128;
 /// A straggler counts as no more than this many times the average.
 const CLIP: f64 = 4.0;
@@ -103,7 +112,8 @@ impl QueueLimit {
 
     /// Whether queries have been refused a moment ago: no time for redundant work.
     pub fn is_overloaded(&self, now: Time) -> bool {
-        self.refused.is_some_and(|refused| now.since(refused) < OVERLOAD)
+        self.refused
+            .is_some_and(|refused| now.since(refused) < OVERLOAD)
     }
 
     /// An instance took `service` to answer.
@@ -115,7 +125,9 @@ impl QueueLimit {
         let service = service.as_secs_f64();
         self.service = Some(match self.service {
             None => service,
-            Some(average) => average + (service.min(CLIP * average) - average) / f64::from(self.learned),
+            Some(average) => {
+                average + (service.min(CLIP * average) - average) / f64::from(self.learned)
+            }
         });
     }
 
@@ -129,7 +141,10 @@ impl QueueLimit {
         }
         self.started += 1;
         self.waited = self.waited.saturating_add(waited);
-        self.shortest_wait = Some(self.shortest_wait.map_or(waited, |shortest| shortest.min(waited)));
+        self.shortest_wait = Some(
+            self.shortest_wait
+                .map_or(waited, |shortest| shortest.min(waited)),
+        );
     }
 
     /// An interval is over.
@@ -138,7 +153,9 @@ impl QueueLimit {
         let target = self.config.wait_share * service;
         let is_limiting = self.limit < self.max as f64;
         let mean = self.waited.as_secs_f64() / f64::from(self.started.max(1));
-        let shortest = self.shortest_wait.map_or(0.0, |shortest| shortest.as_secs_f64());
+        let shortest = self
+            .shortest_wait
+            .map_or(0.0, |shortest| shortest.as_secs_f64());
         if (if is_limiting { mean } else { shortest }) > target {
             let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
             self.limit = drained.min(self.limit);
@@ -149,7 +166,8 @@ impl QueueLimit {
             }
         }
         self.limit = self.limit.clamp(self.config.min as f64, self.max as f64);
-        (self.began, self.shortest_wait, self.waited, self.started) = (now, None, Duration::ZERO, 0);
+        (self.began, self.shortest_wait, self.waited, self.started) =
+            (now, None, Duration::ZERO, 0);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Nanoseconds since the driver's start: `Instant`-based in the frontend, virtual in tests and simulations.
+/// Nanoseconds since the driver's start: `Instant`-based in the frontend, virtual in tests and
+/// simulations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -37,6 +38,9 @@ impl std::ops::Add<Duration> for Time {
     type Output = Self;
 
     fn add(self, delay: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }

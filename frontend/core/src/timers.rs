@@ -1,5 +1,5 @@
-//! Pending timers, ordered by time. A `BTreeSet` instead of a heap: cancelled timers leave at once, so memory follows
-//! the queries in flight and not the request rate times the longest deadline.
+//! Pending timers, ordered by time. A `BTreeSet` instead of a heap: cancelled timers leave at once,
+//! so memory follows the queries in flight and not the request rate times the longest deadline.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,8 @@ mod harness;
 use std::time::Duration;
 
 use harness::{
-    Fate, HOLD_BACK, Harness, backup_config, coded_config, core_config, hedge_config, unmodified_config,
+    Fate, HOLD_BACK, Harness, backup_config, coded_config, core_config, hedge_config,
+    unmodified_config,
 };
 use parapet_frontend_core::{CoreConfig, FailureKind, InstanceId, PoolId, StrategyConfig};
 use proptest::prelude::*;
@@ -20,7 +21,11 @@ const NOT_FINITE: Option<FailureKind> = Some(FailureKind::InvalidOutput);
 /// Failures held against each instance of a pool.
 fn blamed(harness: &Harness, pool: u8) -> Vec<u32> {
     let views = harness.engine.instances(harness.now, 100);
-    views.iter().filter(|view| view.id.pool.0 == pool).map(|view| view.failed.0).collect()
+    views
+        .iter()
+        .filter(|view| view.id.pool.0 == pool)
+        .map(|view| view.failed.0)
+        .collect()
 }
 
 /// A query that every instance fails; its attempts.
@@ -48,7 +53,10 @@ fn an_input_that_two_instances_fail_alike_is_tried_no_third_time_and_blames_neit
     for kind in [FailureKind::InvalidOutput, FailureKind::InstanceError] {
         let mut harness = Harness::plain(4, 1);
         assert_eq!(poison(&mut harness, kind), 2);
-        assert_eq!((harness.engine.stats().retries, blamed(&harness, 0)), (1, vec![0; 4]));
+        assert_eq!(
+            (harness.engine.stats().retries, blamed(&harness, 0)),
+            (1, vec![0; 4])
+        );
         harness.finish();
     }
 }
@@ -60,7 +68,10 @@ fn poison_ejects_no_instance_however_much_of_it_there_is() {
         poison(&mut harness, FailureKind::InvalidOutput);
         harness.advance(MS);
     }
-    assert_eq!((harness.engine.stats().ejections, blamed(&harness, 0)), (0, vec![0; 4]));
+    assert_eq!(
+        (harness.engine.stats().ejections, blamed(&harness, 0)),
+        (0, vec![0; 4])
+    );
     harness.finish();
 }
 
@@ -107,20 +118,30 @@ fn two_instances_that_answer_nothing_well_are_ejected_by_what_the_others_answer(
     }
     assert_eq!(most_ejected, 2);
     let views = harness.engine.instances(harness.now, 4);
-    assert!(views[2..].iter().all(|view| view.ejections == 0), "{views:?}");
+    assert!(
+        views[2..].iter().all(|view| view.ejections == 0),
+        "{views:?}"
+    );
     harness.finish();
 }
 
 #[test]
 fn where_nothing_is_retried_an_instance_that_answers_nothing_well_is_ejected_after_some_seconds() {
-    let config = CoreConfig { max_attempts: 1, ..core_config(4, 1, 0) };
+    let config = CoreConfig {
+        max_attempts: 1,
+        ..core_config(4, 1, 0)
+    };
     let mut harness = Harness::build(config, vec![StrategyConfig::None]);
     for _ in 0..200 {
         honest(&mut harness, &[0]);
         harness.advance(50 * MS);
     }
     let stats = harness.engine.stats();
-    assert_eq!((stats.ejections, stats.ejected), (1, 1), "within ten seconds");
+    assert_eq!(
+        (stats.ejections, stats.ejected),
+        (1, 1),
+        "within ten seconds"
+    );
     harness.finish();
 }
 
@@ -135,7 +156,14 @@ fn failures_of_two_kinds_are_no_evidence_against_the_input() {
     harness.complete_client(query, None);
     assert_eq!(harness.fate(query), &Fate::Exact);
     let blamed = blamed(&harness, 0);
-    assert_eq!((blamed[first as usize], blamed[second as usize], blamed.iter().sum::<u32>()), (1, 1, 2));
+    assert_eq!(
+        (
+            blamed[first as usize],
+            blamed[second as usize],
+            blamed.iter().sum::<u32>()
+        ),
+        (1, 1, 2)
+    );
     harness.finish();
 }
 
@@ -149,7 +177,11 @@ fn a_copy_is_evidence_as_a_retry_is() {
         harness.complete_at(query, places[0], NOT_FINITE);
         harness.complete_at(query, places[1], NOT_FINITE.filter(|_| copy_fails));
         assert!(!harness.is_in_flight(query), "no third request");
-        let fate = if copy_fails { Fate::Failed(FailureKind::InvalidOutput) } else { Fate::Hedged };
+        let fate = if copy_fails {
+            Fate::Failed(FailureKind::InvalidOutput)
+        } else {
+            Fate::Hedged
+        };
         assert_eq!(harness.fate(query), &fate);
         assert_eq!(blamed(&harness, 0).iter().sum::<u32>(), failures);
         harness.finish();
@@ -158,12 +190,20 @@ fn a_copy_is_evidence_as_a_retry_is() {
 
 /// The instance of the parity query.
 fn parity_at(harness: &Harness) -> InstanceId {
-    harness.sent.iter().find(|sent| sent.input.number.is_none()).unwrap().instance
+    harness
+        .sent
+        .iter()
+        .find(|sent| sent.input.number.is_none())
+        .unwrap()
+        .instance
 }
 
 #[test]
 fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() {
-    for (config, pool) in [(coded_config(2, 1), PoolId(1)), (unmodified_config(2, 1), PoolId::DEPLOYED)] {
+    for (config, pool) in [
+        (coded_config(2, 1), PoolId(1)),
+        (unmodified_config(2, 1), PoolId::DEPLOYED),
+    ] {
         for (fails_again, failures) in [(true, 0), (false, 1)] {
             let mut harness = Harness::coded(4, 1, config.clone());
             harness.arrive(0, true, MINUTE).unwrap();
@@ -172,7 +212,10 @@ fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() 
             let first = parity_at(&harness);
             harness.complete_parity(NOT_FINITE);
             let second = parity_at(&harness);
-            assert!(first != second && second.pool == pool, "{first:?}, {second:?}");
+            assert!(
+                first != second && second.pool == pool,
+                "{first:?}, {second:?}"
+            );
             harness.complete_parity(NOT_FINITE.filter(|_| fails_again));
             assert_eq!(blamed(&harness, pool.0).iter().sum::<u32>(), failures);
             harness.finish();
@@ -187,7 +230,13 @@ fn a_backup_is_asked_once_more_at_another_instance_and_blames_by_the_same_eviden
         let query = harness.arrive(0, true, MINUTE).unwrap();
         harness.complete_backup(NOT_FINITE);
         harness.complete_backup(NOT_FINITE.filter(|_| fails_again));
-        assert!(harness.sent.iter().all(|sent| sent.instance.pool == PoolId::DEPLOYED), "no third request");
+        assert!(
+            harness
+                .sent
+                .iter()
+                .all(|sent| sent.instance.pool == PoolId::DEPLOYED),
+            "no third request"
+        );
         assert_eq!(blamed(&harness, 1).iter().sum::<u32>(), failures);
         harness.complete_client(query, None);
         harness.finish();
@@ -196,13 +245,22 @@ fn a_backup_is_asked_once_more_at_another_instance_and_blames_by_the_same_eviden
 
 #[test]
 fn an_input_at_fault_gets_no_parity_query_of_its_own() {
-    let config = parapet_frontend_core::CodedConfig { defer_parity: true, ..coded_config(2, 1) };
+    let config = parapet_frontend_core::CodedConfig {
+        defer_parity: true,
+        ..coded_config(2, 1)
+    };
     let mut harness = Harness::coded(4, 1, config);
     let poisoned = harness.arrive(0, true, MINUTE).unwrap();
     harness.complete_client(poisoned, NOT_FINITE);
     harness.complete_client(poisoned, NOT_FINITE);
-    assert_eq!(harness.fate(poisoned), &Fate::Failed(FailureKind::InvalidOutput));
-    let others = [harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap()];
+    assert_eq!(
+        harness.fate(poisoned),
+        &Fate::Failed(FailureKind::InvalidOutput)
+    );
+    let others = [
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    ];
     harness.compute();
     let numbers: Vec<usize> = harness.groups.values().flatten().copied().collect();
     assert_eq!(numbers, others, "it left its open group");
@@ -211,7 +269,10 @@ fn an_input_at_fault_gets_no_parity_query_of_its_own() {
 
 /// Queries that come, some of them poison, and requests that end, in any order.
 fn events() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
-    prop::collection::vec((prop::bool::weighted(0.4), 0usize..8, 0u64..4_000), 100..400)
+    prop::collection::vec(
+        (prop::bool::weighted(0.4), 0usize..8, 0u64..4_000),
+        100..400,
+    )
 }
 
 /// Lets them happen. The instances in `bad` fail everything, the others poison alone. Whether each
@@ -227,14 +288,18 @@ fn happen(harness: &mut Harness, events: &[(bool, usize, u64)], bad: &[u32]) -> 
             harness.encode(0, true);
             if let Some(sent) = harness.sent.get(index % harness.sent.len().max(1)) {
                 let of_poison = sent.input.key.kind == 1;
-                let is_bad = sent.instance.pool == PoolId::DEPLOYED && bad.contains(&sent.instance.index);
+                let is_bad =
+                    sent.instance.pool == PoolId::DEPLOYED && bad.contains(&sent.instance.index);
                 harness.complete(index, NOT_FINITE.filter(|_| of_poison || is_bad));
             }
         }
         harness.advance(Duration::from_micros(micros));
         for view in harness.engine.instances(harness.now, 100) {
             let was = view.state == parapet_frontend_core::InstanceState::Ejected;
-            match ejected.get_mut(view.id.index as usize).filter(|_| view.id.pool == PoolId::DEPLOYED) {
+            match ejected
+                .get_mut(view.id.index as usize)
+                .filter(|_| view.id.pool == PoolId::DEPLOYED)
+            {
                 Some(ejected) => *ejected |= was,
                 None => assert!(!was, "a parity instance was ejected"),
             }

@@ -7,17 +7,24 @@ mod harness;
 use std::time::Duration;
 
 use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, coded_config};
-use parapet_frontend_core::{CodedConfig, FailureKind, HoldBack, HoldBackPolicy, InstanceId, PoolId};
+use parapet_frontend_core::{
+    CodedConfig, FailureKind, HoldBack, HoldBackPolicy, InstanceId, PoolId,
+};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 
 fn deferring(k: usize, r: usize) -> CodedConfig {
-    CodedConfig { defer_parity: true, audit_every: 0, ..coded_config(k, r) }
+    CodedConfig {
+        defer_parity: true,
+        audit_every: 0,
+        ..coded_config(k, r)
+    }
 }
 
-/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before somebody is late.
+/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before somebody is
+/// late.
 fn warm(config: CodedConfig) -> Harness {
     let k = config.k;
     let mut harness = Harness::coded(4, 2, config);
@@ -33,7 +40,9 @@ fn warm(config: CodedConfig) -> Harness {
 }
 
 fn group(harness: &mut Harness, k: usize) -> Vec<usize> {
-    (0..k).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect()
+    (0..k)
+        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+        .collect()
 }
 
 fn issued(harness: &mut Harness) -> u64 {
@@ -53,8 +62,18 @@ fn a_group_that_is_answered_in_time_sends_none() {
     let after = harness.engine.stats();
     assert_eq!(after.groups_spared, before.groups_spared + 1);
     assert_eq!(
-        (after.redundant_issued, after.redundant_shed, after.groups_encoded, after.groups_tracked),
-        (before.redundant_issued, before.redundant_shed, before.groups_encoded, 0)
+        (
+            after.redundant_issued,
+            after.redundant_shed,
+            after.groups_encoded,
+            after.groups_tracked
+        ),
+        (
+            before.redundant_issued,
+            before.redundant_shed,
+            before.groups_encoded,
+            0
+        )
     );
     harness.finish();
 }
@@ -63,7 +82,9 @@ fn a_group_that_is_answered_in_time_sends_none() {
 fn a_straggler_is_reconstructed_when_it_is_late_all_the_same() {
     let mut harness = warm(deferring(2, 1));
     let before = issued(&mut harness);
-    let [frozen, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    let [frozen, other] = group(&mut harness, 2)[..] else {
+        unreachable!()
+    };
     harness.complete_client(other, None);
     harness.advance(HOLD_BACK - 5 * MS);
     harness.compute();
@@ -87,13 +108,17 @@ fn a_straggler_is_reconstructed_when_it_is_late_all_the_same() {
 #[test]
 fn a_parity_query_that_straggles_is_sent_to_another_instance() {
     let mut harness = warm(deferring(2, 1));
-    let [frozen, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    let [frozen, other] = group(&mut harness, 2)[..] else {
+        unreachable!()
+    };
     harness.complete_client(other, None);
     harness.advance(HOLD_BACK - 4 * MS);
     harness.compute();
     let parity = |harness: &Harness| {
         let instances = harness.sent.iter().map(|sent| sent.instance);
-        instances.filter(|instance| instance.pool == PoolId::FIRST_REDUNDANT).collect::<Vec<_>>()
+        instances
+            .filter(|instance| instance.pool == PoolId::FIRST_REDUNDANT)
+            .collect::<Vec<_>>()
     };
     let first = parity(&harness);
     harness.advance(4 * MS);
@@ -105,7 +130,10 @@ fn a_parity_query_that_straggles_is_sent_to_another_instance() {
     harness.compute();
     assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
     let frozen = &harness.clients[frozen];
-    assert_eq!(frozen.answered_at.unwrap().since(frozen.arrived), HOLD_BACK + 2 * MS);
+    assert_eq!(
+        frozen.answered_at.unwrap().since(frozen.arrived),
+        HOLD_BACK + 2 * MS
+    );
     let stats = harness.engine.stats();
     let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
     assert_eq!((stats.redundant_issued, stats.redundant_won), (ended, 1));
@@ -147,7 +175,9 @@ fn the_first_of_its_members_decides_when_they_are_due() {
 fn a_lost_prediction_calls_for_them_at_once() {
     let mut harness = warm(deferring(2, 1));
     let before = issued(&mut harness);
-    let [lost, other] = group(&mut harness, 2)[..] else { unreachable!() };
+    let [lost, other] = group(&mut harness, 2)[..] else {
+        unreachable!()
+    };
     harness.complete_client(lost, Some(FailureKind::Refused));
     harness.compute();
     assert_eq!(issued(&mut harness), before + 1);
@@ -172,7 +202,10 @@ fn a_slow_parity_model_is_asked_at_once() {
 
 #[test]
 fn audited_groups_are_encoded_at_once() {
-    let mut harness = warm(CodedConfig { audit_every: 1, ..deferring(2, 1) });
+    let mut harness = warm(CodedConfig {
+        audit_every: 1,
+        ..deferring(2, 1)
+    });
     let before = issued(&mut harness);
     group(&mut harness, 2);
     harness.compute();
@@ -182,12 +215,26 @@ fn audited_groups_are_encoded_at_once() {
 
 #[derive(Debug, Clone)]
 enum Op {
-    Arrive { allow_approximate: bool, deadline_ms: u64 },
-    Complete { index: usize, fails: bool },
+    Arrive {
+        allow_approximate: bool,
+        deadline_ms: u64,
+    },
+    Complete {
+        index: usize,
+        fails: bool,
+    },
     Compute,
-    Abandon { back: usize },
-    SetUp { pool: u8, index: u32, up: bool },
-    Advance { micros: u64 },
+    Abandon {
+        back: usize,
+    },
+    SetUp {
+        pool: u8,
+        index: u32,
+        up: bool,
+    },
+    Advance {
+        micros: u64,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {

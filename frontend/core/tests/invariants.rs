@@ -1,13 +1,13 @@
-//! CG-1 to CG-8 over random event orders, with instances that fail, join and leave, and switches that are thrown: the harness
-//! checks each at every action.
+//! CG-1 to CG-8 over random event orders, with instances that fail, join and leave, and switches
+//! that are thrown: the harness checks each at every action.
 
 mod harness;
 
 use std::time::Duration;
 
 use harness::{
-    Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config, replicate_config,
-    unmodified_config,
+    Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config,
+    replicate_config, unmodified_config,
 };
 use parapet_frontend_core::{
     ClassId, CodedHedgedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, InstanceId, PoolId,
@@ -17,17 +17,49 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Arrive { class: u8, key: u64, allow_approximate: bool, deadline_ms: u64 },
-    Complete { index: usize },
-    Fail { index: usize, kind: FailureKind },
-    Encode { index: usize, works: bool },
-    Decode { index: usize, works: bool },
-    Abandon { back: usize },
-    SetUp { pool: u8, index: u32, up: bool },
-    Join { pool: u8 },
-    Leave { pool: u8, index: u32 },
-    Advance { micros: u64 },
-    Switch { redundancy: bool, hold_back: Option<HoldBackOverride> },
+    Arrive {
+        class: u8,
+        key: u64,
+        allow_approximate: bool,
+        deadline_ms: u64,
+    },
+    Complete {
+        index: usize,
+    },
+    Fail {
+        index: usize,
+        kind: FailureKind,
+    },
+    Encode {
+        index: usize,
+        works: bool,
+    },
+    Decode {
+        index: usize,
+        works: bool,
+    },
+    Abandon {
+        back: usize,
+    },
+    SetUp {
+        pool: u8,
+        index: u32,
+        up: bool,
+    },
+    Join {
+        pool: u8,
+    },
+    Leave {
+        pool: u8,
+        index: u32,
+    },
+    Advance {
+        micros: u64,
+    },
+    Switch {
+        redundancy: bool,
+        hold_back: Option<HoldBackOverride>,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -68,7 +100,12 @@ fn op() -> impl Strategy<Value = Op> {
 fn run(mut harness: Harness, ops: Vec<Op>) {
     for op in ops {
         match op {
-            Op::Arrive { class, key, allow_approximate, deadline_ms } => {
+            Op::Arrive {
+                class,
+                key,
+                allow_approximate,
+                deadline_ms,
+            } => {
                 let class = ClassId(class % harness.classes());
                 let deadline = Duration::from_millis(deadline_ms);
                 let _ = harness.arrive_in(class, key, allow_approximate, deadline);
@@ -82,10 +119,22 @@ fn run(mut harness: Harness, ops: Vec<Op>) {
                     harness.abandon(number);
                 }
             }
-            Op::SetUp { pool, index, up } => harness.set_up(InstanceId { pool: PoolId(pool), index }, up),
+            Op::SetUp { pool, index, up } => harness.set_up(
+                InstanceId {
+                    pool: PoolId(pool),
+                    index,
+                },
+                up,
+            ),
             Op::Join { pool } => drop(harness.join(PoolId(pool))),
-            Op::Leave { pool, index } => harness.leave(InstanceId { pool: PoolId(pool), index }),
-            Op::Switch { redundancy, hold_back } => harness.switch(redundancy, hold_back),
+            Op::Leave { pool, index } => harness.leave(InstanceId {
+                pool: PoolId(pool),
+                index,
+            }),
+            Op::Switch {
+                redundancy,
+                hold_back,
+            } => harness.switch(redundancy, hold_back),
             Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
         }
     }

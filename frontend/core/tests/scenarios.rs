@@ -7,7 +7,8 @@ mod harness;
 use std::time::Duration;
 
 use harness::{
-    FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config, unmodified_config,
+    FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config,
+    unmodified_config,
 };
 use parapet_frontend_core::{
     CodedConfig, Comparison, FailureKind, HoldBackPolicy, InstanceId, PoolId, Rejected,
@@ -25,7 +26,10 @@ fn coded_with(config: CodedConfig) -> Harness {
 }
 
 fn instance(pool: u8, index: u32) -> InstanceId {
-    InstanceId { pool: PoolId(pool), index }
+    InstanceId {
+        pool: PoolId(pool),
+        index,
+    }
 }
 
 /// This query's instance never answers in time, the parity query's does.
@@ -48,8 +52,10 @@ fn answered(harness: &mut Harness) -> usize {
 #[test]
 fn a_straggler_is_reconstructed_from_its_group() {
     let mut harness = coded(2, 1);
-    let (frozen, other) =
-        (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (frozen, other) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
@@ -59,7 +65,10 @@ fn a_straggler_is_reconstructed_from_its_group() {
     harness.compute();
     assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
     assert_eq!(
-        harness.clients[frozen].answered_at.unwrap().since(harness.clients[frozen].arrived),
+        harness.clients[frozen]
+            .answered_at
+            .unwrap()
+            .since(harness.clients[frozen].arrived),
         HOLD_BACK
     );
 
@@ -75,9 +84,13 @@ fn a_straggler_is_reconstructed_from_its_group() {
 
 #[test]
 fn without_hold_back_groups_still_fill_with_queries() {
-    let config = CodedConfig { hold_back: HoldBackPolicy::Fixed(Duration::ZERO), ..coded_config(2, 1) };
+    let config = CodedConfig {
+        hold_back: HoldBackPolicy::Fixed(Duration::ZERO),
+        ..coded_config(2, 1)
+    };
     let mut harness = Harness::coded(4, 1, config);
-    // Recently answered queries are at hand to complete groups with, and must not be taken before the flush.
+    // Recently answered queries are at hand to complete groups with, and must not be taken before
+    // the flush.
     let fillers = [answered(&mut harness), answered(&mut harness)];
     harness.compute();
     let before = harness.engine.stats();
@@ -86,13 +99,28 @@ fn without_hold_back_groups_still_fill_with_queries() {
     let other = harness.arrive(0, true, MINUTE).unwrap();
     harness.compute();
     let stats = harness.engine.stats();
-    assert_eq!(stats.redundant_issued - before.redundant_issued, 1, "one parity query for the two of them");
-    assert_eq!(stats.late_unrecoverable, before.late_unrecoverable, "nobody has had time to be late");
+    assert_eq!(
+        stats.redundant_issued - before.redundant_issued,
+        1,
+        "one parity query for the two of them"
+    );
+    assert_eq!(
+        stats.late_unrecoverable, before.late_unrecoverable,
+        "nobody has had time to be late"
+    );
     harness.complete_client(other, None);
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(harness.fate(straggler), &Fate::Reconstructed, "at once, as ParM does");
-    assert!(fillers.iter().all(|filler| harness.fate(*filler) == &Fate::Exact));
+    assert_eq!(
+        harness.fate(straggler),
+        &Fate::Reconstructed,
+        "at once, as ParM does"
+    );
+    assert!(
+        fillers
+            .iter()
+            .all(|filler| harness.fate(*filler) == &Fate::Exact)
+    );
     harness.complete_client(straggler, None);
     harness.finish();
 }
@@ -102,16 +130,25 @@ fn cg1_a_deadline_is_kept_when_nothing_answers() {
     let mut harness = coded(2, 1);
     let query = harness.arrive(0, true, 5 * MS).unwrap();
     harness.advance(5 * MS);
-    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::DeadlineExceeded));
+    assert_eq!(
+        harness.fate(query),
+        &Fate::Failed(FailureKind::DeadlineExceeded)
+    );
     assert!(!harness.is_in_flight(query), "its request is withdrawn");
-    assert!(harness.probes.is_empty(), "a hasty deadline says nothing about the instance");
+    assert!(
+        harness.probes.is_empty(),
+        "a hasty deadline says nothing about the instance"
+    );
     harness.finish();
 }
 
 #[test]
 fn cg1_a_deadline_already_past_is_refused() {
     let mut harness = coded(2, 1);
-    assert_eq!(harness.arrive(0, true, Duration::ZERO), Err(Rejected::DeadlinePassed));
+    assert_eq!(
+        harness.arrive(0, true, Duration::ZERO),
+        Err(Rejected::DeadlinePassed)
+    );
 }
 
 #[test]
@@ -130,7 +167,10 @@ fn cg1_bounds_refuse_instead_of_queueing_without_end() {
 #[test]
 fn cg2_an_exact_prediction_wins_over_a_reconstruction_under_way() {
     let mut harness = coded(2, 1);
-    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (a, b) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.complete_client(b, None);
     harness.complete_parity(None);
@@ -147,7 +187,10 @@ fn cg2_an_exact_prediction_wins_over_a_reconstruction_under_way() {
 #[test]
 fn cg4_a_lost_query_need_not_wait_to_be_late() {
     let mut harness = coded(2, 1);
-    let (lost, other) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (lost, other) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
@@ -160,15 +203,21 @@ fn cg4_a_lost_query_need_not_wait_to_be_late() {
 #[test]
 fn cg4_a_client_that_wants_no_approximation_gets_none() {
     let mut harness = coded(2, 1);
-    let (strict, other) =
-        (harness.arrive(0, false, 100 * MS).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (strict, other) = (
+        harness.arrive(0, false, 100 * MS).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.complete_parity(None);
     harness.advance(HOLD_BACK);
     assert_eq!(harness.fate(other), &Fate::Waiting, "two are missing");
     harness.complete_client(strict, None);
     harness.compute();
-    assert_eq!(harness.fate(other), &Fate::Reconstructed, "but its prediction helps its group");
+    assert_eq!(
+        harness.fate(other),
+        &Fate::Reconstructed,
+        "but its prediction helps its group"
+    );
     assert_eq!(harness.fate(strict), &Fate::Exact);
     harness.finish();
 }
@@ -239,7 +288,11 @@ fn cg6_a_bad_output_spoils_at_most_its_group() {
     harness.advance(HOLD_BACK);
     harness.compute();
     assert_eq!(harness.fate(mate), &Fate::Exact);
-    assert_eq!(harness.fate(elsewhere), &Fate::Reconstructed, "its own group decodes");
+    assert_eq!(
+        harness.fate(elsewhere),
+        &Fate::Reconstructed,
+        "its own group decodes"
+    );
     harness.finish();
 }
 
@@ -248,7 +301,9 @@ fn cg7_without_parity_instances_serving_goes_on_plainly() {
     let mut harness = coded(2, 1);
     harness.set_up(instance(1, 0), false);
     harness.set_up(instance(1, 1), false);
-    let queries: Vec<usize> = (0..4).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    let queries: Vec<usize> = (0..4)
+        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+        .collect();
     assert!(harness.encodes.is_empty(), "not even encoded");
     for query in queries {
         harness.complete_client(query, None);
@@ -261,57 +316,100 @@ fn cg7_without_parity_instances_serving_goes_on_plainly() {
 #[test]
 fn a_query_at_an_instance_that_is_found_down_is_sent_elsewhere_too() {
     let mut harness = Harness::plain(3, 1);
-    let queries: Vec<usize> = (0..2).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    let queries: Vec<usize> = (0..2)
+        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+        .collect();
     harness.set_up(instance(0, 0), false);
-    assert_eq!(harness.places(queries[0]), [0, 2], "it may still be answered there");
+    assert_eq!(
+        harness.places(queries[0]),
+        [0, 2],
+        "it may still be answered there"
+    );
     harness.set_up(instance(0, 1), false);
     assert_eq!(harness.places(queries[1]), [1], "no slot is free");
     harness.complete_at(queries[0], 2, None);
     assert_eq!(harness.fate(queries[0]), &Fate::Exact);
     assert_eq!(harness.sent.len(), 1, "the other request is withdrawn");
-    assert_eq!(harness.engine.stats().retries, 1, "which the budget of retries pays for");
+    assert_eq!(
+        harness.engine.stats().retries,
+        1,
+        "which the budget of retries pays for"
+    );
     harness.set_up(instance(0, 1), false);
-    assert_eq!(harness.places(queries[1]), [1, 2], "the next check finds a free slot");
+    assert_eq!(
+        harness.places(queries[1]),
+        [1, 2],
+        "the next check finds a free slot"
+    );
     harness.complete_at(queries[1], 1, None);
-    assert_eq!(harness.fate(queries[1]), &Fate::Exact, "by the one that was thought to be down");
+    assert_eq!(
+        harness.fate(queries[1]),
+        &Fate::Exact,
+        "by the one that was thought to be down"
+    );
     harness.finish();
 }
 
 /// All of a query's requests are withdrawn before anything is started that keeps away from them.
 #[test]
 fn a_parity_query_that_waits_does_not_take_the_place_of_a_request_that_is_being_withdrawn() {
-    let config = CodedConfig { parity_timeout: 10 * LATE_TRUTH_WAIT, ..unmodified_config(3, 2) };
+    let config = CodedConfig {
+        parity_timeout: 10 * LATE_TRUTH_WAIT,
+        ..unmodified_config(3, 2)
+    };
     let mut harness = Harness::coded(2, 2, config);
     let hasty = harness.arrive(0, true, 2 * HOLD_BACK).unwrap();
-    let others = [harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap()];
+    let others = [
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    ];
     harness.compute();
-    assert!(harness.sent.iter().all(|sent| sent.input.group.is_none()), "every instance has a member");
+    assert!(
+        harness.sent.iter().all(|sent| sent.input.group.is_none()),
+        "every instance has a member"
+    );
     harness.set_up(instance(0, 0), false);
     assert_eq!(harness.places(hasty), [0, 1]);
     harness.complete_client(others[0], None);
-    assert!(harness.sent.iter().all(|sent| sent.input.group.is_none()), "one has still");
+    assert!(
+        harness.sent.iter().all(|sent| sent.input.group.is_none()),
+        "one has still"
+    );
     harness.advance(2 * HOLD_BACK + LATE_TRUTH_WAIT);
     assert_eq!(harness.places(hasty), [0; 0]);
     harness.set_up(instance(0, 1), true); // It took long, and had to show that it is well.
-    assert!(harness.sent.iter().any(|sent| sent.input.group.is_some()), "its turn");
+    assert!(
+        harness.sent.iter().any(|sent| sent.input.group.is_some()),
+        "its turn"
+    );
     harness.finish();
 }
 
 #[test]
 fn queued_retry_of_a_parity_query_avoids_the_other_row_sent_after_it() {
     let mut harness = Harness::coded(3, 2, unmodified_config(2, 2));
-    let members = [harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap()];
+    let members = [
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    ];
     harness.encode(0, true);
     harness.complete_parity(Some(FailureKind::InstanceBusy)); // The retry is queued.
     harness.encode(0, true);
     let at_parity = |harness: &Harness| -> Vec<u32> {
-        let parity = harness.sent.iter().filter(|sent| sent.input.group.is_some());
+        let parity = harness
+            .sent
+            .iter()
+            .filter(|sent| sent.input.group.is_some());
         parity.map(|sent| sent.instance.index).collect()
     };
     assert_eq!(at_parity(&harness), [2]);
     let other = harness.arrive(1, true, MINUTE).unwrap();
     harness.complete_client(other, None); // A free slot starts what is queued.
-    assert_eq!(at_parity(&harness), [2], "one instance must not hold up both rows");
+    assert_eq!(
+        at_parity(&harness),
+        [2],
+        "one instance must not hold up both rows"
+    );
     harness.complete_client(members[0], None);
     assert_eq!(at_parity(&harness), [2, 0]);
     harness.finish();
@@ -325,7 +423,11 @@ fn cg7_redundant_work_is_shed_first_when_queries_queue() {
     for _ in 0..4 {
         harness.arrive(0, true, MINUTE).unwrap();
     }
-    assert_eq!(harness.encodes.len(), 1, "the first group was encoded, the second one shed");
+    assert_eq!(
+        harness.encodes.len(),
+        1,
+        "the first group was encoded, the second one shed"
+    );
     assert_eq!(harness.engine.stats().redundant_shed, 1);
     harness.finish();
 }
@@ -337,7 +439,10 @@ fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
     harness.abandon(alone);
     assert!(!harness.is_in_flight(alone));
 
-    let (gone, mate) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (gone, mate) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.abandon(gone);
     assert!(harness.is_in_flight(gone), "its mate may need it");
@@ -347,17 +452,25 @@ fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
     harness.compute();
     assert_eq!(harness.fate(mate), &Fate::Reconstructed);
 
-    let (gone, mate) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (gone, mate) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.abandon(gone);
     harness.complete_client(mate, None);
-    assert!(!harness.is_in_flight(gone), "withdrawn with its mate's answer");
+    assert!(
+        !harness.is_in_flight(gone),
+        "withdrawn with its mate's answer"
+    );
     harness.finish();
 }
 
 #[test]
 fn two_missing_predictions_need_two_parity_outputs() {
     let mut harness = coded(3, 2);
-    let queries: Vec<usize> = (0..3).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    let queries: Vec<usize> = (0..3)
+        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+        .collect();
     harness.compute();
     harness.complete_client(queries[1], None);
     harness.complete_parity(None);
@@ -380,7 +493,14 @@ fn members_of_a_group_go_to_different_instances() {
     harness.arrive(1, true, MINUTE).unwrap();
     harness.complete_client(1, None);
     harness.arrive(0, true, MINUTE).unwrap();
-    let of = |number| harness.sent.iter().find(|sent| sent.input.number == Some(number)).unwrap().instance;
+    let of = |number| {
+        harness
+            .sent
+            .iter()
+            .find(|sent| sent.input.number == Some(number))
+            .unwrap()
+            .instance
+    };
     assert_ne!(of(0), of(2));
     harness.finish();
 }
@@ -407,7 +527,10 @@ fn retries_are_budgeted() {
         while harness.is_in_flight(query) {
             harness.complete_client(query, Some(FailureKind::InstanceError));
         }
-        assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::InstanceError));
+        assert_eq!(
+            harness.fate(query),
+            &Fate::Failed(FailureKind::InstanceError)
+        );
     }
     assert!(harness.engine.stats().retries <= 200 / 5 + 5);
     harness.finish();
@@ -416,17 +539,28 @@ fn retries_are_budgeted() {
 #[test]
 fn a_late_truth_is_not_awaited_for_ever() {
     let mut harness = coded(2, 1);
-    let (frozen, other) =
-        (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (frozen, other) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    let stuck = harness.sent.iter().find(|sent| sent.input.number == Some(frozen)).unwrap().instance;
+    let stuck = harness
+        .sent
+        .iter()
+        .find(|sent| sent.input.number == Some(frozen))
+        .unwrap()
+        .instance;
     harness.advance(LATE_TRUTH_WAIT);
     assert!(!harness.is_in_flight(frozen));
-    assert_eq!(harness.probes, [stuck], "and its instance must show that it is well");
+    assert_eq!(
+        harness.probes,
+        [stuck],
+        "and its instance must show that it is well"
+    );
     assert_eq!(harness.engine.stats().groups_tracked, 0);
     harness.finish();
 }
@@ -436,13 +570,18 @@ fn groups_in_which_nothing_straggles_are_audited() {
     let mut config = coded_config(2, 1);
     config.audit_every = 1;
     let mut harness = Harness::coded(4, 1, config);
-    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (a, b) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.complete_client(a, None);
     harness.complete_client(b, None);
     harness.compute();
     harness.complete_parity(None);
-    assert!(matches!(&harness.comparisons[..], [Comparison::Audit { predictions, parity, .. }]
-            if predictions.len() == 2 && parity[0].is_some()));
+    assert!(
+        matches!(&harness.comparisons[..], [Comparison::Audit { predictions, parity, .. }]
+            if predictions.len() == 2 && parity[0].is_some())
+    );
     harness.finish();
 }
 
@@ -457,8 +596,10 @@ fn kinds_of_query_in_which_nobody_waits_make_room_for_others() {
         harness.complete_client(number, None);
     }
     for key in 2..8 {
-        let (frozen, other) =
-            (harness.arrive(key, true, MINUTE).unwrap(), harness.arrive(key, true, MINUTE).unwrap());
+        let (frozen, other) = (
+            harness.arrive(key, true, MINUTE).unwrap(),
+            harness.arrive(key, true, MINUTE).unwrap(),
+        );
         harness.compute();
         harness.complete_client(other, None);
         harness.complete_parity(None);
@@ -487,7 +628,11 @@ fn inputs_of_answered_queries_are_kept_within_a_bound_those_seen_last() {
     };
     serve(&mut harness, 0, 4);
     serve(&mut harness, 1, 4);
-    assert_eq!(harness.engine.stats().kept_bytes, 4, "the first kind has made room for the second");
+    assert_eq!(
+        harness.engine.stats().kept_bytes,
+        4,
+        "the first kind has made room for the second"
+    );
     // What is kept still completes a group with one member.
     let frozen = harness.arrive(1, true, MINUTE).unwrap();
     is_reconstructed(&mut harness, frozen);
@@ -526,7 +671,11 @@ fn of_one_kind_the_oldest_inputs_make_room() {
         harness.complete_client(number, None);
         harness.compute();
     }
-    assert_eq!(harness.engine.stats().kept_bytes, 2, "as many as a group can need");
+    assert_eq!(
+        harness.engine.stats().kept_bytes,
+        2,
+        "as many as a group can need"
+    );
     let frozen = harness.arrive(0, true, MINUTE).unwrap();
     is_reconstructed(&mut harness, frozen);
     harness.finish();
@@ -540,7 +689,11 @@ fn kinds_of_query_are_bounded() {
     for key in 0..3 {
         harness.arrive(key, true, MINUTE).unwrap();
     }
-    assert_eq!(harness.engine.stats().uncoded, 1, "both kinds have an open group");
+    assert_eq!(
+        harness.engine.stats().uncoded,
+        1,
+        "both kinds have an open group"
+    );
     for number in 0..3 {
         harness.complete_client(number, None);
         assert_eq!(harness.fate(number), &Fate::Exact);
@@ -551,22 +704,35 @@ fn kinds_of_query_are_bounded() {
 #[test]
 fn audits_look_at_every_slot_about_equally_often() {
     for (k, audit_every) in [(2, 2), (2, 10), (4, 4), (4, 8)] {
-        let mut harness = coded_with(CodedConfig { audit_every, ..coded_config(k, 1) });
+        let mut harness = coded_with(CodedConfig {
+            audit_every,
+            ..coded_config(k, 1)
+        });
         const AUDITS: usize = 200;
         while harness.comparisons.len() < AUDITS {
-            let members: Vec<usize> = (0..k).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+            let members: Vec<usize> = (0..k)
+                .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+                .collect();
             harness.compute();
-            members.into_iter().for_each(|member| harness.complete_client(member, None));
+            members
+                .into_iter()
+                .for_each(|member| harness.complete_client(member, None));
             harness.complete_parity(None);
         }
         let mut audits = vec![0; k];
-        let slots = harness.comparisons.iter().filter_map(|comparison| match comparison {
-            Comparison::Audit { slot, .. } => Some(usize::from(slot.0)),
-            Comparison::LateTruth { .. } => None,
-        });
+        let slots = harness
+            .comparisons
+            .iter()
+            .filter_map(|comparison| match comparison {
+                Comparison::Audit { slot, .. } => Some(usize::from(slot.0)),
+                Comparison::LateTruth { .. } => None,
+            });
         slots.for_each(|slot| audits[slot] += 1);
         let fair = AUDITS / k;
         let is_fair = |&count: &usize| count > fair / 2 && count < fair * 3 / 2;
-        assert!(audits.iter().all(is_fair), "k = {k}, one in {audit_every}: {audits:?}");
+        assert!(
+            audits.iter().all(is_fair),
+            "k = {k}, one in {audit_every}: {audits:?}"
+        );
     }
 }

@@ -7,8 +7,8 @@ mod harness;
 use std::time::Duration;
 
 use harness::{
-    Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_hedged_config, core_config, hedge_config,
-    replicate_config,
+    Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_hedged_config, core_config,
+    hedge_config, replicate_config,
 };
 use parapet_frontend_core::{
     ClassId, Comparison, Engine, FailureKind, InstanceId, PoolId, StrategyConfig, Time,
@@ -26,7 +26,11 @@ fn hedge(instances: usize) -> Harness {
 }
 
 fn backup(eager: bool) -> Harness {
-    Harness::of(2, 1, StrategyConfig::ApproximateBackup(backup_config(eager)))
+    Harness::of(
+        2,
+        1,
+        StrategyConfig::ApproximateBackup(backup_config(eager)),
+    )
 }
 
 fn coded_hedged() -> Harness {
@@ -59,7 +63,14 @@ fn replicate_the_first_answer_wins_and_the_losers_are_withdrawn() {
     assert_eq!(harness.fate(query), &Fate::Hedged, "by a copy");
     assert!(harness.sent.is_empty(), "the losers are withdrawn");
     let stats = harness.engine.stats();
-    assert_eq!((stats.redundant_issued, stats.redundant_won, stats.redundant_wasted), (2, 1, 1));
+    assert_eq!(
+        (
+            stats.redundant_issued,
+            stats.redundant_won,
+            stats.redundant_wasted
+        ),
+        (2, 1, 1)
+    );
     harness.finish();
 }
 
@@ -84,20 +95,31 @@ fn an_error_of_one_copy_does_not_end_the_query_while_another_runs() {
     assert_eq!(harness.fate(query), &Fate::Hedged);
 
     let query = harness.arrive(0, true, MINUTE).unwrap();
-    let [own, copy] = harness.places(query)[..] else { unreachable!("two requests") };
+    let [own, copy] = harness.places(query)[..] else {
+        unreachable!("two requests")
+    };
     harness.complete_at(query, copy, Some(FailureKind::Refused));
     assert_eq!(harness.fate(query), &Fate::Waiting, "its own request is");
     assert_eq!(harness.engine.stats().redundant_failed, 1);
     harness.complete_at(query, own, Some(FailureKind::Refused));
-    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::Refused), "the last error ends it");
+    assert_eq!(
+        harness.fate(query),
+        &Fate::Failed(FailureKind::Refused),
+        "the last error ends it"
+    );
     harness.finish();
 }
 
 #[test]
 fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
-    let strategies = vec![StrategyConfig::None, StrategyConfig::Replicate(replicate_config(2))];
+    let strategies = vec![
+        StrategyConfig::None,
+        StrategyConfig::Replicate(replicate_config(2)),
+    ];
     let mut harness = Harness::build(core_config(2, 2, 0), strategies);
-    let plain: Vec<usize> = (0..4).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
+    let plain: Vec<usize> = (0..4)
+        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+        .collect();
     harness.complete_at(plain[0], 0, None);
     harness.complete_at(plain[2], 0, None);
     let copied = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
@@ -112,11 +134,27 @@ fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
 #[test]
 fn copies_are_shed_first() {
     let mut harness = replicate(2);
-    let queries: Vec<usize> = (0..3).map(|_| harness.arrive(0, true, MINUTE).unwrap()).collect();
-    assert_eq!(harness.places(queries[1]).len(), 1, "its copy waits: no other instance is free");
+    let queries: Vec<usize> = (0..3)
+        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
+        .collect();
+    assert_eq!(
+        harness.places(queries[1]).len(),
+        1,
+        "its copy waits: no other instance is free"
+    );
     assert!(harness.places(queries[2]).is_empty(), "waits itself");
-    assert_eq!(harness.engine.stats().redundant_shed, 1, "so that it gets no copy");
-    harness.set_up(InstanceId { pool: PoolId::DEPLOYED, index: 2 }, false);
+    assert_eq!(
+        harness.engine.stats().redundant_shed,
+        1,
+        "so that it gets no copy"
+    );
+    harness.set_up(
+        InstanceId {
+            pool: PoolId::DEPLOYED,
+            index: 2,
+        },
+        false,
+    );
     harness.finish();
 }
 
@@ -124,7 +162,13 @@ fn copies_are_shed_first() {
 fn with_one_instance_left_serving_goes_on_plainly() {
     let mut harness = replicate(2);
     for index in [1, 2] {
-        harness.set_up(InstanceId { pool: PoolId::DEPLOYED, index }, false);
+        harness.set_up(
+            InstanceId {
+                pool: PoolId::DEPLOYED,
+                index,
+            },
+            false,
+        );
     }
     let query = harness.arrive(0, true, MINUTE).unwrap();
     assert_eq!(harness.places(query), [0]);
@@ -145,7 +189,11 @@ fn hedge_a_late_query_gets_a_second_copy_elsewhere() {
     harness.advance(10 * HOLD_BACK);
     assert_eq!(harness.places(query).len(), 2, "one copy and no more");
     harness.complete_at(query, 1, None);
-    assert_eq!(harness.fate(query), &Fate::Hedged, "although it takes no approximation: this is exact");
+    assert_eq!(
+        harness.fate(query),
+        &Fate::Hedged,
+        "although it takes no approximation: this is exact"
+    );
     assert!(harness.sent.is_empty());
     harness.finish();
 }
@@ -168,7 +216,10 @@ fn hedge_the_budget_holds_when_everything_is_late() {
     }
     harness.advance(HOLD_BACK);
     let stats = harness.engine.stats();
-    assert_eq!(stats.redundant_issued, 2, "the burst: the bucket was full all the while");
+    assert_eq!(
+        stats.redundant_issued, 2,
+        "the burst: the bucket was full all the while"
+    );
     assert_eq!(stats.redundant_shed, 18);
     harness.finish();
 }
@@ -178,7 +229,10 @@ fn hedge_a_query_that_waits_for_a_slot_is_hedged_once_it_is_stuck() {
     let mut config = hedge_config();
     config.burst = 3.0;
     let mut harness = Harness::of(2, 1, StrategyConfig::Hedge(config));
-    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (a, b) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.advance(MS);
     let waiting = harness.arrive(0, true, MINUTE).unwrap();
     harness.advance(HOLD_BACK);
@@ -196,14 +250,28 @@ fn hedge_a_query_that_waits_for_a_slot_is_hedged_once_it_is_stuck() {
 #[test]
 fn a_withdrawn_copy_that_never_left_was_never_issued() {
     let mut harness = hedge(2);
-    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (a, b) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.advance(HOLD_BACK);
-    assert_eq!((harness.places(a).len(), harness.places(b).len()), (1, 1), "both copies wait");
+    assert_eq!(
+        (harness.places(a).len(), harness.places(b).len()),
+        (1, 1),
+        "both copies wait"
+    );
     harness.complete_at(a, 0, None);
     assert_eq!(harness.places(b), [1, 0], "instance 0 is for the copy of b");
     harness.complete_at(b, 1, None);
-    assert_eq!((harness.fate(a), harness.fate(b)), (&Fate::Exact, &Fate::Exact));
-    assert_eq!(harness.engine.stats().redundant_issued, 1, "that of a never left");
+    assert_eq!(
+        (harness.fate(a), harness.fate(b)),
+        (&Fate::Exact, &Fate::Exact)
+    );
+    assert_eq!(
+        harness.engine.stats().redundant_issued,
+        1,
+        "that of a never left"
+    );
     harness.finish();
 }
 
@@ -217,7 +285,10 @@ fn backup_asked_at_arrival_answers_at_the_moment_of_lateness() {
     assert_eq!(harness.fate(query), &Fate::Backup);
     assert!(harness.is_in_flight(query), "the truth is awaited");
     harness.complete_client(query, None);
-    assert!(matches!(&harness.comparisons[..], [Comparison::LateTruth { .. }]), "and compared");
+    assert!(
+        matches!(&harness.comparisons[..], [Comparison::LateTruth { .. }]),
+        "and compared"
+    );
     harness.finish();
 }
 
@@ -231,7 +302,10 @@ fn backup_asked_when_late_answers_when_it_comes() {
     harness.complete_backup(None);
     assert_eq!(harness.fate(query), &Fate::Backup);
     harness.advance(LATE_TRUTH_WAIT);
-    assert!(!harness.is_in_flight(query), "the truth is not awaited for ever");
+    assert!(
+        !harness.is_in_flight(query),
+        "the truth is not awaited for ever"
+    );
     harness.finish();
 }
 
@@ -254,7 +328,10 @@ fn backup_not_for_who_wants_no_approximation() {
     harness.advance(HOLD_BACK);
     assert_eq!(harness.sent.len(), 1, "the backup model is not even asked");
     harness.advance(80 * MS);
-    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::DeadlineExceeded));
+    assert_eq!(
+        harness.fate(query),
+        &Fate::Failed(FailureKind::DeadlineExceeded)
+    );
     harness.finish();
 }
 
@@ -263,21 +340,32 @@ fn backup_answers_a_lost_query_at_once() {
     let mut harness = backup(false);
     let query = harness.arrive(0, true, MINUTE).unwrap();
     harness.complete_client(query, Some(FailureKind::Refused));
-    assert_eq!(harness.fate(query), &Fate::Waiting, "the backup model was asked instead");
+    assert_eq!(
+        harness.fate(query),
+        &Fate::Waiting,
+        "the backup model was asked instead"
+    );
     harness.complete_backup(None);
     assert_eq!(harness.fate(query), &Fate::Backup);
 
     let query = harness.arrive(0, true, MINUTE).unwrap();
     harness.complete_client(query, Some(FailureKind::Refused));
     harness.complete_backup(Some(FailureKind::InstanceError));
-    assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::Refused), "neither has a prediction");
+    assert_eq!(
+        harness.fate(query),
+        &Fate::Failed(FailureKind::Refused),
+        "neither has a prediction"
+    );
     harness.finish();
 }
 
 #[test]
 fn coded_hedged_hedges_what_its_group_cannot_recover() {
     let mut harness = coded_hedged();
-    let (a, b) = (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (a, b) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.advance(HOLD_BACK); // two stragglers, one parity query: nothing to decode
     assert_eq!((harness.places(a).len(), harness.places(b).len()), (2, 2));
@@ -286,15 +374,21 @@ fn coded_hedged_hedges_what_its_group_cannot_recover() {
     assert_eq!(harness.fate(a), &Fate::Hedged);
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(harness.fate(b), &Fate::Reconstructed, "with the prediction that the hedge brought");
+    assert_eq!(
+        harness.fate(b),
+        &Fate::Reconstructed,
+        "with the prediction that the hedge brought"
+    );
     harness.finish();
 }
 
 #[test]
 fn coded_hedged_spends_no_copy_on_what_its_group_recovers() {
     let mut harness = coded_hedged();
-    let (frozen, other) =
-        (harness.arrive(0, true, MINUTE).unwrap(), harness.arrive(0, true, MINUTE).unwrap());
+    let (frozen, other) = (
+        harness.arrive(0, true, MINUTE).unwrap(),
+        harness.arrive(0, true, MINUTE).unwrap(),
+    );
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
@@ -321,10 +415,15 @@ fn coded_hedged_hedges_who_wants_no_approximation() {
 fn each_class_has_its_own_strategy_and_its_own_books() {
     let strategies = vec![StrategyConfig::None, StrategyConfig::Hedge(hedge_config())];
     let mut harness = Harness::build(core_config(2, 2, 0), strategies);
-    let plain = harness.arrive_in(ClassId::DEFAULT, 0, true, MINUTE).unwrap();
+    let plain = harness
+        .arrive_in(ClassId::DEFAULT, 0, true, MINUTE)
+        .unwrap();
     let hedged = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
     harness.advance(HOLD_BACK);
-    assert_eq!((harness.places(plain).len(), harness.places(hedged).len()), (1, 2));
+    assert_eq!(
+        (harness.places(plain).len(), harness.places(hedged).len()),
+        (1, 2)
+    );
     assert_eq!(harness.engine.core().fates(ClassId::DEFAULT).issued, 0);
     assert_eq!(harness.engine.core().fates(ClassId(1)).issued, 1);
     harness.finish();
@@ -337,6 +436,12 @@ fn an_overtaken_straggler_must_show_that_it_is_well() {
     harness.advance(60 * MS); // longer than suspect_after
     assert_eq!(harness.now, Time::from_nanos(60_000_001));
     harness.complete_at(query, 1, None);
-    assert_eq!(harness.probes, [InstanceId { pool: PoolId::DEPLOYED, index: 0 }]);
+    assert_eq!(
+        harness.probes,
+        [InstanceId {
+            pool: PoolId::DEPLOYED,
+            index: 0
+        }]
+    );
     harness.finish();
 }

@@ -1,4 +1,5 @@
-//! Switches thrown while queries are under way, and what is counted of latency with approximations and without.
+//! Switches thrown while queries are under way, and what is counted of latency with approximations
+//! and without.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -32,7 +33,10 @@ fn a_group_that_is_open_when_redundancy_is_switched_off_still_helps_its_members(
     harness.compute();
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!((harness.fate(before), harness.fate(alone)), (&Fate::Reconstructed, &Fate::Reconstructed));
+    assert_eq!(
+        (harness.fate(before), harness.fate(alone)),
+        (&Fate::Reconstructed, &Fate::Reconstructed)
+    );
     assert_eq!(harness.fate(after), &Fate::Waiting, "it has no group");
     let issued = harness.engine.stats().redundant_issued;
     for _ in 0..4 {
@@ -40,15 +44,20 @@ fn a_group_that_is_open_when_redundancy_is_switched_off_still_helps_its_members(
     }
     harness.advance(2 * HOLD_BACK);
     harness.compute();
-    assert_eq!(harness.engine.stats().redundant_issued, issued, "nothing is added for new queries");
+    assert_eq!(
+        harness.engine.stats().redundant_issued,
+        issued,
+        "nothing is added for new queries"
+    );
     harness.finish();
 }
 
 #[test]
 fn a_query_that_comes_while_redundancy_is_off_fails_if_all_its_attempts_do() {
-    for strategy in
-        [StrategyConfig::Coded(coded_config(2, 1)), StrategyConfig::ApproximateBackup(backup_config(false))]
-    {
+    for strategy in [
+        StrategyConfig::Coded(coded_config(2, 1)),
+        StrategyConfig::ApproximateBackup(backup_config(false)),
+    ] {
         let mut harness = Harness::of(4, 1, strategy);
         harness.switch(false, None);
         let query = harness.arrive(0, true, SECOND).unwrap();
@@ -56,7 +65,10 @@ fn a_query_that_comes_while_redundancy_is_off_fails_if_all_its_attempts_do() {
         while harness.is_in_flight(query) {
             harness.complete_client(query, Some(FailureKind::InvalidOutput));
         }
-        assert_eq!(harness.fate(query), &Fate::Failed(FailureKind::InvalidOutput));
+        assert_eq!(
+            harness.fate(query),
+            &Fate::Failed(FailureKind::InvalidOutput)
+        );
         harness.finish();
     }
 }
@@ -64,9 +76,15 @@ fn a_query_that_comes_while_redundancy_is_off_fails_if_all_its_attempts_do() {
 #[test]
 fn a_hold_back_that_is_put_in_its_place_is_for_queries_that_come_then() {
     let mut harness = Harness::coded(4, 1, coded_config(2, 1));
-    let before = [harness.arrive(0, true, SECOND).unwrap(), harness.arrive(0, true, SECOND).unwrap()];
+    let before = [
+        harness.arrive(0, true, SECOND).unwrap(),
+        harness.arrive(0, true, SECOND).unwrap(),
+    ];
     harness.switch(true, Some(HoldBackOverride::Fixed(ms(5))));
-    let after = [harness.arrive(0, true, SECOND).unwrap(), harness.arrive(0, true, SECOND).unwrap()];
+    let after = [
+        harness.arrive(0, true, SECOND).unwrap(),
+        harness.arrive(0, true, SECOND).unwrap(),
+    ];
     harness.compute();
     for query in [before[0], after[0]] {
         harness.complete_client(query, None);
@@ -75,13 +93,19 @@ fn a_hold_back_that_is_put_in_its_place_is_for_queries_that_come_then() {
     harness.complete_parity(None);
     harness.advance(ms(5));
     harness.compute();
-    assert_eq!((harness.fate(before[1]), harness.fate(after[1])), (&Fate::Waiting, &Fate::Reconstructed));
+    assert_eq!(
+        (harness.fate(before[1]), harness.fate(after[1])),
+        (&Fate::Waiting, &Fate::Reconstructed)
+    );
     harness.advance(HOLD_BACK - ms(5));
     harness.compute();
     assert_eq!(harness.fate(before[1]), &Fate::Reconstructed);
     assert_eq!(harness.engine.stats().hold_back_us, 5_000);
     harness.switch(true, None);
-    assert_eq!(u128::from(harness.engine.stats().hold_back_us), HOLD_BACK.as_micros());
+    assert_eq!(
+        u128::from(harness.engine.stats().hold_back_us),
+        HOLD_BACK.as_micros()
+    );
     harness.finish();
 }
 
@@ -111,20 +135,33 @@ fn latency_without_approximations_is_that_of_the_late_truth() {
     harness.complete_client(slow, None);
     let view = harness.engine.latency(harness.now);
     let without = view.without;
-    assert_eq!((view.answered.count, view.approximated, without.count), (2, 1, 2));
+    assert_eq!(
+        (view.answered.count, view.approximated, without.count),
+        (2, 1, 2)
+    );
     assert!(close(view.answered.p999, HOLD_BACK + ms(2)), "{view:?}");
     assert!(close(without.p999, ms(300) + HOLD_BACK + ms(2)), "{view:?}");
-    assert!(close(view.answered.p50, ms(2)) && close(without.p50, ms(2)), "{view:?}");
+    assert!(
+        close(view.answered.p50, ms(2)) && close(without.p50, ms(2)),
+        "{view:?}"
+    );
 }
 
 #[test]
 fn a_truth_that_never_comes_counts_with_the_deadline() {
     let deadline = SECOND;
     let (mut harness, _) = one_is_reconstructed(deadline);
-    assert_eq!(harness.engine.latency(harness.now).without.count, 1, "not known yet");
+    assert_eq!(
+        harness.engine.latency(harness.now).without.count,
+        1,
+        "not known yet"
+    );
     harness.advance(LATE_TRUTH_WAIT + ms(1));
     let without = harness.engine.latency(harness.now).without;
-    assert!(without.count == 2 && close(without.p999, deadline), "{without:?}");
+    assert!(
+        without.count == 2 && close(without.p999, deadline),
+        "{without:?}"
+    );
 }
 
 #[test]
@@ -144,17 +181,26 @@ fn groups_that_decoded_are_remembered_and_only_so_many() {
     let groups = harness.engine.decoded_groups();
     assert_eq!(groups.len(), 16);
     let last = groups.last().unwrap();
-    let members: Vec<(bool, bool)> =
-        last.members.iter().map(|member| (member.reconstructed, member.late)).collect();
+    let members: Vec<(bool, bool)> = last
+        .members
+        .iter()
+        .map(|member| (member.reconstructed, member.late))
+        .collect();
     assert_eq!(members, [(false, false), (true, true)]);
-    assert_eq!((last.closed, last.parity.as_slice()), (Some(harness.now), ["output"].as_slice()));
+    assert_eq!(
+        (last.closed, last.parity.as_slice()),
+        (Some(harness.now), ["output"].as_slice())
+    );
     assert_eq!(harness.now.since(last.opened), HOLD_BACK);
 }
 
 #[test]
 fn instances_are_shown_as_they_are() {
     let mut harness = Harness::coded(4, 2, coded_config(2, 1));
-    let deployed = |index| InstanceId { pool: PoolId::DEPLOYED, index };
+    let deployed = |index| InstanceId {
+        pool: PoolId::DEPLOYED,
+        index,
+    };
     let first = harness.arrive(0, true, SECOND).unwrap();
     let second = harness.arrive(0, true, SECOND).unwrap();
     let [at, other] = [first, second].map(|query| harness.places(query)[0]);
@@ -163,13 +209,30 @@ fn instances_are_shown_as_they_are() {
     harness.set_up(deployed(3), false);
     harness.leave(deployed(other));
     let views = harness.engine.instances(harness.now, 100);
-    let view = |index| views.iter().find(|view| view.id == deployed(index)).copied().unwrap();
+    let view = |index| {
+        views
+            .iter()
+            .find(|view| view.id == deployed(index))
+            .copied()
+            .unwrap()
+    };
     assert_eq!(views.len(), 6, "both pools");
-    assert_eq!((view(at).state, view(at).in_flight, view(at).oldest), (InstanceState::Up, 0, None));
+    assert_eq!(
+        (view(at).state, view(at).in_flight, view(at).oldest),
+        (InstanceState::Up, 0, None)
+    );
     assert_eq!((view(at).latency, view(at).failed), (Some(ms(7)), (0, 1)));
-    assert_eq!((view(other).state, view(other).in_flight), (InstanceState::Leaving, 1));
+    assert_eq!(
+        (view(other).state, view(other).in_flight),
+        (InstanceState::Leaving, 1)
+    );
     assert_eq!(view(other).oldest, Some(ms(7)));
     assert_eq!(view(3).state, InstanceState::Down);
     assert_eq!(harness.engine.instances(harness.now, 2).len(), 2);
-    assert!(harness.engine.budget(ClassId::DEFAULT).is_some_and(|budget| budget.left <= budget.burst));
+    assert!(
+        harness
+            .engine
+            .budget(ClassId::DEFAULT)
+            .is_some_and(|budget| budget.left <= budget.burst)
+    );
 }

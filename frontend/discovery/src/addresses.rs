@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub struct Place {
     /// Its address.
     pub address: SocketAddr,
-    /// The host name that was asked for to find it, if one was: what its certificate has to say. A host name as certificates have
-    /// it: in ASCII, and without the dot at its end.
+    /// The host name that was asked for to find it, if one was: what its certificate has to say. A
+    /// host name as certificates have it: in ASCII, and without the dot at its end.
     pub host: Option<Arc<str>>,
 }
 
@@ -41,7 +41,10 @@ impl Addresses {
 
     /// All of them, by address.
     pub fn iter(&self) -> impl Iterator<Item = Place> {
-        self.0.iter().map(|(address, host)| Place { address: *address, host: host.clone() })
+        self.0.iter().map(|(address, host)| Place {
+            address: *address,
+            host: host.clone(),
+        })
     }
 
     /// The first `count` by address.
@@ -50,9 +53,13 @@ impl Addresses {
         Self(self.0.into_iter().take(count).collect())
     }
 
-    /// One more. Where an address has several names the first in the alphabet counts, in whatever order they come.
+    /// One more. Where an address has several names the first in the alphabet counts, in whatever
+    /// order they come.
     pub(crate) fn insert(&mut self, place: Place) {
-        let host = self.0.entry(place.address).or_insert_with(|| place.host.clone());
+        let host = self
+            .0
+            .entry(place.address)
+            .or_insert_with(|| place.host.clone());
         if place.host < *host {
             *host = place.host;
         }
@@ -61,7 +68,12 @@ impl Addresses {
 
 impl FromIterator<SocketAddr> for Addresses {
     fn from_iter<I: IntoIterator<Item = SocketAddr>>(addresses: I) -> Self {
-        Self(addresses.into_iter().map(|address| (address, None)).collect())
+        Self(
+            addresses
+                .into_iter()
+                .map(|address| (address, None))
+                .collect(),
+        )
     }
 }
 

@@ -9,7 +9,8 @@ use crate::{Addresses, Place};
 pub struct Difference<Id> {
     /// Places that nobody is known at.
     pub joined: Vec<Place>,
-    /// Those at whose place nobody is found any more. One that has another name now leaves, and joins under that.
+    /// Those at whose place nobody is found any more. One that has another name now leaves, and
+    /// joins under that.
     pub left: Vec<(Place, Id)>,
 }
 
@@ -19,7 +20,11 @@ pub fn difference<Id: Copy>(known: &BTreeMap<Place, Id>, found: &Addresses) -> D
     let is_gone = |(place, _): &(&Place, &Id)| !found.contains(place);
     Difference {
         joined: found.iter().filter(is_new).collect(),
-        left: known.iter().filter(is_gone).map(|(place, id)| (place.clone(), *id)).collect(),
+        left: known
+            .iter()
+            .filter(is_gone)
+            .map(|(place, id)| (place.clone(), *id))
+            .collect(),
     }
 }
 
@@ -30,7 +35,10 @@ mod tests {
 
     fn place((last, host): (u8, u8)) -> Place {
         let host = (host > 0).then(|| format!("host-{host}").into());
-        Place { address: ([10, 0, 0, last], 9000).into(), host }
+        Place {
+            address: ([10, 0, 0, last], 9000).into(),
+            host,
+        }
     }
 
     proptest! {

@@ -1,10 +1,12 @@
 //! DNS: the A and AAAA records of a name with one port, or SRV records, which name ports, too.
 //!
-//! A name is asked again after each interval, whatever its records' time to live. A server that answers with a part of a long list
-//! each time (round robin) is of no use here: every answer counts as the whole set.
+//! A name is asked again after each interval, whatever its records' time to live. A server that
+//! answers with a part of a long list each time (round robin) is of no use here: every answer
+//! counts as the whole set.
 //!
-//! Within TLS an instance's certificate has to be for the name whose address it has: the one that is configured, or the target of the SRV
-//! record. Aliases (CNAME) on the way to the address count for nothing, since they are the name server's word alone.
+//! Within TLS an instance's certificate has to be for the name whose address it has: the one that
+//! is configured, or the target of the SRV record. Aliases (CNAME) on the way to the address count
+//! for nothing, since they are the name server's word alone.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,7 +28,8 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Dns {
     settings: DnsSettings,
-    /// Made when it is first needed, so that a machine whose resolver is not configured yet is no reason not to start.
+    /// Made when it is first needed, so that a machine whose resolver is not configured yet is no
+    /// reason not to start.
     resolver: Option<TokioResolver>,
     /// The last answer stands for an interval.
     answered: bool,
@@ -35,7 +38,11 @@ pub struct Dns {
 impl Dns {
     /// Nothing is asked yet.
     pub fn new(settings: DnsSettings) -> Self {
-        Self { settings, resolver: None, answered: false }
+        Self {
+            settings,
+            resolver: None,
+            answered: false,
+        }
     }
 
     fn error(&self, reason: impl std::fmt::Display) -> DiscoveryError {
@@ -47,7 +54,9 @@ impl Dns {
             let made = build(self.settings.resolver).map_err(|error| self.error(error))?;
             self.resolver = Some(made);
         }
-        self.resolver.as_ref().ok_or_else(|| self.error("no resolver"))
+        self.resolver
+            .as_ref()
+            .ok_or_else(|| self.error("no resolver"))
     }
 
     async fn ask(&mut self) -> Result<Addresses, DiscoveryError> {
@@ -67,7 +76,10 @@ type Answer = Result<Addresses, hickory_resolver::net::NetError>;
 async fn addresses(resolver: &TokioResolver, name: &str, port: u16) -> Answer {
     let answer = resolver.lookup_ip(name).await?;
     let host = host_name(name);
-    let place = |ip| Place { address: SocketAddr::new(ip, port), host: host.clone() };
+    let place = |ip| Place {
+        address: SocketAddr::new(ip, port),
+        host: host.clone(),
+    };
     Ok(answer.iter().map(place).collect())
 }
 
@@ -96,10 +108,11 @@ async fn services(resolver: &TokioResolver, service: &str) -> Answer {
 fn build(server: Option<SocketAddr>) -> Result<TokioResolver, hickory_resolver::net::NetError> {
     let mut builder = match server {
         Some(server) => {
-            let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-                connection.port = server.port();
-                connection
-            });
+            let connections =
+                [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+                    connection.port = server.port();
+                    connection
+                });
             let server = NameServerConfig::new(server.ip(), true, connections.into());
             let config = ResolverConfig::from_name_servers(vec![server]);
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())

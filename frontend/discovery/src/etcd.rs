@@ -1,8 +1,9 @@
-//! etcd: every key under a prefix is an instance, its value the address. Whoever runs the instances writes the keys, each with a
-//! lease that ends with its instance.
+//! etcd: every key under a prefix is an instance, its value the address. Whoever runs the instances
+//! writes the keys, each with a lease that ends with its instance.
 //!
-//! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over HTTP/1.1, within TLS for
-//! `https://` members: the gRPC client would need protoc at build time. A watch says that something has changed; what there is then is read anew, whole. It is read anew after
+//! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over HTTP/1.1,
+//! within TLS for `https://` members: the gRPC client would need protoc at build time. A watch says
+//! that something has changed; what there is then is read anew, whole. It is read anew after
 //! [`RESYNC`] without news, too, which finds out a server that is gone without a word.
 
 mod gateway;
@@ -31,32 +32,48 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Nothing is asked yet. Instances whose values say that they speak something else than `scheme` are left out.
+    /// Nothing is asked yet. Instances whose values say that they speak something else than
+    /// `scheme` are left out.
     pub fn new(settings: EtcdSettings, scheme: Scheme) -> Self {
-        Self { settings, scheme, member: 0, watch: None }
+        Self {
+            settings,
+            scheme,
+            member: 0,
+            watch: None,
+        }
     }
 
     fn endpoint(&self) -> &str {
         let endpoints = &self.settings.endpoints;
-        endpoints.get(self.member % endpoints.len().max(1)).map_or("", |endpoint| {
-            // Checked with the settings.
-            host_and_port(endpoint).unwrap_or(endpoint)
-        })
+        endpoints
+            .get(self.member % endpoints.len().max(1))
+            .map_or("", |endpoint| {
+                // Checked with the settings.
+                host_and_port(endpoint).unwrap_or(endpoint)
+            })
     }
 
     async fn ask(&mut self) -> Result<Addresses, String> {
         if let Some(watch) = &mut self.watch {
             // News, or long without; an end of the watch is an error.
-            tokio::time::timeout(RESYNC, watch.changed()).await.unwrap_or(Ok(()))?;
+            tokio::time::timeout(RESYNC, watch.changed())
+                .await
+                .unwrap_or(Ok(()))?;
         }
         let tls = self.settings.loaded.as_ref();
         if let Some(tls) = tls {
             renew(tls);
         }
         let mut gateway = Gateway::connect(self.endpoint(), tls).await?;
-        let found = gateway.range(&self.settings.prefix, MAX_INSTANCES + 1).await?;
+        let found = gateway
+            .range(&self.settings.prefix, MAX_INSTANCES + 1)
+            .await?;
         if self.watch.is_none() {
-            self.watch = Some(gateway.watch(&self.settings.prefix, found.revision + 1).await?);
+            self.watch = Some(
+                gateway
+                    .watch(&self.settings.prefix, found.revision + 1)
+                    .await?,
+            );
         }
         Ok(addresses(&found.entries, self.scheme))
     }
@@ -87,7 +104,10 @@ fn addresses(entries: &[(String, String)], scheme: Scheme) -> Addresses {
             continue;
         }
         match host.parse::<SocketAddr>() {
-            Ok(address) => found.insert(Place { address, host: None }),
+            Ok(address) => found.insert(Place {
+                address,
+                host: None,
+            }),
             Err(_) => tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"),
         }
     }
@@ -101,16 +121,23 @@ pub(crate) fn is_secure(endpoint: &str) -> bool {
 
 /// An endpoint without its scheme, if it is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
 pub(crate) fn host_and_port(endpoint: &str) -> Option<&str> {
-    let bare = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    let bare = endpoint
+        .strip_prefix("http://")
+        .or_else(|| endpoint.strip_prefix("https://"));
     let bare = bare.unwrap_or(endpoint).trim_end_matches('/');
     let (host, port) = bare.rsplit_once(':')?;
-    let plain = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
+    let plain =
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
     plain.then_some(bare)
 }
 
 impl Discovery for Etcd {
     async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
-        let backend = format!("etcd at {}, prefix {}", self.endpoint(), self.settings.prefix);
+        let backend = format!(
+            "etcd at {}, prefix {}",
+            self.endpoint(),
+            self.settings.prefix
+        );
         self.ask().await.map_err(|reason| {
             self.watch = None;
             self.member = self.member.wrapping_add(1);
@@ -126,10 +153,21 @@ mod tests {
     #[test]
     fn endpoints_are_host_and_port() {
         assert_eq!(host_and_port("10.0.0.5:2379"), Some("10.0.0.5:2379"));
-        assert_eq!(host_and_port("http://etcd-0.etcd:2379/"), Some("etcd-0.etcd:2379"));
+        assert_eq!(
+            host_and_port("http://etcd-0.etcd:2379/"),
+            Some("etcd-0.etcd:2379")
+        );
         assert_eq!(host_and_port("[::1]:2379"), Some("[::1]:2379"));
         assert_eq!(host_and_port("https://etcd:2379"), Some("etcd:2379"));
-        for wrong in ["", "etcd", "etcd:0", "etcd:99999", ":2379", "grpc://etcd:2379", "etcd:2379/v3"] {
+        for wrong in [
+            "",
+            "etcd",
+            "etcd:0",
+            "etcd:99999",
+            ":2379",
+            "grpc://etcd:2379",
+            "etcd:2379/v3",
+        ] {
             assert_eq!(host_and_port(wrong), None, "{wrong}");
         }
     }
@@ -149,8 +187,10 @@ mod tests {
             (Scheme::Http, ["10.0.0.1:9001", "10.0.0.2:9001"]),
             (Scheme::Https, ["10.0.0.1:9001", "10.0.0.4:9001"]),
         ] {
-            let found: Vec<String> =
-                addresses(&entries, scheme).iter().map(|place| place.address.to_string()).collect();
+            let found: Vec<String> = addresses(&entries, scheme)
+                .iter()
+                .map(|place| place.address.to_string())
+                .collect();
             assert_eq!(found, expected, "{scheme:?}");
         }
     }

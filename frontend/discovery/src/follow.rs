@@ -15,11 +15,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub struct View {
     /// Their addresses: the last ones that were found.
     pub addresses: Addresses,
-    /// Whether the backend answers, and knows any instance. If not, the addresses are those from before.
+    /// Whether the backend answers, and knows any instance. If not, the addresses are those from
+    /// before.
     pub is_current: bool,
 }
 
-/// Follows `discovery` in a task of its own until every receiver is dropped. `name` says in logs whose instances these are.
+/// Follows `discovery` in a task of its own until every receiver is dropped. `name` says in logs
+/// whose instances these are.
 pub fn follow<D: Discovery>(mut discovery: D, name: String) -> watch::Receiver<View> {
     let (sender, receiver) = watch::channel(View::default());
     tokio::spawn(async move {
@@ -43,7 +45,8 @@ pub fn follow<D: Discovery>(mut discovery: D, name: String) -> watch::Receiver<V
     receiver
 }
 
-/// Takes in what was found; none at all is no news, but an outage of whoever writes the backend's entries.
+/// Takes in what was found; none at all is no news, but an outage of whoever writes the backend's
+/// entries.
 fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, DiscoveryError>) {
     let was_current = view.borrow().is_current;
     match found {
@@ -57,24 +60,43 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
                 );
                 found = found.take(MAX_INSTANCES);
             }
-            let found = View { addresses: found, is_current: true };
+            let found = View {
+                addresses: found,
+                is_current: true,
+            };
             let changed = view.send_if_modified(|view| {
                 let changed = *view != found;
                 *view = found;
                 changed
             });
             if changed {
-                tracing::info!(pool = name, instances = view.borrow().addresses.len(), "instances found");
+                tracing::info!(
+                    pool = name,
+                    instances = view.borrow().addresses.len(),
+                    "instances found"
+                );
             }
         }
         lost => {
-            let reason = lost.err().map_or_else(|| "no instance found".to_owned(), |error| error.to_string());
+            let reason = lost
+                .err()
+                .map_or_else(|| "no instance found".to_owned(), |error| error.to_string());
             view.send_if_modified(|view| std::mem::take(&mut view.is_current));
             let kept = view.borrow().addresses.len();
             if was_current || kept == 0 {
-                tracing::warn!(pool = name, kept, reason, "where instances are is not known now");
+                tracing::warn!(
+                    pool = name,
+                    kept,
+                    reason,
+                    "where instances are is not known now"
+                );
             } else {
-                tracing::debug!(pool = name, kept, reason, "where instances are is still not known");
+                tracing::debug!(
+                    pool = name,
+                    kept,
+                    reason,
+                    "where instances are is still not known"
+                );
             }
         }
     }
@@ -83,6 +105,8 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
 /// After so many failures in a row; jittered, so that many frontends do not ask in step.
 fn pause(failures: u32) -> Duration {
     let (first, last) = PAUSE;
-    let longest = first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(last);
+    let longest = first
+        .saturating_mul(1 << failures.saturating_sub(1).min(10))
+        .min(last);
     longest.mul_f64(rand::rng().random_range(0.5..1.0))
 }

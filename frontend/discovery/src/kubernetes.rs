@@ -1,7 +1,9 @@
-//! Kubernetes: the endpoints of a service, from its EndpointSlices. They are listed once and watched from there on; when the watch
-//! ends, which it does every few minutes, they are listed anew.
+//! Kubernetes: the endpoints of a service, from its EndpointSlices. They are listed once and
+//! watched from there on; when the watch ends, which it does every few minutes, they are listed
+//! anew.
 //!
-//! The frontend's service account needs `list` and `watch` on `endpointslices` of `discovery.k8s.io`.
+//! The frontend's service account needs `list` and `watch` on `endpointslices` of
+//! `discovery.k8s.io`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -37,19 +39,30 @@ pub struct Kubernetes {
 
 impl std::fmt::Debug for Kubernetes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kubernetes").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Kubernetes")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 
 impl Kubernetes {
-    /// The API server is the one that the environment names: the pod's own, or that of the kubeconfig.
+    /// The API server is the one that the environment names: the pod's own, or that of the
+    /// kubeconfig.
     pub fn new(settings: KubernetesSettings) -> Self {
-        Self { settings, client: None, known: BTreeMap::new(), watch: None }
+        Self {
+            settings,
+            client: None,
+            known: BTreeMap::new(),
+            watch: None,
+        }
     }
 
     /// With a client, as tests have.
     pub fn with_client(settings: KubernetesSettings, client: Client) -> Self {
-        Self { client: Some(client), ..Self::new(settings) }
+        Self {
+            client: Some(client),
+            ..Self::new(settings)
+        }
     }
 
     async fn ask(&mut self) -> Result<Addresses, String> {
@@ -94,7 +107,10 @@ impl Kubernetes {
         let slices = in_time(api.list(&ListParams::default().labels(&label))).await?;
         let version = slices.metadata.resource_version.clone().unwrap_or_default();
         let port = self.settings.port.as_deref();
-        self.known = slices.iter().map(|slice| (slice.name_any(), addresses(slice, port))).collect();
+        self.known = slices
+            .iter()
+            .map(|slice| (slice.name_any(), addresses(slice, port)))
+            .collect();
         let watched = WatchParams::default().labels(&label).timeout(WATCH_SECONDS);
         self.watch = Some(in_time(api.watch(&watched, &version)).await?.boxed());
         Ok(())
@@ -107,23 +123,31 @@ impl Kubernetes {
 
 /// The endpoints of a slice that take requests, at its port of this name, or at its only one.
 ///
-/// One that is shutting down is left out: what it has in hand it finishes. One that is not ready is left out, too; Kubernetes' check
-/// and ours have to agree on who gets requests.
+/// One that is shutting down is left out: what it has in hand it finishes. One that is not ready is
+/// left out, too; Kubernetes' check and ours have to agree on who gets requests.
 fn addresses(slice: &EndpointSlice, name: Option<&str>) -> Addresses {
     let mut ports = slice.ports.iter().flatten().filter(|port| {
         let wanted = name.is_none_or(|name| port.name.as_deref() == Some(name));
-        wanted && port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP")
+        wanted
+            && port
+                .protocol
+                .as_deref()
+                .is_none_or(|protocol| protocol == "TCP")
     });
     let Some(port) = ports.next().and_then(|port| u16::try_from(port.port?).ok()) else {
         return Addresses::new();
     };
     let takes_requests = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
         // Unknown counts as ready, says the API.
-        let Some(conditions) = &endpoint.conditions else { return true };
+        let Some(conditions) = &endpoint.conditions else {
+            return true;
+        };
         conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
     };
     let endpoints = slice.endpoints.iter().filter(takes_requests);
-    let ips = endpoints.flat_map(|endpoint| &endpoint.addresses).filter_map(|ip| ip.parse::<IpAddr>().ok());
+    let ips = endpoints
+        .flat_map(|endpoint| &endpoint.addresses)
+        .filter_map(|ip| ip.parse::<IpAddr>().ok());
     ips.map(|ip| SocketAddr::new(ip, port)).collect()
 }
 
@@ -139,8 +163,15 @@ impl Discovery for Kubernetes {
         self.ask().await.map_err(|reason| {
             self.watch = None;
             let service = &self.settings.service;
-            let namespace = self.settings.namespace.as_deref().unwrap_or("this namespace");
-            DiscoveryError::new(format!("Kubernetes, service {service} in {namespace}"), reason)
+            let namespace = self
+                .settings
+                .namespace
+                .as_deref()
+                .unwrap_or("this namespace");
+            DiscoveryError::new(
+                format!("Kubernetes, service {service} in {namespace}"),
+                reason,
+            )
         })
     }
 }

@@ -1,12 +1,14 @@
-//! Where instances are, while it changes: a [`Discovery`] names the whole set of addresses again and again, [`follow`] keeps the
-//! last one that was known, and [`difference`] says who joined and who left.
+//! Where instances are, while it changes: a [`Discovery`] names the whole set of addresses again
+//! and again, [`follow`] keeps the last one that was known, and [`difference`] says who joined and
+//! who left.
 //!
 //! ```text
 //!   DNS, etcd, Kubernetes --Discovery::next--> follow --View--> difference --> the engine's joins and leaves
 //! ```
 //!
-//! A backend that is lost, or that suddenly knows no instance at all, changes nothing: the instances that were known are kept, and
-//! whether they are well is for health checks to say. So no outage of a registry takes serving down.
+//! A backend that is lost, or that suddenly knows no instance at all, changes nothing: the
+//! instances that were known are kept, and whether they are well is for health checks to say. So no
+//! outage of a registry takes serving down.
 
 mod addresses;
 mod difference;
@@ -26,7 +28,9 @@ pub use etcd::Etcd;
 pub use follow::{View, follow};
 pub use memory::Memory;
 pub use scheme::Scheme;
-pub use settings::{AnyDiscovery, Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
+pub use settings::{
+    AnyDiscovery, Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings,
+};
 
 use thiserror::Error;
 
@@ -35,7 +39,8 @@ pub const MAX_INSTANCES: usize = 1024;
 
 /// A place that knows where instances are.
 pub trait Discovery: Send + 'static {
-    /// The whole set, as soon as there is something new to say: the first time at once. It may say the same again.
+    /// The whole set, as soon as there is something new to say: the first time at once. It may say
+    /// the same again.
     ///
     /// After an error the next call begins anew. Every wait but that for news has a bound.
     ///
@@ -56,6 +61,9 @@ pub struct DiscoveryError {
 
 impl DiscoveryError {
     fn new(backend: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self { backend: backend.into(), reason: reason.to_string() }
+        Self {
+            backend: backend.into(),
+            reason: reason.to_string(),
+        }
     }
 }

@@ -41,7 +41,9 @@ impl Scheme {
     /// Takes the scheme off an address, if there is one.
     pub fn split_off(address: &str) -> (Option<Self>, &str) {
         let split = |scheme: Self| address.strip_prefix(scheme.as_str())?.strip_prefix("://");
-        let found = Self::ALL.into_iter().find_map(|scheme| Some((Some(scheme), split(scheme)?)));
+        let found = Self::ALL
+            .into_iter()
+            .find_map(|scheme| Some((Some(scheme), split(scheme)?)));
         let (scheme, host) = found.unwrap_or((None, address));
         (scheme, host.trim_end_matches('/'))
     }
@@ -75,7 +77,10 @@ mod tests {
             ("grpcs://a:1", Scheme::Grpcs, "grpcs://a:1"),
         ] {
             let (found, host) = Scheme::split(address);
-            assert_eq!((found, host, found.name(host).as_str()), (scheme, "a:1", name));
+            assert_eq!(
+                (found, host, found.name(host).as_str()),
+                (scheme, "a:1", name)
+            );
             assert_eq!(Scheme::split(name), (scheme, "a:1"));
         }
         assert_eq!(Scheme::split_off("a:1"), (None, "a:1"));

@@ -101,7 +101,8 @@ impl<'de> Deserialize<'de> for Settings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = Written::deserialize(deserializer)?;
         let asks_dns = written.dns.is_some() || written.srv.is_some();
-        let of_dns = written.port.is_some() || written.resolver.is_some() || written.interval_ms.is_some();
+        let of_dns =
+            written.port.is_some() || written.resolver.is_some() || written.interval_ms.is_some();
         let custom = |message: &str| Err(serde::de::Error::custom(message));
         let backend = match (asks_dns, written.etcd, written.kubernetes) {
             (true, None, None) => Ok(Backend::Dns(DnsSettings {
@@ -114,9 +115,14 @@ impl<'de> Deserialize<'de> for Settings {
             (false, ..) if of_dns => custom("port, resolver and interval_ms go with dns or srv"),
             (false, Some(etcd), None) => Ok(Backend::Etcd(etcd)),
             (false, None, Some(kubernetes)) => Ok(Backend::Kubernetes(kubernetes)),
-            _ => custom("expected a list of addresses, or a table with one of dns, srv, etcd and kubernetes"),
+            _ => custom(
+                "expected a list of addresses, or a table with one of dns, srv, etcd and kubernetes",
+            ),
         }?;
-        Ok(Self { backend, scheme: written.scheme })
+        Ok(Self {
+            backend,
+            scheme: written.scheme,
+        })
     }
 }
 
@@ -126,45 +132,77 @@ impl Settings {
     /// # Errors
     /// The first [`Mistake`].
     pub fn check(&self) -> Result<(), Mistake> {
-        let mistake = |field, problem: &str, fix| Err(Mistake { field, problem: problem.to_owned(), fix });
+        let mistake = |field, problem: &str, fix| {
+            Err(Mistake {
+                field,
+                problem: problem.to_owned(),
+                fix,
+            })
+        };
         match &self.backend {
             Backend::Dns(dns) => match (&dns.dns, &dns.srv, dns.port) {
-                (Some(_), Some(_), _) => {
-                    mistake("srv", "dns stands beside it", "give dns with a port, or srv")
-                }
-                (Some(_), None, None | Some(0)) => {
-                    mistake("port", "address records name no port", "give the instances' port, or use srv")
-                }
-                (None, Some(_), Some(_)) => {
-                    mistake("port", "SRV records name each instance's port", "leave port out, or use dns")
-                }
-                _ if dns.interval < Duration::from_millis(100) => {
-                    mistake("interval_ms", "shorter than 100", "give milliseconds from 100, as 5000")
-                }
+                (Some(_), Some(_), _) => mistake(
+                    "srv",
+                    "dns stands beside it",
+                    "give dns with a port, or srv",
+                ),
+                (Some(_), None, None | Some(0)) => mistake(
+                    "port",
+                    "address records name no port",
+                    "give the instances' port, or use srv",
+                ),
+                (None, Some(_), Some(_)) => mistake(
+                    "port",
+                    "SRV records name each instance's port",
+                    "leave port out, or use dns",
+                ),
+                _ if dns.interval < Duration::from_millis(100) => mistake(
+                    "interval_ms",
+                    "shorter than 100",
+                    "give milliseconds from 100, as 5000",
+                ),
                 _ => Ok(()),
             },
-            Backend::Etcd(etcd) if etcd.endpoints.is_empty() => {
-                mistake("etcd.endpoints", "none", "list addresses like \"10.0.0.5:2379\"")
-            }
+            Backend::Etcd(etcd) if etcd.endpoints.is_empty() => mistake(
+                "etcd.endpoints",
+                "none",
+                "list addresses like \"10.0.0.5:2379\"",
+            ),
             Backend::Etcd(etcd) => {
                 let is_wrong = |endpoint: &&String| crate::etcd::host_and_port(endpoint).is_none();
                 if let Some(wrong) = etcd.endpoints.iter().find(is_wrong) {
                     let fix = "give HOST:PORT or https://HOST:PORT";
-                    return Err(Mistake { field: "etcd.endpoints", problem: format!("{wrong:?}"), fix });
+                    return Err(Mistake {
+                        field: "etcd.endpoints",
+                        problem: format!("{wrong:?}"),
+                        fix,
+                    });
                 }
                 if etcd.prefix.is_empty() {
-                    return mistake("etcd.prefix", "empty: every key would be an instance", "give a prefix");
+                    return mistake(
+                        "etcd.prefix",
+                        "empty: every key would be an instance",
+                        "give a prefix",
+                    );
                 }
-                let secure =
-                    etcd.endpoints.iter().filter(|endpoint| crate::etcd::is_secure(endpoint)).count();
+                let secure = etcd
+                    .endpoints
+                    .iter()
+                    .filter(|endpoint| crate::etcd::is_secure(endpoint))
+                    .count();
                 match &etcd.tls {
                     None if secure > 0 => {
-                        let fix = "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
+                        let fix =
+                            "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
                         mistake("etcd.tls", "there are https:// endpoints", fix)
                     }
                     Some(_) if secure < etcd.endpoints.len() => {
                         let fix = "write https:// before all of them";
-                        mistake("etcd.endpoints", "there is tls, and not all of them are https:// ones", fix)
+                        mistake(
+                            "etcd.endpoints",
+                            "there is tls, and not all of them are https:// ones",
+                            fix,
+                        )
                     }
                     _ => Ok(()),
                 }
@@ -224,7 +262,10 @@ impl Settings {
 
 impl DnsSettings {
     pub(crate) fn asked(&self) -> &str {
-        self.dns.as_deref().or(self.srv.as_deref()).unwrap_or_default()
+        self.dns
+            .as_deref()
+            .or(self.srv.as_deref())
+            .unwrap_or_default()
     }
 }
 
@@ -251,7 +292,10 @@ impl Discovery for AnyDiscovery {
             #[cfg(feature = "kubernetes")]
             Self::Kubernetes(kubernetes) => kubernetes.next().await,
             #[cfg(not(feature = "kubernetes"))]
-            Self::Missing => Err(DiscoveryError::new("Kubernetes", "this program was built without it")),
+            Self::Missing => Err(DiscoveryError::new(
+                "Kubernetes",
+                "this program was built without it",
+            )),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What every answer must be, whatever is done to the cluster meanwhile. Pure: a question, what came back, and what was going on.
+//! What every answer must be, whatever is done to the cluster meanwhile. Pure: a question, what
+//! came back, and what was going on.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::model::{DEPLOYED, OUTPUTS, Of, truth};
 pub use crate::verdict::{Verdict, Violation};
 
 /// Time after its deadline at which a request must be answered at the latest. Frontends share a few
-/// cores with all of the cluster, so they need time to be scheduled. The client's own delay does not
-/// count: see [`Answer::missing_at`].
+/// cores with all of the cluster, so they need time to be scheduled. The client's own delay does
+/// not count: see [`Answer::missing_at`].
 pub const GRACE: Duration = Duration::from_millis(50);
 /// Whoever gives a healthy cluster this long gets a prediction.
 const ENOUGH: Duration = Duration::from_millis(300);
@@ -60,7 +61,10 @@ pub struct Answer {
 
 impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -84,24 +88,46 @@ pub struct Circumstances {
 ///
 /// # Errors
 /// Which invariant it breaks.
-pub fn judge(question: &Question, answer: &Answer, now: Circumstances) -> Result<Verdict, Violation> {
+pub fn judge(
+    question: &Question,
+    answer: &Answer,
+    now: Circumstances,
+) -> Result<Verdict, Violation> {
     in_time(question, answer, now)?;
-    if matches!(question.expected, Expected::BadRequest | Expected::Unauthorized) {
-        let wanted = if question.expected == Expected::BadRequest { 400 } else { 401 };
+    if matches!(
+        question.expected,
+        Expected::BadRequest | Expected::Unauthorized
+    ) {
+        let wanted = if question.expected == Expected::BadRequest {
+            400
+        } else {
+            401
+        };
         // Those whom it has no room for it turns away before it has looked at what they bring.
         let no_room = question.expected == Expected::BadRequest && answer.status == 503;
         if answer.status != wanted && !no_room {
-            return Err(Violation::new("protocol", format!("status {}, not {wanted}", answer.status)));
+            return Err(Violation::new(
+                "protocol",
+                format!("status {}, not {wanted}", answer.status),
+            ));
         }
         error_object(answer)?;
         return Ok(Verdict::Refused);
     }
     let overflows = question.expected == Expected::Overflow;
     if overflows && answer.status == 200 {
-        return Err(Violation::new("CG-6", "a prediction for an input that overflows the model"));
+        return Err(Violation::new(
+            "CG-6",
+            "a prediction for an input that overflows the model",
+        ));
     }
-    if now.calm && !overflows && !now.stalled && answer.status != 200 && question.deadline >= ENOUGH {
-        let said = format!("status {} though all is well again: {}", answer.status, said(answer));
+    if now.calm && !overflows && !now.stalled && answer.status != 200 && question.deadline >= ENOUGH
+    {
+        let said = format!(
+            "status {} though all is well again: {}",
+            answer.status,
+            said(answer)
+        );
         return Err(Violation::new("recovery", said));
     }
     match answer.status {
@@ -116,17 +142,25 @@ pub fn judge(question: &Question, answer: &Answer, now: Circumstances) -> Result
         }
         504 => error_object(answer).map(|()| Verdict::DeadlineExceeded),
         502 if now.failing || overflows => error_object(answer).map(|()| Verdict::Upstream),
-        status => Err(Violation::new("protocol", format!("status {status}: {}", said(answer)))),
+        status => Err(Violation::new(
+            "protocol",
+            format!("status {status}: {}", said(answer)),
+        )),
     }
 }
 
 fn said(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body).chars().take(200).collect()
+    String::from_utf8_lossy(&answer.body)
+        .chars()
+        .take(200)
+        .collect()
 }
 
 fn in_time(question: &Question, answer: &Answer, now: Circumstances) -> Result<(), Violation> {
     let limit = question.deadline + GRACE;
-    let was_missing = answer.missing_at.is_some_and(|missing_at| missing_at >= limit);
+    let was_missing = answer
+        .missing_at
+        .is_some_and(|missing_at| missing_at >= limit);
     if was_missing && answer.took > limit + now.delay && !now.stalled {
         let Question { deadline, .. } = question;
         let said = format!(
@@ -142,12 +176,21 @@ fn error_object(answer: &Answer) -> Result<(), Violation> {
     let object: Result<ErrorObject, _> = serde_json::from_slice(&answer.body);
     match object {
         Ok(object) if !object.error.is_empty() => Ok(()),
-        _ => Err(Violation::new("protocol", format!("{} without an error object", answer.status))),
+        _ => Err(Violation::new(
+            "protocol",
+            format!("{} without an error object", answer.status),
+        )),
     }
 }
 
-fn prediction(question: &Question, answer: &Answer, now: Circumstances) -> Result<Verdict, Violation> {
-    let header_length = answer.header(HEADER_CONTENT_LENGTH).and_then(|length| length.parse().ok());
+fn prediction(
+    question: &Question,
+    answer: &Answer,
+    now: Circumstances,
+) -> Result<Verdict, Violation> {
+    let header_length = answer
+        .header(HEADER_CONTENT_LENGTH)
+        .and_then(|length| length.parse().ok());
     let response = decode_response(answer.body.clone(), header_length)
         .map_err(|error| Violation::new("protocol", error.to_string()))?;
     whose(question, answer, &response)?;
@@ -157,7 +200,11 @@ fn prediction(question: &Question, answer: &Answer, now: Circumstances) -> Resul
         && answer.took + 2 * EARLY < question.deadline
         && !now.failing_at_once
     {
-        let said = format!("{} after {:?}, which is not late", verdict.outcome(), answer.took);
+        let said = format!(
+            "{} after {:?}, which is not late",
+            verdict.outcome(),
+            answer.took
+        );
         return Err(Violation::new("CG-4", said));
     }
     values(question, &response, verdict)?;
@@ -170,16 +217,31 @@ fn whose(question: &Question, answer: &Answer, response: &InferResponse) -> Resu
         || answer.header("x-request-id") != Some(&question.id)
         || response.model_name != DEPLOYED
     {
-        let of = (&response.id, answer.header("x-request-id"), &response.model_name);
-        return Err(Violation::new("CG-1", format!("an answer to another request: {of:?}")));
+        let of = (
+            &response.id,
+            answer.header("x-request-id"),
+            &response.model_name,
+        );
+        return Err(Violation::new(
+            "CG-1",
+            format!("an answer to another request: {of:?}"),
+        ));
     }
     Ok(())
 }
 
 /// It says how it came about, twice, and such an answer was allowed.
-fn provenance(question: &Question, answer: &Answer, response: &InferResponse) -> Result<Verdict, Violation> {
+fn provenance(
+    question: &Question,
+    answer: &Answer,
+    response: &InferResponse,
+) -> Result<Verdict, Violation> {
     let inconsistent = |said: String| Err(Violation::new("provenance", said));
-    let said = response.parameters.get("provenance").and_then(Value::as_str).unwrap_or_default();
+    let said = response
+        .parameters
+        .get("provenance")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if answer.header("parapet-provenance") != Some(said) {
         return inconsistent(format!(
             "{:?} in the header, {said:?} in the body",
@@ -194,15 +256,25 @@ fn provenance(question: &Question, answer: &Answer, response: &InferResponse) ->
         other => return inconsistent(format!("{other:?}")),
     };
     let own = matches!(verdict, Verdict::Exact | Verdict::Hedged);
-    let confidence = response.parameters.get("confidence").and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let confidence = response
+        .parameters
+        .get("confidence")
+        .and_then(Value::as_f64)
+        .unwrap_or(f64::NAN);
     if !(0.0..=1.0).contains(&confidence) || (own && confidence < 1.0) {
         return inconsistent(format!("{said} with a confidence of {confidence}"));
     }
     if answer.header("parapet-code").is_some() != (verdict == Verdict::Reconstructed) {
-        return inconsistent(format!("{said} with code {:?}", answer.header("parapet-code")));
+        return inconsistent(format!(
+            "{said} with code {:?}",
+            answer.header("parapet-code")
+        ));
     }
     if !own && !question.allow_approximate {
-        return Err(Violation::new("provenance", format!("{said} for a client that takes no approximation")));
+        return Err(Violation::new(
+            "provenance",
+            format!("{said} for a client that takes no approximation"),
+        ));
     }
     let possible: &[Verdict] = match question.class {
         Some(CLASS_PLAIN) => &[Verdict::Exact],
@@ -216,21 +288,45 @@ fn provenance(question: &Question, answer: &Answer, response: &InferResponse) ->
     Ok(verdict)
 }
 
-fn values(question: &Question, response: &InferResponse, verdict: Verdict) -> Result<(), Violation> {
-    let wrong =
-        |said: String| Err(Violation::new(if verdict == Verdict::Exact { "CG-2" } else { "CG-6" }, said));
+fn values(
+    question: &Question,
+    response: &InferResponse,
+    verdict: Verdict,
+) -> Result<(), Violation> {
+    let wrong = |said: String| {
+        Err(Violation::new(
+            if verdict == Verdict::Exact {
+                "CG-2"
+            } else {
+                "CG-6"
+            },
+            said,
+        ))
+    };
     let [output] = response.outputs.as_slice() else {
         return wrong(format!("{} outputs", response.outputs.len()));
     };
     if output.name != "output" || output.shape != [question.rows, OUTPUTS] {
-        return wrong(format!("output {:?} of shape {:?}", output.name, output.shape));
+        return wrong(format!(
+            "output {:?} of shape {:?}",
+            output.name, output.shape
+        ));
     }
-    let values = output.f32s().map_err(|error| Violation::new("CG-6", error.to_string()))?;
-    let of = if verdict == Verdict::Backup { Of::Cheap } else { Of::Deployed };
+    let values = output
+        .f32s()
+        .map_err(|error| Violation::new("CG-6", error.to_string()))?;
+    let of = if verdict == Verdict::Backup {
+        Of::Cheap
+    } else {
+        Of::Deployed
+    };
     let truth = truth(of, &question.samples);
     // Whole numbers: an answer that is not equal is wrong, NaN among them. Minus zero is zero.
     if values != truth {
-        return wrong(format!("{values:?} ({}), the truth is {truth:?}", verdict.outcome()));
+        return wrong(format!(
+            "{values:?} ({}), the truth is {truth:?}",
+            verdict.outcome()
+        ));
     }
     Ok(())
 }
@@ -255,35 +351,56 @@ mod tests {
 
     /// An answer as the frontend would give it, with these values.
     fn answer_with(question: &Question, provenance: &str, values: &[f32]) -> Answer {
-        let confidence = if matches!(provenance, "exact" | "hedged") { 1.0 } else { 0.7 };
+        let confidence = if matches!(provenance, "exact" | "hedged") {
+            1.0
+        } else {
+            0.7
+        };
         let parameters = serde_json::json!({ "provenance": provenance, "confidence": confidence });
         let response = InferResponse {
             model_name: DEPLOYED.to_owned(),
             model_version: Some("1".to_owned()),
             id: Some(question.id.clone()),
             parameters: parameters.as_object().unwrap().clone(),
-            outputs: vec![Tensor::from_f32("output", vec![values.len() / OUTPUTS, OUTPUTS], values).unwrap()],
+            outputs: vec![
+                Tensor::from_f32("output", vec![values.len() / OUTPUTS, OUTPUTS], values).unwrap(),
+            ],
         };
         let encoded = encode_response(&response, |_| true).unwrap();
         let mut headers = vec![
             ("x-request-id".to_owned(), question.id.clone()),
             ("parapet-provenance".to_owned(), provenance.to_owned()),
-            (HEADER_CONTENT_LENGTH.to_owned(), encoded.header_length.unwrap().to_string()),
+            (
+                HEADER_CONTENT_LENGTH.to_owned(),
+                encoded.header_length.unwrap().to_string(),
+            ),
         ];
         if provenance == "reconstructed" {
             headers.push(("parapet-code".to_owned(), "sum(k=2,r=1)".to_owned()));
         }
         let took = Duration::from_millis(60);
-        Answer { status: 200, headers, body: encoded.body, took, missing_at: None }
+        Answer {
+            status: 200,
+            headers,
+            body: encoded.body,
+            took,
+            missing_at: None,
+        }
     }
 
     fn answer(question: &Question, provenance: &str) -> Answer {
-        let of = if provenance == "backup" { Of::Cheap } else { Of::Deployed };
+        let of = if provenance == "backup" {
+            Of::Cheap
+        } else {
+            Of::Deployed
+        };
         answer_with(question, provenance, &truth(of, &question.samples))
     }
 
     fn broken(question: &Question, answer: &Answer) -> &'static str {
-        judge(question, answer, Circumstances::default()).unwrap_err().invariant
+        judge(question, answer, Circumstances::default())
+            .unwrap_err()
+            .invariant
     }
 
     fn refusal(status: u16) -> Answer {
@@ -305,28 +422,70 @@ mod tests {
             ("hedged", Verdict::Hedged),
             ("reconstructed", Verdict::Reconstructed),
         ] {
-            assert_eq!(judge(&question(), &answer(&question(), provenance), calm), Ok(verdict));
+            assert_eq!(
+                judge(&question(), &answer(&question(), provenance), calm),
+                Ok(verdict)
+            );
         }
-        let of_backup = Question { class: Some(CLASS_BACKUP), ..question() };
-        assert_eq!(judge(&of_backup, &answer(&of_backup, "backup"), calm), Ok(Verdict::Backup));
-        assert_eq!(judge(&question(), &refusal(503), calm), Ok(Verdict::Overloaded));
-        assert_eq!(judge(&question(), &refusal(504), calm), Ok(Verdict::DeadlineExceeded));
-        let failing = Circumstances { failing: true, ..calm };
-        assert_eq!(judge(&question(), &refusal(502), failing), Ok(Verdict::Upstream));
-        let bad = Question { expected: Expected::BadRequest, ..question() };
+        let of_backup = Question {
+            class: Some(CLASS_BACKUP),
+            ..question()
+        };
+        assert_eq!(
+            judge(&of_backup, &answer(&of_backup, "backup"), calm),
+            Ok(Verdict::Backup)
+        );
+        assert_eq!(
+            judge(&question(), &refusal(503), calm),
+            Ok(Verdict::Overloaded)
+        );
+        assert_eq!(
+            judge(&question(), &refusal(504), calm),
+            Ok(Verdict::DeadlineExceeded)
+        );
+        let failing = Circumstances {
+            failing: true,
+            ..calm
+        };
+        assert_eq!(
+            judge(&question(), &refusal(502), failing),
+            Ok(Verdict::Upstream)
+        );
+        let bad = Question {
+            expected: Expected::BadRequest,
+            ..question()
+        };
         assert_eq!(judge(&bad, &refusal(400), calm), Ok(Verdict::Refused));
-        let poison = Question { expected: Expected::Overflow, ..question() };
+        let poison = Question {
+            expected: Expected::Overflow,
+            ..question()
+        };
         assert_eq!(judge(&poison, &refusal(502), calm), Ok(Verdict::Upstream));
         assert_eq!(broken(&poison, &answer(&poison, "exact")), "CG-6");
     }
 
     #[test]
     fn values_of_another_query_are_seen_whatever_the_answer_calls_itself() {
-        let other = Question { samples: vec![9.0, 1.0, 0.0, 2.0, 3.0, 1.0, 1.0, 0.0], ..question() };
+        let other = Question {
+            samples: vec![9.0, 1.0, 0.0, 2.0, 3.0, 1.0, 1.0, 0.0],
+            ..question()
+        };
         let swapped = truth(Of::Deployed, &other.samples);
-        assert_eq!(broken(&question(), &answer_with(&question(), "exact", &swapped)), "CG-2");
-        assert_eq!(broken(&question(), &answer_with(&question(), "reconstructed", &swapped)), "CG-6");
-        assert_eq!(broken(&question(), &answer_with(&question(), "hedged", &swapped)), "CG-6");
+        assert_eq!(
+            broken(&question(), &answer_with(&question(), "exact", &swapped)),
+            "CG-2"
+        );
+        assert_eq!(
+            broken(
+                &question(),
+                &answer_with(&question(), "reconstructed", &swapped)
+            ),
+            "CG-6"
+        );
+        assert_eq!(
+            broken(&question(), &answer_with(&question(), "hedged", &swapped)),
+            "CG-6"
+        );
         let mut whole = answer(&question(), "exact");
         whole.headers[0].1 = "q-2".to_owned();
         assert_eq!(broken(&question(), &whole), "CG-1");
@@ -336,18 +495,36 @@ mod tests {
     fn numbers_that_are_none_other_shapes_and_the_slightest_deviation_are_seen() {
         let mut values = truth(Of::Deployed, &question().samples);
         values[3] = f32::NAN;
-        assert_eq!(broken(&question(), &answer_with(&question(), "reconstructed", &values)), "CG-6");
+        assert_eq!(
+            broken(
+                &question(),
+                &answer_with(&question(), "reconstructed", &values)
+            ),
+            "CG-6"
+        );
         let mut values = truth(Of::Deployed, &question().samples);
         values[0] = values[0].next_up();
-        assert_eq!(broken(&question(), &answer_with(&question(), "exact", &values)), "CG-2");
+        assert_eq!(
+            broken(&question(), &answer_with(&question(), "exact", &values)),
+            "CG-2"
+        );
         let two = [truth(Of::Deployed, &question().samples), vec![0.0; OUTPUTS]].concat();
-        assert_eq!(broken(&question(), &answer_with(&question(), "exact", &two)), "CG-2");
+        assert_eq!(
+            broken(&question(), &answer_with(&question(), "exact", &two)),
+            "CG-2"
+        );
     }
 
     #[test]
     fn approximations_only_for_those_who_take_them_and_from_strategies_that_make_them() {
-        let strict = Question { allow_approximate: false, ..question() };
-        assert_eq!(broken(&strict, &answer(&strict, "reconstructed")), "provenance");
+        let strict = Question {
+            allow_approximate: false,
+            ..question()
+        };
+        assert_eq!(
+            broken(&strict, &answer(&strict, "reconstructed")),
+            "provenance"
+        );
         for (class, provenance) in [
             (Some(CLASS_PLAIN), "reconstructed"),
             (Some(CLASS_PLAIN), "hedged"),
@@ -355,7 +532,10 @@ mod tests {
             (Some(CLASS_BACKUP), "reconstructed"),
             (None, "backup"),
         ] {
-            let question = Question { class, ..question() };
+            let question = Question {
+                class,
+                ..question()
+            };
             assert_eq!(
                 broken(&question, &answer(&question, provenance)),
                 "provenance",
@@ -375,14 +555,21 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_too_late_or_are_given_up_too_soon_are_seen_unless_the_machine_stood_still() {
+    fn answers_that_come_too_late_or_are_given_up_too_soon_are_seen_unless_the_machine_stood_still()
+    {
         let mut late = answer(&question(), "exact");
         late.took = question().deadline + GRACE + Duration::from_millis(1);
         late.missing_at = Some(question().deadline + GRACE);
         assert_eq!(broken(&question(), &late), "CG-1");
-        let stalled = Circumstances { stalled: true, ..Circumstances::default() };
+        let stalled = Circumstances {
+            stalled: true,
+            ..Circumstances::default()
+        };
         assert_eq!(judge(&question(), &late, stalled), Ok(Verdict::Exact));
-        let soon = Answer { took: Duration::from_millis(300), ..refusal(504) };
+        let soon = Answer {
+            took: Duration::from_millis(300),
+            ..refusal(504)
+        };
         assert_eq!(broken(&question(), &soon), "CG-1");
     }
 
@@ -397,48 +584,97 @@ mod tests {
     #[test]
     fn delay_of_the_client_itself_is_not_charged_to_the_server() {
         let took = question().deadline + Duration::from_millis(200);
-        let arrived_in_time = Answer { took, ..answer(&question(), "exact") };
-        assert_eq!(judge(&question(), &arrived_in_time, Circumstances::default()), Ok(Verdict::Exact));
+        let arrived_in_time = Answer {
+            took,
+            ..answer(&question(), "exact")
+        };
+        assert_eq!(
+            judge(&question(), &arrived_in_time, Circumstances::default()),
+            Ok(Verdict::Exact)
+        );
         let missing_at = Some(question().deadline + GRACE);
         let late = Answer {
             took: question().deadline + GRACE + Duration::from_millis(30),
             missing_at,
             ..arrived_in_time
         };
-        let delayed = |ms| Circumstances { delay: Duration::from_millis(ms), ..Circumstances::default() };
+        let delayed = |ms| Circumstances {
+            delay: Duration::from_millis(ms),
+            ..Circumstances::default()
+        };
         assert_eq!(judge(&question(), &late, delayed(30)), Ok(Verdict::Exact));
         assert!(judge(&question(), &late, delayed(20)).is_err());
     }
 
     #[test]
     fn a_reconstruction_before_its_query_is_late_is_seen_unless_predictions_are_lost_at_once() {
-        let early = Answer { took: SHORTEST_HOLD_BACK / 2, ..answer(&question(), "reconstructed") };
+        let early = Answer {
+            took: SHORTEST_HOLD_BACK / 2,
+            ..answer(&question(), "reconstructed")
+        };
         assert_eq!(broken(&question(), &early), "CG-4");
-        let failing = Circumstances { failing_at_once: true, ..Circumstances::default() };
-        assert_eq!(judge(&question(), &early, failing), Ok(Verdict::Reconstructed));
+        let failing = Circumstances {
+            failing_at_once: true,
+            ..Circumstances::default()
+        };
+        assert_eq!(
+            judge(&question(), &early, failing),
+            Ok(Verdict::Reconstructed)
+        );
     }
 
     #[test]
     fn errors_when_all_is_well_again_are_seen_unless_there_was_hardly_any_time() {
-        let calm = Circumstances { calm: true, ..Circumstances::default() };
+        let calm = Circumstances {
+            calm: true,
+            ..Circumstances::default()
+        };
         let judged = |question: &Question| {
             judge(question, &refusal(503), calm).map_err(|violation| violation.invariant)
         };
         assert_eq!(judged(&question()), Err("recovery"));
-        assert_eq!(judged(&Question { deadline: ENOUGH / 2, ..question() }), Ok(Verdict::Overloaded));
+        assert_eq!(
+            judged(&Question {
+                deadline: ENOUGH / 2,
+                ..question()
+            }),
+            Ok(Verdict::Overloaded)
+        );
     }
 
     #[test]
     fn errors_must_be_those_of_the_protocol() {
         for status in [400, 404, 500, 502] {
-            assert_eq!(broken(&question(), &refusal(status)), "protocol", "{status}");
+            assert_eq!(
+                broken(&question(), &refusal(status)),
+                "protocol",
+                "{status}"
+            );
         }
-        assert_eq!(broken(&question(), &Answer { headers: Vec::new(), ..refusal(503) }), "protocol");
         assert_eq!(
-            broken(&question(), &Answer { body: Bytes::from_static(b"no"), ..refusal(503) }),
+            broken(
+                &question(),
+                &Answer {
+                    headers: Vec::new(),
+                    ..refusal(503)
+                }
+            ),
             "protocol"
         );
-        let bad = Question { expected: Expected::BadRequest, ..question() };
+        assert_eq!(
+            broken(
+                &question(),
+                &Answer {
+                    body: Bytes::from_static(b"no"),
+                    ..refusal(503)
+                }
+            ),
+            "protocol"
+        );
+        let bad = Question {
+            expected: Expected::BadRequest,
+            ..question()
+        };
         assert_eq!(broken(&bad, &answer(&bad, "exact")), "protocol");
     }
 }

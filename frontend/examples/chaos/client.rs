@@ -52,13 +52,22 @@ impl Client {
         frontends: Arc<Frontends>,
         record: Arc<Record>,
     ) -> Self {
-        let random =
-            ChaCha8Rng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self { number, random, clock, frontends, record, connection: None, asked: 0 }
+        let random = ChaCha8Rng::seed_from_u64(
+            seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
+        Self {
+            number,
+            random,
+            clock,
+            frontends,
+            record,
+            connection: None,
+            asked: 0,
+        }
     }
 
-    /// Asks until `end`. Most of the time at a steady rate; then all clients at once without a pause; then one alone, whose
-    /// groups nobody fills.
+    /// Asks until `end`. Most of the time at a steady rate; then all clients at once without a
+    /// pause; then one alone, whose groups nobody fills.
     pub async fn run(mut self, end: Duration, calm: Duration) {
         while self.clock.elapsed() < end {
             let phase = self.clock.elapsed().as_secs() % 20;
@@ -103,7 +112,11 @@ impl Client {
     fn put(&mut self, expected: Expected, key: Option<usize>) -> Put {
         let random = &mut self.random;
         self.asked += 1;
-        let rows = if random.random_bool(0.8) { 1 } else { random.random_range(2..=3) };
+        let rows = if random.random_bool(0.8) {
+            1
+        } else {
+            random.random_range(2..=3)
+        };
         let sample = |random: &mut ChaCha8Rng| match expected {
             Expected::Overflow => 3e38,
             _ => f32::from(random.random_range(-500_i16..=500)),
@@ -115,11 +128,15 @@ impl Client {
             78..89 => Some(CLASS_HEDGED),
             _ => Some(CLASS_BACKUP),
         };
-        let mut request =
-            InferRequest { id: Some(format!("{}-{}", self.number, self.asked)), ..InferRequest::default() };
+        let mut request = InferRequest {
+            id: Some(format!("{}-{}", self.number, self.asked)),
+            ..InferRequest::default()
+        };
         let allow_approximate = random.random_bool(0.85);
         if !allow_approximate {
-            request.parameters.insert("allow_approximate".to_owned(), false.into());
+            request
+                .parameters
+                .insert("allow_approximate".to_owned(), false.into());
         }
         if let Some(class) = class {
             request.parameters.insert("class".to_owned(), class.into());
@@ -128,7 +145,11 @@ impl Client {
         if random.random_bool(0.5) {
             request.ask_binary_outputs();
         }
-        let mut encoding = if random.random_bool(0.5) { Encoding::Binary } else { Encoding::Json };
+        let mut encoding = if random.random_bool(0.5) {
+            Encoding::Binary
+        } else {
+            Encoding::Json
+        };
         let mut sent = samples.clone();
         if expected == Expected::BadRequest {
             // Numbers that are none, and a column too few.
@@ -140,10 +161,18 @@ impl Client {
                 false => sent.truncate(rows * (INPUTS - 1)),
             }
         }
-        request.inputs.extend(Tensor::from_f32("input", vec![rows, sent.len() / rows], &sent));
-        let encoded = encode_request(&request, encoding)
-            .unwrap_or(Encoded { body: bytes::Bytes::new(), header_length: None });
-        let gives_up = random.random_bool(0.03).then(|| Duration::from_millis(random.random_range(0..40)));
+        request.inputs.extend(Tensor::from_f32(
+            "input",
+            vec![rows, sent.len() / rows],
+            &sent,
+        ));
+        let encoded = encode_request(&request, encoding).unwrap_or(Encoded {
+            body: bytes::Bytes::new(),
+            header_length: None,
+        });
+        let gives_up = random
+            .random_bool(0.03)
+            .then(|| Duration::from_millis(random.random_range(0..40)));
         let question = Question {
             id: request.id.unwrap_or_default(),
             rows,
@@ -153,14 +182,28 @@ impl Client {
             deadline,
             expected,
         };
-        Put { question, encoded, key, gives_up }
+        Put {
+            question,
+            encoded,
+            key,
+            gives_up,
+        }
     }
 
     async fn ask(&mut self, put: Put, calm: bool) -> Result<(), Violation> {
-        let place = if self.random.random_bool(0.9) { self.number } else { self.number + 1 };
+        let place = if self.random.random_bool(0.9) {
+            self.number
+        } else {
+            self.number + 1
+        };
         let frontend = self.frontends.at(place);
         let mut reader = self.connected(&frontend).await?;
-        let Put { question, encoded, key, gives_up } = put;
+        let Put {
+            question,
+            encoded,
+            key,
+            gives_up,
+        } = put;
         let unanswered = |asked: Instant, reason: String| {
             if self.clock.stalled_since(asked) {
                 self.record.excused();
@@ -168,7 +211,10 @@ impl Client {
             }
             Err(Violation::new(
                 "CG-1",
-                format!("{} has no answer from {}: {reason}", question.id, frontend.name),
+                format!(
+                    "{} has no answer from {}: {reason}",
+                    question.id, frontend.name
+                ),
             ))
         };
         let asked = Instant::now();
@@ -202,15 +248,27 @@ impl Client {
         let status = message.status().unwrap_or_default();
         let closes = message.header("connection") == Some("close");
         let missing_at = missing_at.map(|looked| looked - sent);
-        let answer = Answer { status, headers: message.headers, body: message.body, took, missing_at };
+        let answer = Answer {
+            status,
+            headers: message.headers,
+            body: message.body,
+            took,
+            missing_at,
+        };
         let verdict = judge(&question, &answer, now).map_err(|violation| {
-            let said = format!("{} at {}: {} {question:?}", question.id, frontend.name, violation.said);
+            let said = format!(
+                "{} at {}: {} {question:?}",
+                question.id, frontend.name, violation.said
+            );
             Violation::new(violation.invariant, said)
         })?;
         *frontend.seen.lock().answers.entry(verdict).or_default() += 1;
         self.record.answered(&question, verdict, took, now);
         if reader.left_over() > 0 {
-            return Err(Violation::new("CG-1", format!("{} bytes after an answer", reader.left_over())));
+            return Err(Violation::new(
+                "CG-1",
+                format!("{} bytes after an answer", reader.left_over()),
+            ));
         }
         if !closes {
             self.connection = Some((frontend, reader));
@@ -219,7 +277,10 @@ impl Client {
     }
 
     /// A connection to it on which nothing is left over.
-    async fn connected(&mut self, frontend: &Arc<Frontend>) -> Result<Reader<TcpStream>, Violation> {
+    async fn connected(
+        &mut self,
+        frontend: &Arc<Frontend>,
+    ) -> Result<Reader<TcpStream>, Violation> {
         if let Some((to, reader)) = self.connection.take()
             && Arc::ptr_eq(&to, frontend)
         {
@@ -231,14 +292,20 @@ impl Client {
         }
         let stream = TcpStream::connect(frontend.address).await;
         let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-        let failed =
-            |error: io::Error| Violation::new("CG-1", format!("{}: cannot connect: {error}", frontend.name));
+        let failed = |error: io::Error| {
+            Violation::new(
+                "CG-1",
+                format!("{}: cannot connect: {error}", frontend.name),
+            )
+        };
         stream.map(Reader::new).map_err(failed)
     }
 
     fn head(&self, question: &Question, encoded: &Encoded, key: Option<usize>) -> String {
         let keys = &self.frontends.tenants().keys;
-        let key = key.and_then(|key| keys.get(key)).map_or("parapet_nobodys_key", |key| key.text());
+        let key = key
+            .and_then(|key| keys.get(key))
+            .map_or("parapet_nobodys_key", |key| key.text());
         let mut head = format!(
             "POST /v2/models/{DEPLOYED}/infer HTTP/1.1\r\nhost: x\r\nx-request-id: {}\r\nauthorization: Bearer {key}\r\n\
              content-type: {}\r\ncontent-length: {}\r\n",
@@ -264,7 +331,9 @@ fn deadline(random: &mut ChaCha8Rng, request: &mut InferRequest) -> Duration {
     let value = if way == "timeout" {
         1_000 * ms
     } else {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         u64::try_from(now.as_millis()).unwrap_or_default() + ms
     };
     request.parameters.insert(way.to_owned(), value.into());

@@ -1,5 +1,6 @@
-//! The run's own time, which stands still when the machine does: what is planned must not all happen at once afterwards, and
-//! nothing is said about how long a request took that met such a moment.
+//! The run's own time, which stands still when the machine does: what is planned must not all
+//! happen at once afterwards, and nothing is said about how long a request took that met such a
+//! moment.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,13 +86,21 @@ impl Clock {
     pub fn stalled_since(&self, start: Instant) -> bool {
         let stalls = self.stalls.lock();
         // One that is not over has not been found yet.
-        stalls.spans.iter().rev().any(|(_, end)| *end + STALL >= start)
+        stalls
+            .spans
+            .iter()
+            .rev()
+            .any(|(_, end)| *end + STALL >= start)
     }
 
     /// Longest delay with which this process was scheduled since `start`.
     pub fn delay_since(&self, start: Instant) -> Duration {
         let stalls = self.stalls.lock();
-        let recent = stalls.delays.iter().rev().take_while(|(end, _)| *end >= start);
+        let recent = stalls
+            .delays
+            .iter()
+            .rev()
+            .take_while(|(end, _)| *end >= start);
         recent.map(|(_, delay)| *delay).max().unwrap_or_default()
     }
 

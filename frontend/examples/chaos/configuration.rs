@@ -29,10 +29,26 @@ pub const DRAIN_GRACE: Duration = Duration::from_secs(4);
 
 /// Strategies of the class without a name, one of which is served at a time.
 const VARIANTS: [(&str, usize, &str); 4] = [
-    ("coded", 2, "hold_back = { fixed_ms = 25 }\naudit_every = 5\n"),
-    ("coded", 2, "hold_back = { fixed_ms = 35 }\naudit_every = 1\ndefer_parity = false\n"),
-    ("coded", 3, "hold_back = { fixed_ms = 25 }\naudit_every = 3\nflush_after_ms = 5\n"),
-    ("coded_hedged", 2, "hold_back = { fixed_ms = 30 }\nhedge = { share = 0.2, burst = 8 }\n"),
+    (
+        "coded",
+        2,
+        "hold_back = { fixed_ms = 25 }\naudit_every = 5\n",
+    ),
+    (
+        "coded",
+        2,
+        "hold_back = { fixed_ms = 35 }\naudit_every = 1\ndefer_parity = false\n",
+    ),
+    (
+        "coded",
+        3,
+        "hold_back = { fixed_ms = 25 }\naudit_every = 3\nflush_after_ms = 5\n",
+    ),
+    (
+        "coded_hedged",
+        2,
+        "hold_back = { fixed_ms = 30 }\nhedge = { share = 0.2, burst = 8 }\n",
+    ),
 ];
 
 /// How many variants there are.
@@ -47,7 +63,9 @@ pub struct Tenants {
 
 impl Tenants {
     pub fn new() -> Self {
-        Self { keys: std::array::from_fn(|_| Key::generate()) }
+        Self {
+            keys: std::array::from_fn(|_| Key::generate()),
+        }
     }
 
     fn toml(&self) -> String {
@@ -58,7 +76,11 @@ impl Tenants {
             )
         };
         let names = [("first", true), ("second", true), ("apart", false)];
-        names.into_iter().zip(&self.keys).map(|(name, key)| tenant(name, key)).collect()
+        names
+            .into_iter()
+            .zip(&self.keys)
+            .map(|(name, key)| tenant(name, key))
+            .collect()
     }
 }
 
@@ -75,7 +97,10 @@ impl Cluster<'_> {
     /// The configuration of a frontend with these listeners.
     pub fn toml(&self, data: SocketAddr, admin: SocketAddr, variant: usize) -> String {
         let (kind, k, settings) = VARIANTS[variant % COUNT];
-        let parity = PARITY.iter().find(|(of, _)| *of == k).map_or("", |(_, name)| name);
+        let parity = PARITY
+            .iter()
+            .find(|(of, _)| *of == k)
+            .map_or("", |(_, name)| name);
         let (replicas, parity_pool) = (list(self.replicas), list(self.parity));
         format!(
             "[server]\nlisten = \"{data}\"\ndrain_delay_ms = {}\ndrain_grace_ms = {}\n\
@@ -103,11 +128,19 @@ impl Cluster<'_> {
     }
 
     /// The same with a mistake.
-    pub fn mistaken(&self, data: SocketAddr, admin: SocketAddr, variant: usize, mistake: Mistake) -> String {
+    pub fn mistaken(
+        &self,
+        data: SocketAddr,
+        admin: SocketAddr,
+        variant: usize,
+        mistake: Mistake,
+    ) -> String {
         let sound = self.toml(data, admin, variant);
         match mistake {
             Mistake::NoToml => format!("{sound}\n[[models\n"),
-            Mistake::UnknownModel => sound.replace(&format!("name = \"{DEPLOYED}\""), "name = \"nobody\""),
+            Mistake::UnknownModel => {
+                sound.replace(&format!("name = \"{DEPLOYED}\""), "name = \"nobody\"")
+            }
             Mistake::OtherAddress => {
                 sound.replace(&format!("listen = \"{data}\""), "listen = \"127.0.0.1:1\"")
             }
@@ -116,6 +149,9 @@ impl Cluster<'_> {
 }
 
 fn list(addresses: &[SocketAddr]) -> String {
-    let quoted: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    let quoted: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
     format!("[{}]", quoted.join(", "))
 }

@@ -33,13 +33,30 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub async fn start(programs: &Path, folder: &Path, repository: &Path, seed: u64) -> Result<Self> {
+    pub async fn start(
+        programs: &Path,
+        folder: &Path,
+        repository: &Path,
+        seed: u64,
+    ) -> Result<Self> {
         let profile = folder.join("faults.toml");
-        fs::write(&profile, format!("seed = {seed}\n{SERVICE}")).context("cannot write the fault profile")?;
-        let (profile, repository) = (profile.display().to_string(), repository.display().to_string());
-        let parity: Vec<&str> = PARITY_MODELS.iter().map(|(_, name)| *name).chain([CHEAP]).collect();
+        fs::write(&profile, format!("seed = {seed}\n{SERVICE}"))
+            .context("cannot write the fault profile")?;
+        let (profile, repository) = (
+            profile.display().to_string(),
+            repository.display().to_string(),
+        );
+        let parity: Vec<&str> = PARITY_MODELS
+            .iter()
+            .map(|(_, name)| *name)
+            .chain([CHEAP])
+            .collect();
         let parity = parity.join(",");
-        let mut cluster = Self { instances: Vec::new(), relays: Vec::new(), addresses: Vec::new() };
+        let mut cluster = Self {
+            instances: Vec::new(),
+            relays: Vec::new(),
+            addresses: Vec::new(),
+        };
         for number in 0..REPLICAS + PARITY {
             let models = if number < REPLICAS { DEPLOYED } else { &parity };
             let own = number.to_string();
@@ -111,7 +128,10 @@ pub async fn act(
     eprintln!("{planned}");
     let number = record.begins(planned.fault);
     if let Err(error) = done(planned, cluster, frontends, record, clock).await {
-        record.violated(Violation::new("cluster", format!("{:?}: {error:#}", planned.fault)));
+        record.violated(Violation::new(
+            "cluster",
+            format!("{:?}: {error:#}", planned.fault),
+        ));
     }
     record.ends(number);
 }
@@ -138,7 +158,11 @@ async fn done(
             None
         }
         Fault::Spoilt(instance, spoil, percent) => {
-            let relay = cluster.relays.get(instance).and_then(Option::as_ref).context("no relay")?;
+            let relay = cluster
+                .relays
+                .get(instance)
+                .and_then(Option::as_ref)
+                .context("no relay")?;
             relay.spoil(Some((spoil, percent)));
             clock.until(over).await;
             relay.spoil(None);
@@ -146,11 +170,19 @@ async fn done(
         }
         Fault::ParityLost { killed } => {
             for instance in REPLICAS..REPLICAS + PARITY {
-                if killed { cluster.kill(instance).await } else { cluster.freeze(instance, true).await }
+                if killed {
+                    cluster.kill(instance).await
+                } else {
+                    cluster.freeze(instance, true).await
+                }
             }
             clock.until(over).await;
             for instance in REPLICAS..REPLICAS + PARITY {
-                if killed { cluster.revive(instance).await? } else { cluster.freeze(instance, false).await }
+                if killed {
+                    cluster.revive(instance).await?
+                } else {
+                    cluster.freeze(instance, false).await
+                }
             }
             None
         }
@@ -162,7 +194,9 @@ async fn done(
             None
         }
     };
-    violation.into_iter().for_each(|violation| record.violated(violation));
+    violation
+        .into_iter()
+        .for_each(|violation| record.violated(violation));
     Ok(())
 }
 
@@ -178,7 +212,13 @@ async fn poison(planned: Planned, frontends: &Arc<Frontends>, record: &Arc<Recor
     while clock.elapsed() < planned.at + planned.lasts {
         let mut burst = JoinSet::new();
         for _ in 0..BURST {
-            let client = Client::new(number, seed, clock.clone(), Arc::clone(frontends), Arc::clone(record));
+            let client = Client::new(
+                number,
+                seed,
+                clock.clone(),
+                Arc::clone(frontends),
+                Arc::clone(record),
+            );
             burst.spawn(client.poison());
             number += 1;
         }

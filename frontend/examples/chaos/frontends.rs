@@ -115,19 +115,30 @@ impl Frontends {
         let _alone = self.changing.lock().await;
         self.variant.store(variant, Ordering::SeqCst);
         for (place, frontend) in self.all().into_iter().enumerate() {
-            let text = self.site.cluster().toml(any_port(), frontend.admin, variant);
+            let text = self
+                .site
+                .cluster()
+                .toml(any_port(), frontend.admin, variant);
             fs::write(&frontend.config, text).context("cannot write a configuration")?;
             // Before it has happened: requests may meet it from now on.
             frontend.seen.lock().configurations += 1;
             if (place + variant).is_multiple_of(2) {
                 let answer = frontend.ask("POST", "/admin/reload").await?;
-                ensure!(answer.status() == Some(200), "{}: a reload was refused: {answer:?}", frontend.name);
+                ensure!(
+                    answer.status() == Some(200),
+                    "{}: a reload was refused: {answer:?}",
+                    frontend.name
+                );
             } else {
                 let before = frontend.reloads().await?;
                 processes::send(&*frontend.child.lock().await, Signal::SIGHUP);
                 let end = Instant::now() + LIMIT;
                 while frontend.reloads().await? <= before {
-                    ensure!(Instant::now() < end, "{}: SIGHUP reloads nothing", frontend.name);
+                    ensure!(
+                        Instant::now() < end,
+                        "{}: SIGHUP reloads nothing",
+                        frontend.name
+                    );
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -147,7 +158,10 @@ impl Frontends {
             let sound = cluster.toml(any_port(), frontend.admin, variant);
             fs::write(&frontend.config, sound).context("cannot write a configuration")?;
             if answer.status() != Some(409) {
-                let said = format!("{}: {mistake:?} was answered by {:?}", frontend.name, answer.line);
+                let said = format!(
+                    "{}: {mistake:?} was answered by {:?}",
+                    frontend.name, answer.line
+                );
                 return Ok(Some(Violation::new("reload", said)));
             }
         }
@@ -172,7 +186,10 @@ impl Frontends {
 async fn start(site: &Site, place: usize, variant: usize) -> Result<Arc<Frontend>> {
     let admin = processes::own_address(21 + place as u8)?;
     let name = format!("frontend-{place}-{}", admin.port());
-    let (config, log) = (site.folder.join(format!("{name}.toml")), site.folder.join(format!("{name}.log")));
+    let (config, log) = (
+        site.folder.join(format!("{name}.toml")),
+        site.folder.join(format!("{name}.log")),
+    );
     fs::write(&config, site.cluster().toml(any_port(), admin, variant))
         .context("cannot write a configuration")?;
     let arguments = ["--config".to_owned(), config.display().to_string()];
@@ -188,11 +205,18 @@ async fn start(site: &Site, place: usize, variant: usize) -> Result<Arc<Frontend
         pid,
         started: Instant::now(),
         stopping: AtomicBool::new(false),
-        seen: Mutex::new(Seen { configurations: 1, ..Seen::default() }),
+        seen: Mutex::new(Seen {
+            configurations: 1,
+            ..Seen::default()
+        }),
     });
     let end = Instant::now() + LIMIT;
     while frontend.ask("GET", "/v2/health/ready").await?.status() != Some(200) {
-        ensure!(Instant::now() < end, "{} does not become ready", frontend.name);
+        ensure!(
+            Instant::now() < end,
+            "{} does not become ready",
+            frontend.name
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(frontend)
@@ -222,18 +246,28 @@ impl Frontend {
         Ok(metrics.sum("parapet_config_reloads_total", &[("outcome", "taken")]))
     }
 
-    /// Asks it to stop as a service manager does. It must do so in time, in order, and with nothing dropped.
+    /// Asks it to stop as a service manager does. It must do so in time, in order, and with nothing
+    /// dropped.
     pub async fn stop(&self) -> Result<Option<Violation>> {
         self.stopping.store(true, Ordering::SeqCst);
         let mut child = self.child.lock().await;
         processes::send(&child, Signal::SIGTERM);
         let asked = Instant::now();
         let status = tokio::time::timeout(LIMIT, child.wait()).await;
-        let Ok(status) = status else { bail!("{} does not stop", self.name) };
+        let Ok(status) = status else {
+            bail!("{} does not stop", self.name)
+        };
         let status = status.with_context(|| format!("{}: its end", self.name))?;
-        let (took, most) = (asked.elapsed(), DRAIN_DELAY + DRAIN_GRACE + Duration::from_secs(1));
+        let (took, most) = (
+            asked.elapsed(),
+            DRAIN_DELAY + DRAIN_GRACE + Duration::from_secs(1),
+        );
         let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let stopped = log.lines().rev().find(|line| line.contains("stopped")).unwrap_or_default();
+        let stopped = log
+            .lines()
+            .rev()
+            .find(|line| line.contains("stopped"))
+            .unwrap_or_default();
         if !status.success() || !stopped.contains("aborted=0") {
             let said = format!("{} ended with {status}, saying {stopped:?}", self.name);
             return Ok(Some(Violation::new("drain", said)));
@@ -247,7 +281,9 @@ impl Frontend {
     /// What it holds, in KB.
     pub fn memory_kb(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?;
         line.trim().trim_end_matches("kB").trim().parse().ok()
     }
 }

@@ -1,9 +1,10 @@
-//! Serves for minutes while everything goes wrong that can, and has every answer judged by clients who know it beforehand:
-//! `cargo xtask chaos-serving`.
+//! Serves for minutes while everything goes wrong that can, and has every answer judged by clients
+//! who know it beforehand: `cargo xtask chaos-serving`.
 //!
-//! Real processes: two frontends, four replicas of a linear model, two instances of its parity models. All but one of each are
-//! reached by way of relays that can spoil answers. What is done and when follows from the seed (`plan`); what an answer must be
-//! is a pure function (`check`); what clients cannot see is read from the frontends' admin listeners (`watch`, `metrics`).
+//! Real processes: two frontends, four replicas of a linear model, two instances of its parity
+//! models. All but one of each are reached by way of relays that can spoil answers. What is done
+//! and when follows from the seed (`plan`); what an answer must be is a pure function (`check`);
+//! what clients cannot see is read from the frontends' admin listeners (`watch`, `metrics`).
 //!
 //! | invariant | how it is seen |
 //! |---|---|
@@ -104,21 +105,37 @@ async fn run(cli: &Cli) -> Result<bool> {
     let (frontends, cluster) = start(cli).await?;
     let (frontends, cluster) = (Arc::new(frontends), Arc::new(cluster));
     let clock = Clock::start();
-    eprintln!("{} faults in {} s, seed {}; {CLIENTS} clients", planned.len(), cli.seconds, cli.seed);
+    eprintln!(
+        "{} faults in {} s, seed {}; {CLIENTS} clients",
+        planned.len(),
+        cli.seconds,
+        cli.seed
+    );
 
     let calm = length.saturating_sub(plan::CALM) + RECOVERY;
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        let client =
-            Client::new(number, cli.seed, clock.clone(), Arc::clone(&frontends), Arc::clone(&record));
+        let client = Client::new(
+            number,
+            cli.seed,
+            clock.clone(),
+            Arc::clone(&frontends),
+            Arc::clone(&record),
+        );
         clients.spawn(client.run(length, calm));
     }
-    let watching = tokio::spawn(watch::watch(Arc::clone(&frontends), Arc::clone(&record), clock.clone()));
+    let watching = tokio::spawn(watch::watch(
+        Arc::clone(&frontends),
+        Arc::clone(&record),
+        clock.clone(),
+    ));
     let mut faults = JoinSet::new();
     for planned in planned {
         let (cluster, frontends) = (Arc::clone(&cluster), Arc::clone(&frontends));
         let (record, clock) = (Arc::clone(&record), clock.clone());
-        faults.spawn(async move { faults::act(planned, &cluster, &frontends, &record, &clock).await });
+        faults.spawn(
+            async move { faults::act(planned, &cluster, &frontends, &record, &clock).await },
+        );
     }
     let finished = tokio::select! {
         ended = async { while faults.join_next().await.is_some() {} clients.join_all().await } => {
@@ -132,14 +149,21 @@ async fn run(cli: &Cli) -> Result<bool> {
     if finished {
         watch::at_rest(&frontends, &record).await?;
         for frontend in frontends.all() {
-            frontend.stop().await?.into_iter().for_each(|violation| record.violated(violation));
+            frontend
+                .stop()
+                .await?
+                .into_iter()
+                .for_each(|violation| record.violated(violation));
         }
     } else {
         eprintln!("interrupted: what follows is a part of it");
     }
     record.finish(cluster.spoilt(), frontends.started());
     let noted = record.noted();
-    let line = format!("cargo xtask chaos-serving --seconds {} --seed {}", cli.seconds, cli.seed);
+    let line = format!(
+        "cargo xtask chaos-serving --seconds {} --seed {}",
+        cli.seconds, cli.seed
+    );
     let text = noted.text(&line, ran, clock.stalls());
     println!("{text}");
     if let Some(path) = cli.results.as_ref().filter(|_| finished) {
@@ -150,10 +174,12 @@ async fn run(cli: &Cli) -> Result<bool> {
 
 async fn start(cli: &Cli) -> Result<(Frontends, Cluster)> {
     if cli.folder.exists() {
-        fs::remove_dir_all(&cli.folder).with_context(|| format!("cannot remove {}", cli.folder.display()))?;
+        fs::remove_dir_all(&cli.folder)
+            .with_context(|| format!("cannot remove {}", cli.folder.display()))?;
     }
     let repository = cli.folder.join("models");
-    fs::create_dir_all(&repository).with_context(|| format!("cannot make {}", repository.display()))?;
+    fs::create_dir_all(&repository)
+        .with_context(|| format!("cannot make {}", repository.display()))?;
     model::write_repository(&repository)?;
     let cluster = Cluster::start(&cli.programs, &cli.folder, &repository, cli.seed).await?;
     let addresses = cluster.addresses();

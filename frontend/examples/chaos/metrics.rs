@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::check::{Verdict, Violation};
 use crate::configuration::{MAX_IN_FLIGHT, REDUNDANT_BURST, REDUNDANT_SHARE};
 
-/// A group all of whose members were answered stays open for those who come later: one for each number of samples that clients
-/// send (1 to 3) and each domain (tenants that mix, and the one that does not).
+/// A group all of whose members were answered stays open for those who come later: one for each
+/// number of samples that clients send (1 to 3) and each domain (tenants that mix, and the one that
+/// does not).
 const OPEN_GROUPS: f64 = 6.0;
 
 /// A scrape.
@@ -40,20 +41,37 @@ impl Metrics {
         labels: &'a [(&str, &str)],
     ) -> impl Iterator<Item = (&'a str, f64)> {
         let of_name = move |series: &str| {
-            series.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+            series
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
         };
         let all = move |series: &str| {
-            labels.iter().all(|(label, value)| series.contains(&format!("{label}=\"{value}\"")))
+            labels
+                .iter()
+                .all(|(label, value)| series.contains(&format!("{label}=\"{value}\"")))
         };
-        let found = self.0.iter().filter(move |(series, _)| of_name(series) && all(series));
+        let found = self
+            .0
+            .iter()
+            .filter(move |(series, _)| of_name(series) && all(series));
         found.map(|(series, value)| (series.as_str(), *value))
     }
 
     /// The value of `label` with each series of this name.
     fn by(&self, name: &str, label: &str) -> BTreeSet<String> {
-        let value =
-            |series: &str| Some(series.split_once(&format!("{label}=\""))?.1.split_once('"')?.0.to_owned());
-        self.series(name, &[]).filter_map(|(series, _)| value(series)).collect()
+        let value = |series: &str| {
+            Some(
+                series
+                    .split_once(&format!("{label}=\""))?
+                    .1
+                    .split_once('"')?
+                    .0
+                    .to_owned(),
+            )
+        };
+        self.series(name, &[])
+            .filter_map(|(series, _)| value(series))
+            .collect()
     }
 }
 
@@ -62,15 +80,27 @@ pub fn at_any_time(metrics: &Metrics) -> Vec<Violation> {
     let mut found = Vec::new();
     let violated = metrics.sum("parapet_invariant_violations_total", &[]);
     if violated > 0.0 {
-        found.push(Violation::new("counter", format!("the frontend counts {violated} violations itself")));
+        found.push(Violation::new(
+            "counter",
+            format!("the frontend counts {violated} violations itself"),
+        ));
     }
-    let disagree = metrics.sum("parapet_reconstruction_agreement_total", &[("agrees", "false")])
-        - metrics.sum("parapet_reconstruction_agreement_total", &[("agrees", "false"), ("code", "backup")]);
+    let disagree = metrics.sum(
+        "parapet_reconstruction_agreement_total",
+        &[("agrees", "false")],
+    ) - metrics.sum(
+        "parapet_reconstruction_agreement_total",
+        &[("agrees", "false"), ("code", "backup")],
+    );
     if disagree > 0.0 {
-        let said = format!("{disagree} reconstructions of a linear model were not what it said itself");
+        let said =
+            format!("{disagree} reconstructions of a linear model were not what it said itself");
         found.push(Violation::new("CG-6", said));
     }
-    for name in ["parapet_queries_in_flight", "parapet_coding_groups_in_flight"] {
+    for name in [
+        "parapet_queries_in_flight",
+        "parapet_coding_groups_in_flight",
+    ] {
         let held = metrics.sum(name, &[]);
         // One that retires has its own beside its successor's.
         if held > 2.0 * MAX_IN_FLIGHT as f64 {
@@ -104,10 +134,18 @@ pub fn at_rest(metrics: &Metrics, seen: &Seen) -> Vec<Violation> {
     ] {
         let left = metrics.sum(name, &[]);
         if left > most || !metrics.has(name) {
-            found.push(Violation::new("CG-8", format!("{name} is {left} when all is over")));
+            found.push(Violation::new(
+                "CG-8",
+                format!("{name} is {left} when all is over"),
+            ));
         }
     }
-    for verdict in [Verdict::Exact, Verdict::Hedged, Verdict::Backup, Verdict::Reconstructed] {
+    for verdict in [
+        Verdict::Exact,
+        Verdict::Hedged,
+        Verdict::Backup,
+        Verdict::Reconstructed,
+    ] {
         let counted = metrics.sum("parapet_requests_total", &[("outcome", verdict.outcome())]);
         let least = seen.answers.get(&verdict).copied().unwrap_or_default() as f64;
         // Nobody knows what those would have been answered who went away.
@@ -125,14 +163,20 @@ pub fn at_rest(metrics: &Metrics, seen: &Seen) -> Vec<Violation> {
         let of = |fate: &str| metrics.sum(redundant, &[("class", class.as_str()), ("fate", fate)]);
         let ended = of("won") + of("wasted") + of("failed");
         if of("issued") != ended {
-            let said =
-                format!("class {class}: {} redundant requests were issued, {ended} have ended", of("issued"));
+            let said = format!(
+                "class {class}: {} redundant requests were issued, {ended} have ended",
+                of("issued")
+            );
             found.push(Violation::new("CG-7", said));
         }
-        let most = REDUNDANT_SHARE * seen.sent as f64 + REDUNDANT_BURST * seen.configurations as f64;
+        let most =
+            REDUNDANT_SHARE * seen.sent as f64 + REDUNDANT_BURST * seen.configurations as f64;
         if of("issued") > most {
-            let said =
-                format!("class {class}: {} redundant requests for {} queries", of("issued"), seen.sent);
+            let said = format!(
+                "class {class}: {} redundant requests for {} queries",
+                of("issued"),
+                seen.sent
+            );
             found.push(Violation::new("CG-7", said));
         }
     }
@@ -156,12 +200,19 @@ mod tests {
 
     fn seen() -> Seen {
         let answers = BTreeMap::from([(Verdict::Exact, 9), (Verdict::Reconstructed, 2)]);
-        Seen { answers, abandoned: 1, sent: 12, configurations: 1 }
+        Seen {
+            answers,
+            abandoned: 1,
+            sent: 12,
+            configurations: 1,
+        }
     }
 
     fn found(change: impl Fn(String) -> String) -> Vec<&'static str> {
         let metrics = Metrics::parse(&change(SCRAPE.to_owned()));
-        let found = at_any_time(&metrics).into_iter().chain(at_rest(&metrics, &seen()));
+        let found = at_any_time(&metrics)
+            .into_iter()
+            .chain(at_rest(&metrics, &seen()));
         found.map(|violation| violation.invariant).collect()
     }
 
@@ -169,8 +220,16 @@ mod tests {
     fn whatever_does_not_add_up_is_seen() {
         assert_eq!(found(|text| text), [""; 0]);
         for (from, to, invariant) in [
-            ("queries_in_flight{model=\"linear\"} 0", "queries_in_flight{model=\"linear\"} 1", "CG-8"),
-            ("groups_in_flight{model=\"linear\"} 0", "groups_in_flight{model=\"linear\"} 7", "CG-8"),
+            (
+                "queries_in_flight{model=\"linear\"} 0",
+                "queries_in_flight{model=\"linear\"} 1",
+                "CG-8",
+            ),
+            (
+                "groups_in_flight{model=\"linear\"} 0",
+                "groups_in_flight{model=\"linear\"} 7",
+                "CG-8",
+            ),
             ("parapet_queries_queued", "parapet_something_else", "CG-8"),
             ("outcome=\"exact\"} 10", "outcome=\"exact\"} 11", "CG-1"),
             ("outcome=\"exact\"} 10", "outcome=\"exact\"} 8", "CG-1"),
@@ -188,8 +247,10 @@ mod tests {
 
     #[test]
     fn more_redundant_requests_than_the_budget_are_seen() {
-        let found =
-            found(|text| text.replace("issued\"} 5", "issued\"} 100").replace("wasted\"} 3", "wasted\"} 98"));
+        let found = found(|text| {
+            text.replace("issued\"} 5", "issued\"} 100")
+                .replace("wasted\"} 3", "wasted\"} 98")
+        });
         assert_eq!(found, ["CG-7"]);
     }
 

@@ -1,21 +1,25 @@
 //! The models of the run, whose answers everybody can compute beforehand.
 //!
-//! Weights and inputs are small whole numbers. So sums of queries, predictions and differences of predictions are exact in 32-bit
-//! floats, in whatever order they are added: an exact prediction has one bit pattern, and so has a reconstruction, since a linear
-//! model is its own parity model for the sum code.
+//! Weights and inputs are small whole numbers. So sums of queries, predictions and differences of
+//! predictions are exact in 32-bit floats, in whatever order they are added: an exact prediction
+//! has one bit pattern, and so has a reconstruction, since a linear model is its own parity model
+//! for the sum code.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use parapet_onnx::linear_model;
-use parapet_repository::{CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelToml, Platform, TensorSpec};
+use parapet_repository::{
+    CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelToml, Platform, TensorSpec,
+};
 
 pub const INPUTS: usize = 8;
 pub const OUTPUTS: usize = 5;
 /// The deployed model.
 pub const DEPLOYED: &str = "linear";
-/// What another model answers in its place for requests of the class `backup`; it says something else.
+/// What another model answers in its place for requests of the class `backup`; it says something
+/// else.
 pub const CHEAP: &str = "cheap";
 /// Parity models, by k.
 pub const PARITY: [(usize, &str); 2] = [(2, "parity-2"), (3, "parity-3")];
@@ -41,7 +45,10 @@ pub fn truth(of: Of, samples: &[f32]) -> Vec<f32> {
     let rows = samples.chunks(INPUTS);
     rows.flat_map(|row| {
         (0..OUTPUTS).map(move |output| {
-            row.iter().enumerate().map(|(input, value)| weight(of, output, input) * value).sum()
+            row.iter()
+                .enumerate()
+                .map(|(input, value)| weight(of, output, input) * value)
+                .sum()
         })
     })
     .collect()
@@ -59,8 +66,11 @@ pub fn write_repository(root: &Path) -> Result<()> {
 }
 
 fn write(root: &Path, name: &str, of: Of, code: Option<CodeMetadata>) -> Result<()> {
-    let tensor =
-        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    let tensor = |name: &str, len| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: vec![len],
+    };
     let entry = ModelToml {
         name: name.to_owned(),
         platform: Platform::OnnxRuntime,
@@ -73,10 +83,12 @@ fn write(root: &Path, name: &str, of: Of, code: Option<CodeMetadata>) -> Result<
     entry.save(&folder)?;
     let version = folder.join("1");
     fs::create_dir_all(&version).with_context(|| format!("cannot make {}", version.display()))?;
-    let weights: Vec<f32> =
-        (0..OUTPUTS).flat_map(|output| (0..INPUTS).map(move |input| weight(of, output, input))).collect();
+    let weights: Vec<f32> = (0..OUTPUTS)
+        .flat_map(|output| (0..INPUTS).map(move |input| weight(of, output, input)))
+        .collect();
     let file = linear_model(&[INPUTS], &weights, &[0.0; OUTPUTS])?;
-    fs::write(version.join("model.onnx"), file).with_context(|| format!("cannot write {}", version.display()))
+    fs::write(version.join("model.onnx"), file)
+        .with_context(|| format!("cannot write {}", version.display()))
 }
 
 #[cfg(test)]
@@ -89,8 +101,11 @@ mod tests {
         let two: Vec<f32> = (0..INPUTS).map(|i| 37.0 - i as f32 * 5.0).collect();
         let sum: Vec<f32> = one.iter().zip(&two).map(|(a, b)| a + b).collect();
         let parity = truth(Of::Deployed, &sum);
-        let decoded: Vec<f32> =
-            parity.iter().zip(truth(Of::Deployed, &one)).map(|(parity, other)| parity - other).collect();
+        let decoded: Vec<f32> = parity
+            .iter()
+            .zip(truth(Of::Deployed, &one))
+            .map(|(parity, other)| parity - other)
+            .collect();
         assert_eq!(decoded, truth(Of::Deployed, &two));
         assert_ne!(truth(Of::Cheap, &two), truth(Of::Deployed, &two));
         assert_ne!(truth(Of::Deployed, &one), truth(Of::Deployed, &two));

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use crate::check::{Circumstances, GRACE, Question, Verdict, Violation};
 use crate::plan::{Fault, Instance, REPLICAS};
 
-/// For so long after a fault was made good, requests may have met it; retries and ejections last on.
+/// For so long after a fault was made good, requests may have met it; retries and ejections last
+/// on.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 /// The longest ejection: twelve times `eject_ms`.
 const EJECTED_FOR: Duration = Duration::from_secs(12);
@@ -31,7 +32,8 @@ pub struct Noted {
     pub excused: u64,
     /// The latest answer's time after its deadline, but for those that met a stall of the machine.
     pub latest: Duration,
-    /// Approximations whose time was judged, and those that came while predictions may have been lost at once.
+    /// Approximations whose time was judged, and those that came while predictions may have been
+    /// lost at once.
     pub hold_backs: [u64; 2],
     pub done: BTreeMap<String, u64>,
     pub violations: Vec<Violation>,
@@ -59,9 +61,18 @@ impl Record {
         }
     }
 
-    pub fn answered(&self, question: &Question, verdict: Verdict, took: Duration, now: Circumstances) {
+    pub fn answered(
+        &self,
+        question: &Question,
+        verdict: Verdict,
+        took: Duration,
+        now: Circumstances,
+    ) {
         let mut noted = self.noted.lock();
-        let times = noted.answers.entry((question.class.unwrap_or("default"), verdict)).or_default();
+        let times = noted
+            .answers
+            .entry((question.class.unwrap_or("default"), verdict))
+            .or_default();
         times.count += 1;
         times.longest = times.longest.max(took);
         if !now.stalled {
@@ -121,8 +132,11 @@ impl Record {
     /// Returns whether a fault may have had the instance ejected, now or before.
     pub fn may_be_ejected(&self, instance: Instance) -> bool {
         let faults = self.faults.lock();
-        let is_recent = |end: &Option<Instant>| end.is_none_or(|end| end.elapsed() < AFTERMATH + EJECTED_FOR);
-        faults.iter().any(|(fault, _, end)| fault.spoils(instance) && is_recent(end))
+        let is_recent =
+            |end: &Option<Instant>| end.is_none_or(|end| end.elapsed() < AFTERMATH + EJECTED_FOR);
+        faults
+            .iter()
+            .any(|(fault, _, end)| fault.spoils(instance) && is_recent(end))
     }
 
     pub fn noted(&self) -> Noted {
@@ -146,21 +160,35 @@ fn is_of_replica(fault: &Fault) -> bool {
 
 impl Noted {
     fn count(&self, is_meant: impl Fn(Verdict) -> bool) -> u64 {
-        self.answers.iter().filter(|((_, verdict), _)| is_meant(*verdict)).map(|(_, times)| times.count).sum()
+        self.answers
+            .iter()
+            .filter(|((_, verdict), _)| is_meant(*verdict))
+            .map(|(_, times)| times.count)
+            .sum()
     }
 
     /// Percentage of answers of these kinds.
     fn share(&self, kinds: &[Verdict]) -> String {
         let all = self.count(|_| true).max(1) as f64;
-        format!("{:.2} %", 100.0 * self.count(|verdict| kinds.contains(&verdict)) as f64 / all)
+        format!(
+            "{:.2} %",
+            100.0 * self.count(|verdict| kinds.contains(&verdict)) as f64 / all
+        )
     }
 
     /// Percentage of answers of each of these kinds that there were.
     fn shares(&self, kinds: &[Verdict]) -> String {
-        let occurred = kinds.iter().filter(|kind| self.count(|verdict| verdict == **kind) > 0);
-        let shares: Vec<_> =
-            occurred.map(|kind| format!("{} {}", kind.outcome(), self.share(&[*kind]))).collect();
-        if shares.is_empty() { "none".to_owned() } else { shares.join(", ") }
+        let occurred = kinds
+            .iter()
+            .filter(|kind| self.count(|verdict| verdict == **kind) > 0);
+        let shares: Vec<_> = occurred
+            .map(|kind| format!("{} {}", kind.outcome(), self.share(&[*kind])))
+            .collect();
+        if shares.is_empty() {
+            "none".to_owned()
+        } else {
+            shares.join(", ")
+        }
     }
 
     /// As Markdown.
@@ -207,7 +235,12 @@ impl Noted {
         text.push_str("\n\n| class | answer | requests | longest, ms |\n|---|---|---|---|\n");
         for ((class, verdict), times) in &self.answers {
             let ms = times.longest.as_secs_f64() * 1e3;
-            let _ = writeln!(text, "| {class} | {} | {} | {ms:.0} |", verdict.outcome(), times.count);
+            let _ = writeln!(
+                text,
+                "| {class} | {} | {} | {ms:.0} |",
+                verdict.outcome(),
+                times.count
+            );
         }
         text.push_str("\n| what was done | times |\n|---|---|\n");
         for (kind, times) in &self.done {
@@ -229,15 +262,32 @@ mod tests {
 
     #[test]
     fn report_says_the_share_of_each_kind_of_answer() {
-        let times = |count| Times { count, longest: Duration::from_millis(10) };
+        let times = |count| Times {
+            count,
+            longest: Duration::from_millis(10),
+        };
         let mut noted = Noted::default();
-        noted.answers.insert(("default", Verdict::Exact), times(700));
+        noted
+            .answers
+            .insert(("default", Verdict::Exact), times(700));
         noted.answers.insert(("plain", Verdict::Exact), times(100));
-        noted.answers.insert(("default", Verdict::Reconstructed), times(50));
-        noted.answers.insert(("default", Verdict::Overloaded), times(120));
-        noted.answers.insert(("plain", Verdict::DeadlineExceeded), times(10));
-        noted.answers.insert(("default", Verdict::Refused), times(20));
-        let text = noted.text("chaos", Duration::from_secs(1), (Duration::ZERO, Duration::ZERO));
+        noted
+            .answers
+            .insert(("default", Verdict::Reconstructed), times(50));
+        noted
+            .answers
+            .insert(("default", Verdict::Overloaded), times(120));
+        noted
+            .answers
+            .insert(("plain", Verdict::DeadlineExceeded), times(10));
+        noted
+            .answers
+            .insert(("default", Verdict::Refused), times(20));
+        let text = noted.text(
+            "chaos",
+            Duration::from_secs(1),
+            (Duration::ZERO, Duration::ZERO),
+        );
         let shares = [
             "exact 80.00 %",
             "reconstructed 5.00 %",

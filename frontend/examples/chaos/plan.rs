@@ -7,9 +7,11 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// Instances of the deployed model. The first is reached directly, the others by way of a relay that can spoil their answers.
+/// Instances of the deployed model. The first is reached directly, the others by way of a relay
+/// that can spoil their answers.
 pub const REPLICAS: usize = 4;
-/// Instances that serve the parity models and the backup model; the same goes for the first of them.
+/// Instances that serve the parity models and the backup model; the same goes for the first of
+/// them.
 pub const PARITY: usize = 2;
 /// Frontends beside each other.
 pub const FRONTENDS: usize = 2;
@@ -44,8 +46,15 @@ pub enum Spoil {
 }
 
 impl Spoil {
-    pub const ALL: [Self; 7] =
-        [Self::NaN, Self::WrongShape, Self::SlowBody, Self::Reset, Self::Garbage, Self::Error, Self::Endless];
+    pub const ALL: [Self; 7] = [
+        Self::NaN,
+        Self::WrongShape,
+        Self::SlowBody,
+        Self::Reset,
+        Self::Garbage,
+        Self::Error,
+        Self::Endless,
+    ];
 }
 
 /// What a configuration that is refused is like.
@@ -98,12 +107,14 @@ impl Fault {
         match self {
             Self::Frozen(of) | Self::Killed(of) | Self::Spoilt(of, ..) => *of == instance,
             Self::ParityLost { .. } => instance >= REPLICAS,
-            Self::Reloaded { .. } | Self::Misconfigured(_) | Self::Rolled(_) | Self::Poisoned => false,
+            Self::Reloaded { .. } | Self::Misconfigured(_) | Self::Rolled(_) | Self::Poisoned => {
+                false
+            }
         }
     }
 
-    /// Whether requests to an instance fail at once rather than late, so that a query may lose its prediction before it is
-    /// late.
+    /// Whether requests to an instance fail at once rather than late, so that a query may lose its
+    /// prediction before it is late.
     pub fn fails_at_once(&self) -> bool {
         match self {
             Self::Killed(_) => true,
@@ -137,7 +148,8 @@ impl fmt::Display for Planned {
     }
 }
 
-/// The faults of a run of this length. They come in rounds in which each kind has its turn, in an order of its own.
+/// The faults of a run of this length. They come in rounds in which each kind has its turn, in an
+/// order of its own.
 pub fn draw(seed: u64, length: Duration, variants: usize) -> Vec<Planned> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let last = length.saturating_sub(CALM);
@@ -151,14 +163,20 @@ pub fn draw(seed: u64, length: Duration, variants: usize) -> Vec<Planned> {
             if at >= last {
                 return planned;
             }
-            planned.push(Planned { at, lasts: lasts.min(last - at), fault });
+            planned.push(Planned {
+                at,
+                lasts: lasts.min(last - at),
+                fault,
+            });
             at += Duration::from_millis(random.random_range(300..2_500));
         }
     }
 }
 
 fn round(random: &mut ChaCha8Rng, variants: usize) -> Vec<Fault> {
-    let relayed: Vec<Instance> = (0..REPLICAS + PARITY).filter(|&instance| is_relayed(instance)).collect();
+    let relayed: Vec<Instance> = (0..REPLICAS + PARITY)
+        .filter(|&instance| is_relayed(instance))
+        .collect();
     let mut faults = Vec::new();
     for _ in 0..3 {
         faults.push(Fault::Frozen(random.random_range(0..REPLICAS + PARITY)));
@@ -170,10 +188,20 @@ fn round(random: &mut ChaCha8Rng, variants: usize) -> Vec<Fault> {
     }
     faults.push(Fault::ParityLost { killed: true });
     faults.push(Fault::ParityLost { killed: false });
-    faults.push(Fault::Reloaded { variant: random.random_range(0..variants) });
-    faults.push(Fault::Reloaded { variant: random.random_range(0..variants) });
-    let mistakes = [Mistake::NoToml, Mistake::UnknownModel, Mistake::OtherAddress];
-    faults.push(Fault::Misconfigured(mistakes[random.random_range(0..mistakes.len())]));
+    faults.push(Fault::Reloaded {
+        variant: random.random_range(0..variants),
+    });
+    faults.push(Fault::Reloaded {
+        variant: random.random_range(0..variants),
+    });
+    let mistakes = [
+        Mistake::NoToml,
+        Mistake::UnknownModel,
+        Mistake::OtherAddress,
+    ];
+    faults.push(Fault::Misconfigured(
+        mistakes[random.random_range(0..mistakes.len())],
+    ));
     faults.push(Fault::Rolled(random.random_range(0..FRONTENDS)));
     faults.push(Fault::Poisoned);
     faults.push(Fault::Poisoned);
@@ -200,7 +228,11 @@ mod tests {
         let kinds: BTreeSet<String> = planned.iter().map(|planned| planned.fault.kind()).collect();
         assert_eq!(kinds.len(), 8 + Spoil::ALL.len(), "{kinds:?}");
         let last = Duration::from_secs(90) - CALM;
-        assert!(planned.iter().all(|planned| planned.at + planned.lasts <= last));
+        assert!(
+            planned
+                .iter()
+                .all(|planned| planned.at + planned.lasts <= last)
+        );
         assert!(draw(1, CALM, 4).is_empty());
     }
 }

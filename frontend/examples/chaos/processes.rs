@@ -13,16 +13,22 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// How long a process may take to say that it is ready; longer if the machine stands still, so it is generous.
+/// How long a process may take to say that it is ready; longer if the machine stands still, so it
+/// is generous.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// An address of this machine's that no outgoing connection will take meanwhile: those are made from 127.0.0.1.
+/// An address of this machine's that no outgoing connection will take meanwhile: those are made
+/// from 127.0.0.1.
 pub fn own_address(last: u8) -> io::Result<SocketAddr> {
     TcpListener::bind((IpAddr::from(Ipv4Addr::new(127, 0, 0, last)), 0))?.local_addr()
 }
 
 /// Starts it, and waits for the one line on its standard output, which says where it listens.
-pub async fn start(program: &Path, arguments: &[String], log: &Path) -> Result<(Child, SocketAddr)> {
+pub async fn start(
+    program: &Path,
+    arguments: &[String],
+    log: &Path,
+) -> Result<(Child, SocketAddr)> {
     let open = || File::options().create(true).append(true).open(log);
     let file = open().with_context(|| format!("cannot write {}", log.display()))?;
     let mut child = Command::new(program)
@@ -38,11 +44,19 @@ pub async fn start(program: &Path, arguments: &[String], log: &Path) -> Result<(
     let mut lines = BufReader::new(output).lines();
     let line = tokio::time::timeout(START_LIMIT, lines.next_line()).await;
     let said = line.ok().and_then(Result::ok).flatten().unwrap_or_default();
-    match said.rsplit("http://").next().and_then(|address| address.trim().parse().ok()) {
+    match said
+        .rsplit("http://")
+        .next()
+        .and_then(|address| address.trim().parse().ok())
+    {
         Some(address) => Ok((child, address)),
         None => {
             let log = fs::read_to_string(log).unwrap_or_default();
-            bail!("{} did not start: {}", program.display(), log.lines().last().unwrap_or("it said nothing"))
+            bail!(
+                "{} did not start: {}",
+                program.display(),
+                log.lines().last().unwrap_or("it said nothing")
+            )
         }
     }
 }
@@ -66,12 +80,26 @@ pub struct Instance {
 }
 
 impl Instance {
-    pub async fn start(program: &Path, arguments: &[&str], number: u8, folder: &Path) -> Result<Self> {
+    pub async fn start(
+        program: &Path,
+        arguments: &[&str],
+        number: u8,
+        folder: &Path,
+    ) -> Result<Self> {
         let address = own_address(11 + number)?;
-        let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut arguments: Vec<String> = arguments
+            .iter()
+            .map(|&argument| argument.to_owned())
+            .collect();
         arguments.extend(["--listen".to_owned(), address.to_string()]);
         let log = folder.join(format!("instance-{number}.log"));
-        let mut instance = Self { program: program.to_owned(), arguments, log, address, child: None };
+        let mut instance = Self {
+            program: program.to_owned(),
+            arguments,
+            log,
+            address,
+            child: None,
+        };
         instance.revive().await?;
         Ok(instance)
     }
@@ -93,7 +121,14 @@ impl Instance {
     /// SIGSTOP, or SIGCONT.
     pub fn freeze(&self, frozen: bool) {
         if let Some(child) = &self.child {
-            send(child, if frozen { Signal::SIGSTOP } else { Signal::SIGCONT });
+            send(
+                child,
+                if frozen {
+                    Signal::SIGSTOP
+                } else {
+                    Signal::SIGCONT
+                },
+            );
         }
     }
 }

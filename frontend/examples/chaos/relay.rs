@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, Tensor, decode_response, encode_response};
+use parapet_open_inference::{
+    Datatype, HEADER_CONTENT_LENGTH, Tensor, decode_response, encode_response,
+};
 use parking_lot::Mutex;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -64,7 +66,11 @@ impl Relay {
                 }
             }
         });
-        Ok(Self { address, shared, _tasks: tasks })
+        Ok(Self {
+            address,
+            shared,
+            _tasks: tasks,
+        })
     }
 
     pub fn spoil(&self, spoiling: Spoiling) {
@@ -81,18 +87,30 @@ impl Shared {
     async fn pass_on(&self, client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         // An instance that is dead resets what comes to it; so does its relay.
-        let Ok(upstream) = TcpStream::connect(self.upstream).await else { return client.set_zero_linger() };
+        let Ok(upstream) = TcpStream::connect(self.upstream).await else {
+            return client.set_zero_linger();
+        };
         upstream.set_nodelay(true)?;
         let (mut client, mut upstream) = (Reader::new(client), Reader::new(upstream));
         while let Some(request) = client.next().await? {
-            upstream.stream.write_all(&[request.head().as_bytes(), &request.body[..]].concat()).await?;
-            let Ok(Some(answer)) = upstream.next().await else { return client.stream.set_zero_linger() };
-            let spoil = if request.line.contains("/infer ") { self.drawn() } else { None };
+            upstream
+                .stream
+                .write_all(&[request.head().as_bytes(), &request.body[..]].concat())
+                .await?;
+            let Ok(Some(answer)) = upstream.next().await else {
+                return client.stream.set_zero_linger();
+            };
+            let spoil = if request.line.contains("/infer ") {
+                self.drawn()
+            } else {
+                None
+            };
             match spoil {
                 None => send(&mut client.stream, &answer).await?,
                 Some(spoil) => {
                     self.spoilt.fetch_add(1, Ordering::Relaxed);
-                    self.spoilt_answer(spoil, &mut client.stream, answer).await?;
+                    self.spoilt_answer(spoil, &mut client.stream, answer)
+                        .await?;
                 }
             }
         }
@@ -108,7 +126,12 @@ impl Shared {
         self.random.lock().random_range(0..bound.max(1))
     }
 
-    async fn spoilt_answer(&self, spoil: Spoil, client: &mut TcpStream, answer: Message) -> io::Result<()> {
+    async fn spoilt_answer(
+        &self,
+        spoil: Spoil,
+        client: &mut TcpStream,
+        answer: Message,
+    ) -> io::Result<()> {
         match spoil {
             Spoil::NaN => send(client, &self.with_nan(answer)).await,
             Spoil::WrongShape => send(client, &self.misshapen(answer)).await,
@@ -129,16 +152,28 @@ impl Shared {
                 Err(io::ErrorKind::ConnectionReset.into())
             }
             Spoil::Garbage => {
-                client.write_all(b"\x00\xff\x17 never heard of HTTP\r\n\r\n").await?;
+                client
+                    .write_all(b"\x00\xff\x17 never heard of HTTP\r\n\r\n")
+                    .await?;
                 Err(io::ErrorKind::InvalidData.into())
             }
             Spoil::Error => {
                 let body = Bytes::from_static(br#"{"error":"out of memory on device 0"}"#);
                 let line = "HTTP/1.1 500 Internal Server Error".to_owned();
-                send(client, &Message { line, headers: Vec::new(), body }).await
+                send(
+                    client,
+                    &Message {
+                        line,
+                        headers: Vec::new(),
+                        body,
+                    },
+                )
+                .await
             }
             Spoil::Endless => {
-                client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n").await?;
+                client
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n")
+                    .await?;
                 loop {
                     client.write_all(&[b'1'; 4096]).await?;
                 }
@@ -147,14 +182,21 @@ impl Shared {
     }
 
     fn with_nan(&self, answer: Message) -> Message {
-        let number = if self.below(2) == 0 { f32::NAN } else { f32::INFINITY };
+        let number = if self.below(2) == 0 {
+            f32::NAN
+        } else {
+            f32::INFINITY
+        };
         self.changed(answer, |output| {
             let mut data = output.data.to_vec();
             let place = self.below(data.len() / 4);
             if let Some(bytes) = data.get_mut(4 * place..4 * place + 4) {
                 bytes.copy_from_slice(&number.to_le_bytes());
             }
-            Tensor { data: data.into(), ..output }
+            Tensor {
+                data: data.into(),
+                ..output
+            }
         })
     }
 
@@ -164,29 +206,50 @@ impl Shared {
         self.changed(answer, |output| {
             let rows = output.shape.first().copied().unwrap_or_default();
             match kind {
-                0 => Tensor { name: "something".to_owned(), ..output },
+                0 => Tensor {
+                    name: "something".to_owned(),
+                    ..output
+                },
                 1 => {
                     let more = [&output.data[..], &output.data[..]].concat();
-                    let shape = [&[2 * rows][..], output.shape.get(1..).unwrap_or_default()].concat();
-                    Tensor { shape, data: more.into(), ..output }
+                    let shape =
+                        [&[2 * rows][..], output.shape.get(1..).unwrap_or_default()].concat();
+                    Tensor {
+                        shape,
+                        data: more.into(),
+                        ..output
+                    }
                 }
                 2 => widened(output),
-                _ => Tensor { datatype: Datatype::Int32, ..output },
+                _ => Tensor {
+                    datatype: Datatype::Int32,
+                    ..output
+                },
             }
         })
     }
 
     fn changed(&self, mut answer: Message, change: impl FnOnce(Tensor) -> Tensor) -> Message {
-        let length = answer.header(HEADER_CONTENT_LENGTH).and_then(|length| length.parse().ok());
-        let Ok(mut response) = decode_response(answer.body.clone(), length) else { return answer };
+        let length = answer
+            .header(HEADER_CONTENT_LENGTH)
+            .and_then(|length| length.parse().ok());
+        let Ok(mut response) = decode_response(answer.body.clone(), length) else {
+            return answer;
+        };
         if let Some(output) = response.outputs.pop() {
             response.outputs.push(change(output));
         }
         // JSON has no form for what is no number.
-        let Ok(encoded) = encode_response(&response, |_| true) else { return answer };
-        answer.headers.retain(|(name, _)| name != HEADER_CONTENT_LENGTH);
+        let Ok(encoded) = encode_response(&response, |_| true) else {
+            return answer;
+        };
+        answer
+            .headers
+            .retain(|(name, _)| name != HEADER_CONTENT_LENGTH);
         if let Some(length) = encoded.header_length {
-            answer.headers.push((HEADER_CONTENT_LENGTH.to_owned(), length.to_string()));
+            answer
+                .headers
+                .push((HEADER_CONTENT_LENGTH.to_owned(), length.to_string()));
         }
         answer.body = encoded.body;
         answer
@@ -201,5 +264,7 @@ fn widened(mut output: Tensor) -> Tensor {
 }
 
 async fn send(stream: &mut TcpStream, message: &Message) -> io::Result<()> {
-    stream.write_all(&[message.head().as_bytes(), &message.body[..]].concat()).await
+    stream
+        .write_all(&[message.head().as_bytes(), &message.body[..]].concat())
+        .await
 }

@@ -16,7 +16,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    pub const PREDICTIONS: [Self; 4] = [Self::Exact, Self::Hedged, Self::Backup, Self::Reconstructed];
+    pub const PREDICTIONS: [Self; 4] =
+        [Self::Exact, Self::Hedged, Self::Backup, Self::Reconstructed];
     /// Errors that are not the client's.
     pub const ERRORS: [Self; 3] = [Self::Overloaded, Self::DeadlineExceeded, Self::Upstream];
 
@@ -44,7 +45,10 @@ pub struct Violation {
 
 impl Violation {
     pub fn new(invariant: &'static str, said: impl Into<String>) -> Self {
-        Self { invariant, said: said.into() }
+        Self {
+            invariant,
+            said: said.into(),
+        }
     }
 }
 

@@ -32,8 +32,11 @@ pub async fn watch(frontends: Arc<Frontends>, record: Arc<Record>, clock: Clock)
             let found = look(&frontends, &frontend, &record, &mut warm).await;
             // One that stops has no admin listener in the end.
             if !frontend.stopping.load(Ordering::SeqCst) {
-                let found = found.unwrap_or_else(|error| vec![Violation::new("admin", format!("{error:#}"))]);
-                found.into_iter().for_each(|violation| record.violated(violation));
+                let found = found
+                    .unwrap_or_else(|error| vec![Violation::new("admin", format!("{error:#}"))]);
+                found
+                    .into_iter()
+                    .for_each(|violation| record.violated(violation));
             }
         }
     }
@@ -51,17 +54,30 @@ async fn look(
     found.extend(groups_of(&serde_json::from_slice(&groups)?));
     let state = serde_json::from_slice(&frontend.ask("GET", "/live/state").await?.body)?;
     found.extend(ejected(&state).filter_map(|name| {
-        let healthy = frontends.instance(&name).is_none_or(|instance| !record.may_be_ejected(instance));
-        healthy.then(|| Violation::new("blame", format!("{}: {name} is healthy, and ejected", frontend.name)))
+        let healthy = frontends
+            .instance(&name)
+            .is_none_or(|instance| !record.may_be_ejected(instance));
+        healthy.then(|| {
+            Violation::new(
+                "blame",
+                format!("{}: {name} is healthy, and ejected", frontend.name),
+            )
+        })
     }));
     let memory = frontend.memory_kb().unwrap_or_default();
     if frontend.started.elapsed() > WARM {
         let before = *warm.entry(frontend.name.clone()).or_insert(memory);
         if memory > before + MEMORY_KB {
-            found.push(Violation::new("bounds", format!("{}: {before} KB, now {memory}", frontend.name)));
+            found.push(Violation::new(
+                "bounds",
+                format!("{}: {before} KB, now {memory}", frontend.name),
+            ));
         }
     }
-    record.looked(metrics.sum("parapet_coding_groups_in_flight", &[]) as u64, memory);
+    record.looked(
+        metrics.sum("parapet_coding_groups_in_flight", &[]) as u64,
+        memory,
+    );
     Ok(found)
 }
 
@@ -84,17 +100,26 @@ fn groups_of(shown: &Value) -> Vec<Violation> {
     for (model, shown) in shown["models"].as_object().into_iter().flatten() {
         let in_memory = shown["in_memory"].as_u64().unwrap_or(u64::MAX);
         if in_memory > MAX_IN_FLIGHT as u64 {
-            found.push(Violation::new("bounds", format!("{model}: {in_memory} groups in memory")));
+            found.push(Violation::new(
+                "bounds",
+                format!("{model}: {in_memory} groups in memory"),
+            ));
         }
         for group in shown["groups"].as_array().into_iter().flatten() {
-            let (k, members) = (group["k"].as_u64(), group["members"].as_array().map(|all| all.len() as u64));
+            let (k, members) = (
+                group["k"].as_u64(),
+                group["members"].as_array().map(|all| all.len() as u64),
+            );
             let is_sound = match (k, members, group["sealed"].as_bool()) {
                 (Some(k), Some(members), Some(true)) => members == k,
                 (Some(k), Some(members), Some(false)) => members < k,
                 _ => false,
             };
             if !is_sound {
-                found.push(Violation::new("CG-5", format!("{model}: a group like {group}")));
+                found.push(Violation::new(
+                    "CG-5",
+                    format!("{model}: a group like {group}"),
+                ));
             }
         }
     }
@@ -129,8 +154,13 @@ mod tests {
 
     #[test]
     fn ejected_instances_are_seen() {
-        let instance = |name: &str, state: &str| serde_json::json!({ "name": name, "state": state });
-        let instances = [instance("a", "up"), instance("b", "ejected"), instance("c", "down")];
+        let instance =
+            |name: &str, state: &str| serde_json::json!({ "name": name, "state": state });
+        let instances = [
+            instance("a", "up"),
+            instance("b", "ejected"),
+            instance("c", "down"),
+        ];
         let state = serde_json::json!({ "models": [{ "instances": instances }] });
         assert_eq!(ejected(&state).collect::<Vec<_>>(), ["b"]);
     }
@@ -138,15 +168,24 @@ mod tests {
     #[test]
     fn groups_that_cannot_be_are_seen() {
         let shown = |in_memory: u64, sealed: bool, members: usize| {
-            let group = serde_json::json!({ "k": 2, "sealed": sealed, "members": vec![0; members] });
+            let group =
+                serde_json::json!({ "k": 2, "sealed": sealed, "members": vec![0; members] });
             groups_of(
                 &serde_json::json!({ "models": { "m": { "in_memory": in_memory, "groups": [group] } } }),
             )
             .len()
         };
-        assert_eq!((shown(1, true, 2), shown(1, false, 1), shown(1, false, 0)), (0, 0, 0));
         assert_eq!(
-            (shown(1, true, 1), shown(1, true, 3), shown(1, false, 2), shown(10_000, true, 2)),
+            (shown(1, true, 2), shown(1, false, 1), shown(1, false, 0)),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            (
+                shown(1, true, 1),
+                shown(1, true, 3),
+                shown(1, false, 2),
+                shown(10_000, true, 2)
+            ),
             (1, 1, 1, 1)
         );
     }

@@ -1,4 +1,5 @@
-//! HTTP/1.1 messages of known length, byte for byte: a client's library would hide what comes beside an answer.
+//! HTTP/1.1 messages of known length, byte for byte: a client's library would hide what comes
+//! beside an answer.
 
 use std::io;
 use std::time::Duration;
@@ -24,19 +25,36 @@ pub struct Message {
 
 impl Message {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Of a response.
     pub fn status(&self) -> Option<u16> {
-        self.line.strip_prefix("HTTP/1.1 ")?.split(' ').next()?.parse().ok()
+        self.line
+            .strip_prefix("HTTP/1.1 ")?
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
     }
 
     /// As it goes over the wire, but for the length, which is that of the body now.
     pub fn head(&self) -> String {
-        let kept = self.headers.iter().filter(|(name, _)| name != "content-length");
-        let headers: String = kept.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        format!("{}\r\n{headers}content-length: {}\r\n\r\n", self.line, self.body.len())
+        let kept = self
+            .headers
+            .iter()
+            .filter(|(name, _)| name != "content-length");
+        let headers: String = kept
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        format!(
+            "{}\r\n{headers}content-length: {}\r\n\r\n",
+            self.line,
+            self.body.len()
+        )
     }
 }
 
@@ -49,7 +67,10 @@ pub struct Reader<S> {
 
 impl<S: AsyncRead + Unpin> Reader<S> {
     pub fn new(stream: S) -> Self {
-        Self { stream, buffer: BytesMut::new() }
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// What has come that belongs to no message that was asked for.
@@ -60,7 +81,11 @@ impl<S: AsyncRead + Unpin> Reader<S> {
     /// The next message; `None` if the other side has closed the connection before any of it.
     pub async fn next(&mut self) -> io::Result<Option<Message>> {
         let end = loop {
-            if let Some(position) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            if let Some(position) = self
+                .buffer
+                .windows(4)
+                .position(|window| window == b"\r\n\r\n")
+            {
                 break position + 4;
             }
             if !self.more().await? {
@@ -78,7 +103,11 @@ impl<S: AsyncRead + Unpin> Reader<S> {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        let mut message = Message { line, headers, body: Bytes::new() };
+        let mut message = Message {
+            line,
+            headers,
+            body: Bytes::new(),
+        };
         let length = match message.header("content-length").map(str::parse) {
             None => 0,
             Some(Ok(length)) if length <= LONGEST => length,
@@ -93,12 +122,15 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         Ok(Some(message))
     }
 
-    /// Returns the next message, and the moment at which it was looked for in vain: once, at `limit`
-    /// or later.
+    /// Returns the next message, and the moment at which it was looked for in vain: once, at
+    /// `limit` or later.
     ///
-    /// A reader that is scheduled late finds a message that has come meanwhile. So its own delay makes
-    /// no message late.
-    pub async fn next_by(&mut self, limit: Instant) -> (io::Result<Option<Message>>, Option<Instant>) {
+    /// A reader that is scheduled late finds a message that has come meanwhile. So its own delay
+    /// makes no message late.
+    pub async fn next_by(
+        &mut self,
+        limit: Instant,
+    ) -> (io::Result<Option<Message>>, Option<Instant>) {
         let next = self.next();
         tokio::pin!(next);
         tokio::select! {
@@ -125,7 +157,10 @@ impl<S: AsyncRead + Unpin> Reader<S> {
 }
 
 fn broken(reason: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("a broken message: {reason}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("a broken message: {reason}"),
+    )
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Who may ask for what operators see and do.
 //!
-//! With keys in the configuration, whoever sends one. Without, the listener is on a loopback address, and the pages of other
-//! sites that a browser on the same machine shows must not use that: requests that a browser marks with another origin are
-//! refused, and so is a `Host` that is no name of this machine, since a site's own name may be made to resolve to a loopback
-//! address (DNS rebinding).
+//! With keys in the configuration, whoever sends one. Without, the listener is on a loopback
+//! address, and the pages of other sites that a browser on the same machine shows must not use
+//! that: requests that a browser marks with another origin are refused, and so is a `Host` that is
+//! no name of this machine, since a site's own name may be made to resolve to a loopback address
+//! (DNS rebinding).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,7 +37,11 @@ impl std::fmt::Display for Operator {
     }
 }
 
-pub(super) async fn authenticate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn authenticate(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match may_enter(&app, request.headers()) {
         Ok(operator) => {
             request.extensions_mut().insert(operator);
@@ -48,10 +53,17 @@ pub(super) async fn authenticate(State(app): State<Arc<App>>, mut request: Reque
 
 fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
     let serving = app.serving();
-    let keys = serving.admin().map(|admin| admin.keys.as_slice()).unwrap_or_default();
+    let keys = serving
+        .admin()
+        .map(|admin| admin.keys.as_slice())
+        .unwrap_or_default();
     if keys.is_empty() {
         let refused = is_of_other_site(headers) || !is_for_this_machine(headers);
-        return if refused { Err(ServeError::OtherSite) } else { Ok(Operator::Local) };
+        return if refused {
+            Err(ServeError::OtherSite)
+        } else {
+            Ok(Operator::Local)
+        };
     }
     let given = bearer(headers).map(KeyHash::of);
     let known = keys.iter().enumerate().fold(None, |known, (index, key)| {
@@ -64,22 +76,34 @@ fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
 
 /// Whether a browser sent it for a page that is not the listener's own.
 fn is_of_other_site(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(ORIGIN) else { return false };
-    let authority = origin.to_str().ok().and_then(|origin| origin.split("://").nth(1));
+    let Some(origin) = headers.get(ORIGIN) else {
+        return false;
+    };
+    let authority = origin
+        .to_str()
+        .ok()
+        .and_then(|origin| origin.split("://").nth(1));
     authority.is_none() || authority != headers.get(HOST).and_then(|host| host.to_str().ok())
 }
 
-/// Whether it names this machine as what it asks: an address, or `localhost`. No `Host` comes from no browser.
+/// Whether it names this machine as what it asks: an address, or `localhost`. No `Host` comes from
+/// no browser.
 fn is_for_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST) else { return true };
-    let Ok(host) = host.to_str() else { return false };
+    let Some(host) = headers.get(HOST) else {
+        return true;
+    };
+    let Ok(host) = host.to_str() else {
+        return false;
+    };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || bare
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -112,12 +136,24 @@ mod tests {
     #[test]
     fn a_name_that_is_none_of_this_machine_s_is_no_loopback_address() {
         let here = |host: &str| is_for_this_machine(&headers(host, None));
-        for host in ["localhost", "LocalHost:8081", "127.0.0.1:8081", "127.8.0.1", "[::1]:8081", "[::1]"] {
+        for host in [
+            "localhost",
+            "LocalHost:8081",
+            "127.0.0.1:8081",
+            "127.8.0.1",
+            "[::1]:8081",
+            "[::1]",
+        ] {
             assert!(here(host), "{host}");
         }
-        for host in
-            ["evil.example", "evil.example:8081", "127.0.0.1.evil.example:80", "10.0.0.1:80", "", ":80"]
-        {
+        for host in [
+            "evil.example",
+            "evil.example:8081",
+            "127.0.0.1.evil.example:80",
+            "10.0.0.1:80",
+            "",
+            ":80",
+        ] {
             assert!(!here(host), "{host:?}");
         }
         assert!(is_for_this_machine(&HeaderMap::new()));

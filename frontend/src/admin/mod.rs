@@ -1,5 +1,5 @@
-//! The admin listener: what operators ask for, apart from the data listener, so that it can be on an address that clients do
-//! not reach.
+//! The admin listener: what operators ask for, apart from the data listener, so that it can be on
+//! an address that clients do not reach.
 //!
 //! | | |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | `POST /admin/reload` | reads the configuration again; the old one stays on a mistake |
 //! | `GET /`, `/live`, ... | the live page and what it asks for ([`live`]) |
 //!
-//! Without keys in the configuration it listens on a loopback address only; [`access`] says who may enter then.
+//! Without keys in the configuration it listens on a loopback address only; [`access`] says who may
+//! enter then.
 
 mod access;
 mod live;
@@ -48,7 +49,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v2/health/ready", get(server_ready))
         .merge(guarded)
         .fallback(async |request: Request| {
-            error(&ServeError::UnknownPath { path: request.uri().path().into() })
+            error(&ServeError::UnknownPath {
+                path: request.uri().path().into(),
+            })
         })
         .with_state(app)
 }
@@ -60,7 +63,10 @@ async fn groups(State(app): State<Arc<App>>) -> Response {
         .map(|model| {
             let now = model.driver().snapshot(0, MOST_GROUPS);
             let groups: Vec<Value> = now.groups.iter().map(|view| group(view, now.at)).collect();
-            (model.name().to_owned(), json!({ "in_memory": now.stats.groups_tracked, "groups": groups }))
+            (
+                model.name().to_owned(),
+                json!({ "in_memory": now.stats.groups_tracked, "groups": groups }),
+            )
         })
         .collect();
     json_response(&json!({ "models": models }))
@@ -80,7 +86,9 @@ fn group(view: &GroupView, at: Duration) -> Value {
             })
         })
         .collect();
-    let ended = view.closed.map_or(at, |closed| Duration::from_nanos(closed.as_nanos()));
+    let ended = view
+        .closed
+        .map_or(at, |closed| Duration::from_nanos(closed.as_nanos()));
     let age = ended.saturating_sub(Duration::from_nanos(view.opened.as_nanos()));
     json!({
         "id": view.id.to_string(),
@@ -96,7 +104,9 @@ fn group(view: &GroupView, at: Duration) -> Value {
 async fn reload(State(app): State<Arc<App>>) -> Response {
     // It goes on if whoever asked for it does not wait.
     let reloaded = tokio::spawn(async move { app.reload().await }).await;
-    let reloaded = reloaded.unwrap_or(Err(ReloadError::NotNow("the reload broke off; the log says where")));
+    let reloaded = reloaded.unwrap_or(Err(ReloadError::NotNow(
+        "the reload broke off; the log says where",
+    )));
     match reloaded {
         Ok(done) => json_response(&json!({
             "models_kept": done.kept,

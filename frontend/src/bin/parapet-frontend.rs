@@ -28,11 +28,12 @@ struct Arguments {
     /// Check the configuration and the model repository, and exit.
     #[arg(long)]
     check: bool,
-    /// Threads that serve requests. One answers soonest, as no request changes threads, and is good for some 10,000
-    /// requests/s; more carry more load.
+    /// Threads that serve requests. One answers soonest, as no request changes threads, and is good
+    /// for some 10,000 requests/s; more carry more load.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// ONNX Runtime's library, which learned codes need [default: beside this program, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library, which learned codes need [default: beside this program, or where
+    /// `cargo xtask setup` put it]
     #[arg(long, value_name = "FILE")]
     onnxruntime: Option<PathBuf>,
 }
@@ -69,7 +70,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let config = FrontendConfig::load(&arguments.config)?;
     if arguments.check {
-        println!("{}: {} models, all well", arguments.config.display(), config.models.len());
+        println!(
+            "{}: {} models, all well",
+            arguments.config.display(),
+            config.models.len()
+        );
         return Ok(());
     }
     log_to_stderr(config.server.log_format);
@@ -103,13 +108,25 @@ fn hash_key(stdin: bool) -> anyhow::Result<()> {
 }
 
 async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let mut hang_up = signal(SignalKind::hangup())?;
     let frontend = Frontend::bind(config).await?;
     // The one line on standard output: scripts wait for it, and learn the port.
-    let scheme = if frontend.is_secure() { "https" } else { "http" };
-    let grpc = frontend.grpc_address()?.map_or_else(String::new, |address| format!(" and grpc://{address}"));
-    println!("parapet-frontend listening on {scheme}://{}{grpc}", frontend.address()?);
+    let scheme = if frontend.is_secure() {
+        "https"
+    } else {
+        "http"
+    };
+    let grpc = frontend
+        .grpc_address()?
+        .map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    println!(
+        "parapet-frontend listening on {scheme}://{}{grpc}",
+        frontend.address()?
+    );
     if let Some(admin) = frontend.admin_address() {
         tracing::info!(%admin, "admin listener");
     }
@@ -129,13 +146,19 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
     };
     let report = frontend.run(shutdown).await;
     reloading.abort();
-    tracing::info!(drained = report.drained, aborted = report.aborted, "stopped");
+    tracing::info!(
+        drained = report.drained,
+        aborted = report.aborted,
+        "stopped"
+    );
     Ok(())
 }
 
 fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_env("RUST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
         LogFormat::Json => builder.json().init(),

@@ -1,4 +1,5 @@
-//! `instances`, of the deployed model and of every other pool: a list of addresses, or where to look for them.
+//! `instances`, of the deployed model and of every other pool: a list of addresses, or where to
+//! look for them.
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! The frontend's configuration: one TOML file, parsed and validated before anything is started.
 //!
-//! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]). Times are in milliseconds.
+//! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]). Times
+//! are in milliseconds.
 
 mod access;
 mod error;
@@ -14,7 +15,9 @@ pub use access::AdminSettings;
 pub use error::ConfigError;
 pub use resolve::{ModelConfig, PoolSettings};
 pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings, TraceSettings};
-pub use strategy::{ClassCode, ClassConfig, CodedTensors, DEFAULT_CLASS, LearnedConfig, RedundantPool};
+pub use strategy::{
+    ClassCode, ClassConfig, CodedTensors, DEFAULT_CLASS, LearnedConfig, RedundantPool,
+};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,18 +51,24 @@ impl FrontendConfig {
     /// # Errors
     /// [`ConfigError`]: the first mistake found.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(path, &text)
     }
 
-    /// Whether the text is a configuration, as far as can be said without looking at files and names.
+    /// Whether the text is a configuration, as far as can be said without looking at files and
+    /// names.
     ///
     /// # Errors
     /// [`ConfigError`]: the first mistake found.
     pub fn check_text(path: &Path, text: &str) -> Result<(), ConfigError> {
-        let file: settings::File = parapet_toml_file::parse(text)
-            .map_err(|source| ConfigError::Toml { path: path.to_owned(), source })?;
+        let file: settings::File =
+            parapet_toml_file::parse(text).map_err(|source| ConfigError::Toml {
+                path: path.to_owned(),
+                source,
+            })?;
         resolve::check(path, file)
     }
 
@@ -68,8 +77,11 @@ impl FrontendConfig {
     /// # Errors
     /// [`ConfigError`]: the first mistake found.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let file: settings::File = parapet_toml_file::parse(text)
-            .map_err(|source| ConfigError::Toml { path: path.to_owned(), source })?;
+        let file: settings::File =
+            parapet_toml_file::parse(text).map_err(|source| ConfigError::Toml {
+                path: path.to_owned(),
+                source,
+            })?;
         resolve::resolve(path, file)
     }
 }

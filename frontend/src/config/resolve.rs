@@ -1,4 +1,5 @@
-//! From what the file says to what the frontend needs: metadata looked up, codes compared, sizes checked.
+//! From what the file says to what the frontend needs: metadata looked up, codes compared, sizes
+//! checked.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -26,8 +27,8 @@ pub struct ModelConfig {
     pub version: u64,
     /// Its instances.
     pub pool: PoolSettings,
-    /// The wait for a slot that is aimed at under overload, as a share of the time that instances take; 0 if the queue is to
-    /// be bounded by its length alone.
+    /// The wait for a slot that is aimed at under overload, as a share of the time that instances
+    /// take; 0 if the queue is to be bounded by its length alone.
     pub queue_wait_share: f64,
     /// Queries in flight, awaited late truths included.
     pub max_in_flight: usize,
@@ -67,12 +68,23 @@ pub struct PoolSettings {
 impl PoolSettings {
     /// Whether any instance is spoken to within TLS, or may be once it is found.
     pub(super) fn is_secure(&self) -> bool {
-        let discovered = self.discovery.as_ref().is_some_and(|discovery| discovery.scheme.is_secure());
-        discovered || self.instances.iter().any(|(name, _)| Scheme::split(name).0.is_secure())
+        let discovered = self
+            .discovery
+            .as_ref()
+            .is_some_and(|discovery| discovery.scheme.is_secure());
+        discovered
+            || self
+                .instances
+                .iter()
+                .any(|(name, _)| Scheme::split(name).0.is_secure())
     }
 
     /// With certificates of its own, if there are any.
-    pub(super) fn with_tls(mut self, at: &At<'_>, tls: Option<&ClientSettings>) -> Result<Self, ConfigError> {
+    pub(super) fn with_tls(
+        mut self,
+        at: &At<'_>,
+        tls: Option<&ClientSettings>,
+    ) -> Result<Self, ConfigError> {
         self.tls = resolve_own(at, tls, &self)?;
         Ok(self)
     }
@@ -87,7 +99,10 @@ pub(super) struct At<'a> {
 impl<'a> At<'a> {
     /// A table in this one.
     pub(super) fn inside(&self, field: &str) -> At<'a> {
-        At { path: self.path, prefix: format!("{}.{field}", self.prefix) }
+        At {
+            path: self.path,
+            prefix: format!("{}.{field}", self.prefix),
+        }
     }
 
     pub(super) fn field(
@@ -121,7 +136,11 @@ impl<'a> At<'a> {
 
     pub(super) fn share(&self, field: &str, value: f64) -> Result<(), ConfigError> {
         if !(0.0..=16.0).contains(&value) {
-            return Err(self.field(field, format!("{value}"), "give a share of the queries, 0 to 16"));
+            return Err(self.field(
+                field,
+                format!("{value}"),
+                "give a share of the queries, 0 to 16",
+            ));
         }
         Ok(())
     }
@@ -137,30 +156,64 @@ impl<'a> At<'a> {
 pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigError> {
     check_server(path, &file.server)?;
     let listen = file.server.listen;
-    let at_server = At { path, prefix: "server".to_owned() };
+    let at_server = At {
+        path,
+        prefix: "server".to_owned(),
+    };
     let server_tls = resolve_listener(&at_server, file.server.tls.as_ref())?;
-    let admin = file.admin.as_ref().map(|admin| resolve_admin(path, admin, listen)).transpose()?;
+    let admin = file
+        .admin
+        .as_ref()
+        .map(|admin| resolve_admin(path, admin, listen))
+        .transpose()?;
     let tenants = resolve_tenants(path, file.tenants)?;
-    let at = At { path, prefix: "repository".to_owned() };
+    let at = At {
+        path,
+        prefix: "repository".to_owned(),
+    };
     let repository = ModelRepository::open(beside(path, &file.repository.path))
         .map_err(|source| at.repository("path", source))?;
     if file.models.is_empty() {
-        let at = At { path, prefix: "models".to_owned() };
+        let at = At {
+            path,
+            prefix: "models".to_owned(),
+        };
         return Err(at.field("[]", "no model", "add a [[models]] table"));
     }
     let mut models: Vec<ModelConfig> = Vec::with_capacity(file.models.len());
     for (index, model) in file.models.into_iter().enumerate() {
-        let at = At { path, prefix: format!("models[{index}]") };
+        let at = At {
+            path,
+            prefix: format!("models[{index}]"),
+        };
         if models.iter().any(|other| other.entry.name == model.name) {
-            return Err(at.field("name", format!("{:?} is there twice", model.name), "name each model once"));
+            return Err(at.field(
+                "name",
+                format!("{:?} is there twice", model.name),
+                "name each model once",
+            ));
         }
         models.push(resolve_model(&at, &repository, model)?);
     }
     if let Some(traces) = &file.traces {
-        check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
+        check_traces(
+            &At {
+                path,
+                prefix: "traces".to_owned(),
+            },
+            traces,
+        )?;
     }
     let (path, server) = (path.to_owned(), file.server);
-    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, traces: file.traces })
+    Ok(FrontendConfig {
+        path,
+        server,
+        server_tls,
+        admin,
+        tenants,
+        models,
+        traces: file.traces,
+    })
 }
 
 /// What can be said of a file by itself.
@@ -168,18 +221,36 @@ pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
     check_server(path, &file.server)?;
     resolve_tenants(path, file.tenants)?;
     if let Some(traces) = &file.traces {
-        check_traces(&At { path, prefix: "traces".to_owned() }, traces)?;
+        check_traces(
+            &At {
+                path,
+                prefix: "traces".to_owned(),
+            },
+            traces,
+        )?;
     }
     for (index, model) in file.models.iter().enumerate() {
-        check_model(&At { path, prefix: format!("models[{index}]") }, model)?;
+        check_model(
+            &At {
+                path,
+                prefix: format!("models[{index}]"),
+            },
+            model,
+        )?;
     }
     Ok(())
 }
 
 fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError> {
-    let at = At { path, prefix: "server".to_owned() };
+    let at = At {
+        path,
+        prefix: "server".to_owned(),
+    };
     at.at_least_one("max_connections", server.max_connections)?;
-    at.at_least_one("max_connections_per_peer", server.max_connections_per_peer.unwrap_or(1))?;
+    at.at_least_one(
+        "max_connections_per_peer",
+        server.max_connections_per_peer.unwrap_or(1),
+    )?;
     at.at_least_one("grpc_max_streams", server.grpc_max_streams as usize)?;
     at.at_least_one("max_body_bytes", server.max_body_bytes)?;
     at.at_least_one("max_header_bytes", server.max_header_bytes)?;
@@ -201,7 +272,9 @@ fn check_server(path: &Path, server: &ServerSettings) -> Result<(), ConfigError>
 
 fn check_traces(at: &At<'_>, traces: &TraceSettings) -> Result<(), ConfigError> {
     let endpoint: Option<http::Uri> = traces.endpoint.parse().ok();
-    if endpoint.and_then(|uri| Some((uri.scheme_str()? == "http") && uri.port().is_some())) != Some(true) {
+    if endpoint.and_then(|uri| Some((uri.scheme_str()? == "http") && uri.port().is_some()))
+        != Some(true)
+    {
         let problem = format!("{:?} is no collector's address", traces.endpoint);
         return Err(at.field(
             "endpoint",
@@ -210,7 +283,11 @@ fn check_traces(at: &At<'_>, traces: &TraceSettings) -> Result<(), ConfigError> 
         ));
     }
     if !(0.0..=1.0).contains(&traces.share) {
-        return Err(at.field("share", format!("{}", traces.share), "give a share of the requests, 0 to 1"));
+        return Err(at.field(
+            "share",
+            format!("{}", traces.share),
+            "give a share of the requests, 0 to 1",
+        ));
     }
     Ok(())
 }
@@ -220,12 +297,20 @@ fn resolve_model(
     repository: &ModelRepository,
     model: Model,
 ) -> Result<ModelConfig, ConfigError> {
-    let entry = repository.load(&model.name).map_err(|source| at.repository("name", source))?;
+    let entry = repository
+        .load(&model.name)
+        .map_err(|source| at.repository("name", source))?;
     let version = resolve_version(at, &entry, model.version)?;
     check_model(at, &model)?;
     let mut pool = resolve_deployed_pool(at, &model)?;
-    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
-    let (classes, mut redundant) = strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
+    let deployed = Deployed {
+        repository,
+        entry: &entry,
+        version,
+        pool: &pool,
+    };
+    let (classes, mut redundant) =
+        strategy::resolve_classes(at, &deployed, model.strategy, model.classes)?;
     let pools = std::iter::once(&mut pool).chain(redundant.iter_mut().map(|other| &mut other.pool));
     resolve_shared(at, model.tls.as_ref(), pools)?;
     Ok(ModelConfig {
@@ -252,7 +337,10 @@ fn check_model(at: &At<'_>, model: &Model) -> Result<(), ConfigError> {
     at.at_least_one("max_attempts", model.max_attempts as usize)?;
     at.positive("timeout_ms", model.timeout)?;
     at.positive("health.interval_ms", model.health.interval)?;
-    at.positive("health.recovery_interval_ms", model.health.recovery_interval)?;
+    at.positive(
+        "health.recovery_interval_ms",
+        model.health.recovery_interval,
+    )?;
     at.positive("health.timeout_ms", model.health.timeout)?;
     at.at_least_one("health.failures", model.health.failures as usize)?;
     at.share("retry_share", model.retry_share)?;
@@ -260,10 +348,18 @@ fn check_model(at: &At<'_>, model: &Model) -> Result<(), ConfigError> {
     at.positive("health.eject_ms", model.health.eject)?;
     if !(0.0..=1.0).contains(&model.health.max_ejected_share) {
         let given = model.health.max_ejected_share.to_string();
-        return Err(at.field("health.max_ejected_share", given, "give a share of the instances, 0 to 1"));
+        return Err(at.field(
+            "health.max_ejected_share",
+            given,
+            "give a share of the instances, 0 to 1",
+        ));
     }
     if model.max_timeout < model.timeout {
-        return Err(at.field("max_timeout_ms", "less than timeout_ms", "raise it to at least timeout_ms"));
+        return Err(at.field(
+            "max_timeout_ms",
+            "less than timeout_ms",
+            "raise it to at least timeout_ms",
+        ));
     }
     Ok(())
 }
@@ -278,11 +374,19 @@ fn resolve_deployed_pool(at: &At<'_>, model: &Model) -> Result<PoolSettings, Con
         let at = at.inside("strategy");
         if deployed.discovery.is_some() {
             let fix = "have all of them discovered, and use kind = \"none\"";
-            return Err(at.field("instances", "a list beside instances that are discovered", fix));
+            return Err(at.field(
+                "instances",
+                "a list beside instances that are discovered",
+                fix,
+            ));
         }
         let further = Instances::Listed(instances.clone());
         for (index, (name, address)) in pool(&further, &at)?.instances.into_iter().enumerate() {
-            if deployed.instances.iter().any(|(_, other)| *other == address) {
+            if deployed
+                .instances
+                .iter()
+                .any(|(_, other)| *other == address)
+            {
                 let field = format!("instances[{index}]");
                 let problem = format!("{name:?} is an instance of the model already");
                 return Err(at.field(&field, problem, "list only further instances here"));
@@ -299,7 +403,9 @@ pub(super) fn resolve_version(
     version: Option<u64>,
 ) -> Result<u64, ConfigError> {
     let version = version.unwrap_or_else(|| entry.latest());
-    entry.model_file(version).map_err(|source| at.repository("version", source))?;
+    entry
+        .model_file(version)
+        .map_err(|source| at.repository("version", source))?;
     Ok(version)
 }
 
@@ -314,17 +420,31 @@ pub(super) fn resolve_pool(
         Instances::Listed(instances) => instances,
         Instances::Discovered(settings) => {
             let mistaken = |mistake: Mistake| {
-                at.field(&format!("instances.{}", mistake.field), mistake.problem, mistake.fix)
+                at.field(
+                    &format!("instances.{}", mistake.field),
+                    mistake.problem,
+                    mistake.fix,
+                )
             };
             settings.check().map_err(mistaken)?;
             let mut settings = settings.clone();
             settings.load(folder(at.path)).map_err(mistaken)?;
             let discovery = Some(settings);
-            return Ok(PoolSettings { instances: Vec::new(), discovery, slots, queue, tls: None });
+            return Ok(PoolSettings {
+                instances: Vec::new(),
+                discovery,
+                slots,
+                queue,
+                tls: None,
+            });
         }
     };
     if instances.is_empty() {
-        return Err(at.field("instances", "none", "list addresses like \"127.0.0.1:9001\""));
+        return Err(at.field(
+            "instances",
+            "none",
+            "list addresses like \"127.0.0.1:9001\"",
+        ));
     }
     let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
     for (index, name) in instances.iter().enumerate() {
@@ -334,11 +454,23 @@ pub(super) fn resolve_pool(
             .to_socket_addrs()
             .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
             .next()
-            .ok_or_else(|| at.field(&field, format!("{name:?} has no address"), "give host:port"))?;
+            .ok_or_else(|| {
+                at.field(&field, format!("{name:?} has no address"), "give host:port")
+            })?;
         if resolved.iter().any(|(_, other)| *other == address) {
-            return Err(at.field(&field, format!("{name:?} is there twice"), "list each instance once"));
+            return Err(at.field(
+                &field,
+                format!("{name:?} is there twice"),
+                "list each instance once",
+            ));
         }
         resolved.push((scheme.name(host), address));
     }
-    Ok(PoolSettings { instances: resolved, discovery: None, slots, queue, tls: None })
+    Ok(PoolSettings {
+        instances: resolved,
+        discovery: None,
+        slots,
+        queue,
+        tls: None,
+    })
 }

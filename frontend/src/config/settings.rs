@@ -1,4 +1,5 @@
-//! The configuration file as it is written: every field with its default. Checked in [`super::resolve`].
+//! The configuration file as it is written: every field with its default. Checked in
+//! [`super::resolve`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -77,8 +78,8 @@ pub struct ServerSettings {
     pub grpc_max_streams: u32,
     /// Connections open at the same time, at each of the listeners.
     pub max_connections: usize,
-    /// From one peer, an IPv4 address or an IPv6 network of 64 bits, at both listeners together. Three quarters of those if not
-    /// given.
+    /// From one peer, an IPv4 address or an IPv6 network of 64 bits, at both listeners together.
+    /// Three quarters of those if not given.
     pub max_connections_per_peer: Option<usize>,
     /// Age at which a connection is closed, after the answers to its requests in flight.
     #[serde(rename = "max_connection_age_ms", deserialize_with = "millis")]
@@ -92,7 +93,8 @@ pub struct ServerSettings {
     /// Time for which a client may take nothing of its response.
     #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
     pub write_timeout: Duration,
-    /// Bytes per second at which a client must take its response once it has kept it waiting for `write_timeout`.
+    /// Bytes per second at which a client must take its response once it has kept it waiting for
+    /// `write_timeout`.
     #[serde(rename = "min_write_bytes_per_s")]
     pub min_write_rate: u32,
     /// Bytes of a request's header.
@@ -114,8 +116,9 @@ pub struct ServerSettings {
     /// After that, time for requests in flight to finish.
     #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
     pub drain_grace: Duration,
-    /// Time after a request's beginning or end for which sockets are polled without sleeping; 0 for never. Answers come some
-    /// tens of microseconds sooner, for a core that is busy while there is load.
+    /// Time after a request's beginning or end for which sockets are polled without sleeping; 0 for
+    /// never. Answers come some tens of microseconds sooner, for a core that is busy while there is
+    /// load.
     #[serde(rename = "busy_poll_us", deserialize_with = "micros")]
     pub busy_poll: Duration,
     /// How log lines look.
@@ -155,7 +158,8 @@ impl Default for ServerSettings {
 pub struct TraceSettings {
     /// The collector: `http://HOST:PORT`, usually port 4317.
     pub endpoint: String,
-    /// The share of requests that are traced, 0 to 1, of those whose clients do not say by `traceparent`.
+    /// The share of requests that are traced, 0 to 1, of those whose clients do not say by
+    /// `traceparent`.
     #[serde(default = "one_percent")]
     pub share: f64,
     /// What the collector knows this frontend by.
@@ -194,9 +198,17 @@ pub(super) struct Model {
     pub(super) queue_wait_share: f64,
     #[serde(default = "max_in_flight")]
     pub(super) max_in_flight: usize,
-    #[serde(rename = "timeout_ms", default = "one_second", deserialize_with = "millis")]
+    #[serde(
+        rename = "timeout_ms",
+        default = "one_second",
+        deserialize_with = "millis"
+    )]
     pub(super) timeout: Duration,
-    #[serde(rename = "max_timeout_ms", default = "one_minute", deserialize_with = "millis")]
+    #[serde(
+        rename = "max_timeout_ms",
+        default = "one_minute",
+        deserialize_with = "millis"
+    )]
     pub(super) max_timeout: Duration,
     #[serde(default = "three")]
     pub(super) max_attempts: u32,
@@ -280,7 +292,9 @@ fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
     let duration = Duration::try_from_secs_f64(micros / 1e6).ok();
     duration
         .filter(|duration| *duration <= Duration::from_secs(1))
-        .ok_or_else(|| serde::de::Error::custom("expected microseconds, a number from 0 to 1000000"))
+        .ok_or_else(|| {
+            serde::de::Error::custom("expected microseconds, a number from 0 to 1000000")
+        })
 }
 
 pub(super) const fn two() -> u32 {

@@ -15,7 +15,10 @@ pub(super) fn resolve_listener(
 ) -> Result<Option<Arc<ServerTls>>, ConfigError> {
     let Some(tls) = tls else { return Ok(None) };
     let files = ServerFiles {
-        identity: Identity { certificate: beside(at.path, &tls.certificate), key: beside(at.path, &tls.key) },
+        identity: Identity {
+            certificate: beside(at.path, &tls.certificate),
+            key: beside(at.path, &tls.key),
+        },
         client_ca: tls.client_ca.as_deref().map(|ca| beside(at.path, ca)),
         client_crl: tls.client_crl.as_deref().map(|crl| beside(at.path, crl)),
     };
@@ -36,13 +39,16 @@ pub(super) fn resolve_own(
     }
 }
 
-/// The model's, for those of its pools that need some and have none of their own; `at` is the model's table.
+/// The model's, for those of its pools that need some and have none of their own; `at` is the
+/// model's table.
 pub(super) fn resolve_shared<'a>(
     at: &At<'_>,
     tls: Option<&ClientSettings>,
     pools: impl Iterator<Item = &'a mut PoolSettings>,
 ) -> Result<(), ConfigError> {
-    let wanting: Vec<_> = pools.filter(|pool| pool.is_secure() && pool.tls.is_none()).collect();
+    let wanting: Vec<_> = pools
+        .filter(|pool| pool.is_secure() && pool.tls.is_none())
+        .collect();
     match tls {
         Some(_) if wanting.is_empty() => Err(unused(at)),
         Some(tls) => {
@@ -62,12 +68,18 @@ pub(super) fn resolve_shared<'a>(
 }
 
 fn load(at: &At<'_>, tls: &ClientSettings) -> Result<ClientTls, ConfigError> {
-    tls.load(folder(at.path)).map_err(|source| unsound(at, source))
+    tls.load(folder(at.path))
+        .map_err(|source| unsound(at, source))
 }
 
 fn unused(at: &At<'_>) -> ConfigError {
-    let fix = "write instances as \"https://host:port\" or \"grpcs://host:port\", or scheme = \"https\"";
-    at.field("tls", "no instance is an https:// or grpcs:// one that it would be for", fix)
+    let fix =
+        "write instances as \"https://host:port\" or \"grpcs://host:port\", or scheme = \"https\"";
+    at.field(
+        "tls",
+        "no instance is an https:// or grpcs:// one that it would be for",
+        fix,
+    )
 }
 
 fn unsound(at: &At<'_>, source: TlsError) -> ConfigError {

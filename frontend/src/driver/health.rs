@@ -20,7 +20,12 @@ pub(super) async fn watch<T: Transport>(
     member: Member,
     settings: HealthSettings,
 ) {
-    let Member { name, asked, stop, unready } = member;
+    let Member {
+        name,
+        asked,
+        stop,
+        unready,
+    } = member;
     let mut failures = settings.failures;
     let mut told = Told::default();
     loop {
@@ -34,16 +39,23 @@ pub(super) async fn watch<T: Transport>(
         if told.is_new(up, reason.as_ref()) {
             let pool = instance.pool.0;
             match &reason {
-                Some(reason) if !up => tracing::warn!(instance = %name, pool, %reason, "instance is down"),
+                Some(reason) if !up => {
+                    tracing::warn!(instance = %name, pool, %reason, "instance is down")
+                }
                 _ => tracing::info!(instance = %name, pool, "instance is up"),
             }
         }
         *unready.lock() = reason;
-        // A suspected instance is down for the engine already; only a check that succeeds brings it back.
+        // A suspected instance is down for the engine already; only a check that succeeds brings it
+        // back.
         if ready || !up {
             driver.found(instance, ready);
         }
-        let interval = if ready { settings.interval } else { settings.recovery_interval };
+        let interval = if ready {
+            settings.interval
+        } else {
+            settings.recovery_interval
+        };
         tokio::select! {
             () = stop.cancelled() => return,
             () = asked.notified() => {}
@@ -68,7 +80,11 @@ impl Told {
         let long_ago = self.at.is_none_or(|at| at.elapsed() >= RETOLD);
         let is_new = changed || (another && long_ago);
         if is_new {
-            *self = Self { up: Some(up), reason: reason.cloned(), at: Some(Instant::now()) };
+            *self = Self {
+                up: Some(up),
+                reason: reason.cloned(),
+                at: Some(Instant::now()),
+            };
         }
         is_new
     }
@@ -85,15 +101,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_state_is_told_once_and_another_reason_after_a_while() {
-        let (refused, late) = (Unready::Unreachable("refused".to_owned()), Unready::TooLate(RETOLD));
+        let (refused, late) = (
+            Unready::Unreachable("refused".to_owned()),
+            Unready::TooLate(RETOLD),
+        );
         let mut told = Told::default();
-        assert!(told.is_new(false, Some(&refused)), "the first check counts as news");
+        assert!(
+            told.is_new(false, Some(&refused)),
+            "the first check counts as news"
+        );
         assert!(!told.is_new(false, Some(&refused)) && !told.is_new(false, Some(&late)));
         tokio::time::advance(RETOLD).await;
-        assert!(!told.is_new(false, Some(&refused)), "the same reason is never told again");
+        assert!(
+            !told.is_new(false, Some(&refused)),
+            "the same reason is never told again"
+        );
         assert!(told.is_new(false, Some(&late)) && !told.is_new(false, Some(&refused)));
         assert!(told.is_new(true, None) && !told.is_new(true, None));
-        assert!(!told.is_new(true, Some(&late)), "one failure of several does not take it down");
+        assert!(
+            !told.is_new(true, Some(&late)),
+            "one failure of several does not take it down"
+        );
         assert!(told.is_new(false, Some(&late)));
     }
 }

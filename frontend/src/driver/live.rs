@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    BudgetView, ClassId, Fates, GroupView, HoldBackOverride, InstanceView, LatencyView, Stats, Switches,
+    BudgetView, ClassId, Fates, GroupView, HoldBackOverride, InstanceView, LatencyView, Stats,
+    Switches,
 };
 
 use super::Driver;
@@ -41,7 +42,10 @@ impl<T: Transport> Driver<T> {
             stats: engine.stats(),
             switches: engine.switches(),
             latency: engine.latency(now),
-            fates: classes.iter().map(|class| engine.core().fates(*class)).collect(),
+            fates: classes
+                .iter()
+                .map(|class| engine.core().fates(*class))
+                .collect(),
             budgets: classes.iter().map(|class| engine.budget(*class)).collect(),
             instances: Vec::new(),
             groups: engine.groups(most_groups),
@@ -52,10 +56,14 @@ impl<T: Transport> Driver<T> {
         let named = |view: InstanceView| {
             let member = members.get(&view.id);
             let name = member.map_or_else(|| "left".to_owned(), |member| member.name.clone());
-            let unready = member.and_then(|member| Some(member.unready.lock().as_ref()?.to_string()));
+            let unready =
+                member.and_then(|member| Some(member.unready.lock().as_ref()?.to_string()));
             (view, name, unready)
         };
-        Snapshot { instances: instances.into_iter().map(named).collect(), ..snapshot }
+        Snapshot {
+            instances: instances.into_iter().map(named).collect(),
+            ..snapshot
+        }
     }
 
     /// Whether queries get redundancy from now on.

@@ -28,8 +28,12 @@ pub(super) struct Member {
 impl<T: Transport> Driver<T> {
     /// Checks an instance from now on; not one that comes as the driver is retired.
     pub(super) fn watch(self: &Arc<Self>, instance: InstanceId, name: String) {
-        let member =
-            Member { name, asked: Arc::default(), stop: self.retired.child_token(), unready: Arc::default() };
+        let member = Member {
+            name,
+            asked: Arc::default(),
+            stop: self.retired.child_token(),
+            unready: Arc::default(),
+        };
         {
             let mut members = self.members.lock();
             if self.retired.is_cancelled() {
@@ -37,20 +41,37 @@ impl<T: Transport> Driver<T> {
             }
             members.insert(instance, member.clone());
         }
-        tokio::spawn(health::watch(Arc::clone(self), instance, member, self.health.clone()));
+        tokio::spawn(health::watch(
+            Arc::clone(self),
+            instance,
+            member,
+            self.health.clone(),
+        ));
     }
 
     /// Pool and name of each instance.
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
-        members.iter().map(|(instance, member)| (instance.pool, member.name.clone())).collect()
+        members
+            .iter()
+            .map(|(instance, member)| (instance.pool, member.name.clone()))
+            .collect()
     }
 
-    /// Looks for and checks no instance any more, and takes those out of the metrics that are not `kept`, and the pools that
-    /// are not `discovered` any more.
-    pub(crate) fn retire(&self, kept: impl Fn(PoolId, &str) -> bool, discovered: impl Fn(PoolId) -> bool) {
+    /// Looks for and checks no instance any more, and takes those out of the metrics that are not
+    /// `kept`, and the pools that are not `discovered` any more.
+    pub(crate) fn retire(
+        &self,
+        kept: impl Fn(PoolId, &str) -> bool,
+        discovered: impl Fn(PoolId) -> bool,
+    ) {
         self.retired.cancel();
-        for pool in self.discovering.lock().iter().filter(|pool| !discovered(**pool)) {
+        for pool in self
+            .discovering
+            .lock()
+            .iter()
+            .filter(|pool| !discovered(**pool))
+        {
             self.meters.not_discovered(*pool);
         }
         for (instance, member) in self.members.lock().drain() {
@@ -63,14 +84,20 @@ impl<T: Transport> Driver<T> {
 
     /// A health check's result.
     pub(super) fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
-        self.feed(|locked, now| locked.engine.instance_up(now, instance, ready, &mut locked.actions));
-        // Under the table's lock, so that a check that ends late brings no series of an instance that left back.
+        self.feed(|locked, now| {
+            locked
+                .engine
+                .instance_up(now, instance, ready, &mut locked.actions)
+        });
+        // Under the table's lock, so that a check that ends late brings no series of an instance
+        // that left back.
         if let Some(member) = self.members.lock().get(&instance) {
             self.meters.instance_up(instance.pool, &member.name, ready);
         }
     }
 
-    /// A new instance. It gets requests once a check has found it ready. `None` for a pool that is not there.
+    /// A new instance. It gets requests once a check has found it ready. `None` for a pool that is
+    /// not there.
     fn join(self: &Arc<Self>, pool: PoolId, place: &Place) -> Option<InstanceId> {
         let instance = self.feed(|locked, _| locked.engine.instance_joined(pool))?;
         let name = self.transport.join(instance, place);
@@ -81,7 +108,11 @@ impl<T: Transport> Driver<T> {
 
     /// An instance gets no more requests; those that it has it finishes.
     fn leave(self: &Arc<Self>, instance: InstanceId) {
-        self.feed(|locked, now| locked.engine.instance_left(now, instance, &mut locked.actions));
+        self.feed(|locked, now| {
+            locked
+                .engine
+                .instance_left(now, instance, &mut locked.actions)
+        });
         let mut members = self.members.lock();
         if let Some(member) = members.remove(&instance) {
             member.stop.cancel();
@@ -96,7 +127,8 @@ impl<T: Transport> Driver<T> {
         loop {
             let now = view.borrow_and_update().clone();
             {
-                // Under the table's lock, so that a driver that is retired meanwhile brings no series back.
+                // Under the table's lock, so that a driver that is retired meanwhile brings no
+                // series back.
                 let mut discovering = self.discovering.lock();
                 if self.retired.is_cancelled() {
                     return;

@@ -1,7 +1,7 @@
 //! Drives one model's engine: events from tasks in, actions out to tasks.
 //!
-//! The engine sits behind one mutex that is held for about a microsecond at a time; all IO, encoding and decoding happen
-//! outside it. Time is tokio's, so that tests can pause it.
+//! The engine sits behind one mutex that is held for about a microsecond at a time; all IO,
+//! encoding and decoding happen outside it. Time is tokio's, so that tests can pause it.
 
 mod health;
 mod live;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId, JobId,
-    PoolId, QueryId, Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId,
+    JobId, PoolId, QueryId, Rejected, Stats, Time,
 };
 use parapet_repository::TensorSpec;
 use parking_lot::Mutex;
@@ -87,13 +87,15 @@ struct Locked {
 }
 
 impl<T> Driver<T> {
-    /// Ends the health checks, and the timer once nothing waits for it: what is in flight has its end by then.
+    /// Ends the health checks, and the timer once nothing waits for it: what is in flight has its
+    /// end by then.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 }
 
-/// A model that was replaced is asked for its metrics no more; what it came to after it was asked last is not lost.
+/// A model that was replaced is asked for its metrics no more; what it came to after it was asked
+/// last is not lost.
 impl<T> Drop for Driver<T> {
     fn drop(&mut self) {
         let (stats, fates) = totals(self.locked.get_mut(), &self.meters);
@@ -104,19 +106,35 @@ impl<T> Drop for Driver<T> {
 fn totals(locked: &mut Locked, meters: &ModelMeters) -> (Stats, Vec<Fates>) {
     let stats = locked.engine.stats();
     let classes = (0u8..).map(ClassId).take(meters.classes());
-    (stats, classes.map(|class| locked.engine.core().fates(class)).collect())
+    (
+        stats,
+        classes
+            .map(|class| locked.engine.core().fates(class))
+            .collect(),
+    )
 }
 
 impl<T: Transport> Driver<T> {
-    /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance counts as down until
-    /// its first check.
+    /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance
+    /// counts as down until its first check.
     pub fn start(parts: Parts<T>) -> Arc<Self> {
-        let Parts { mut engine, transport, coders, outputs, meters, pools, health } = parts;
+        let Parts {
+            mut engine,
+            transport,
+            coders,
+            outputs,
+            meters,
+            pools,
+            health,
+        } = parts;
         let instances: Vec<(InstanceId, String)> = pools
             .iter()
             .zip((0u8..).map(PoolId))
             .flat_map(|(names, pool)| {
-                names.iter().zip(0u32..).map(move |(name, index)| (InstanceId { pool, index }, name.clone()))
+                names
+                    .iter()
+                    .zip(0u32..)
+                    .map(move |(name, index)| (InstanceId { pool, index }, name.clone()))
             })
             .collect();
         let mut actions = Vec::new();
@@ -135,7 +153,9 @@ impl<T: Transport> Driver<T> {
             }),
             transport,
             coders,
-            judged: outputs.first().and_then(|spec| JudgedOutput::of(spec).ok()?),
+            judged: outputs
+                .first()
+                .and_then(|spec| JudgedOutput::of(spec).ok()?),
             outputs,
             meters,
             started: Instant::now(),
@@ -165,7 +185,8 @@ impl<T: Transport> Driver<T> {
 
     /// What the numbers of this class's reconstructions are.
     pub fn output_domain(&self, class: ClassId) -> OutputDomain {
-        self.coder(class).map_or(OutputDomain::Deployed, Coder::output_domain)
+        self.coder(class)
+            .map_or(OutputDomain::Deployed, Coder::output_domain)
     }
 
     /// Whether the confidence of this class's reconstructions is a measured agreement.
@@ -173,19 +194,23 @@ impl<T: Transport> Driver<T> {
         self.coder(class).is_some_and(Coder::is_calibrated)
     }
 
-    /// Whether an approximation in this class can have every output that is `wanted`: reconstructions have those that are
-    /// coded.
+    /// Whether an approximation in this class can have every output that is `wanted`:
+    /// reconstructions have those that are coded.
     pub fn approximates(&self, class: ClassId, wanted: impl Fn(&str) -> bool) -> bool {
-        self.coder(class).is_none_or(|coder| coder.covers(&self.outputs, wanted))
+        self.coder(class)
+            .is_none_or(|coder| coder.covers(&self.outputs, wanted))
     }
 
     /// The output by which approximations in this class are judged, if it has class scores.
     fn judged(&self, class: ClassId) -> Option<&JudgedOutput> {
-        self.coder(class).map_or(self.judged.as_ref(), Coder::judged)
+        self.coder(class)
+            .map_or(self.judged.as_ref(), Coder::judged)
     }
 
     fn coder(&self, class: ClassId) -> Option<&Coder> {
-        self.coders.get(usize::from(class.0)).and_then(Option::as_ref)
+        self.coders
+            .get(usize::from(class.0))
+            .and_then(Option::as_ref)
     }
 
     /// The engine's totals and gauges.
@@ -208,7 +233,11 @@ impl<T: Transport> Driver<T> {
     /// Whether any instance of the deployed model is up.
     pub fn is_ready(&self) -> bool {
         let locked = self.locked.lock();
-        locked.engine.core().pool(PoolId::DEPLOYED).is_some_and(|pool| pool.is_any_up())
+        locked
+            .engine
+            .core()
+            .pool(PoolId::DEPLOYED)
+            .is_some_and(|pool| pool.is_any_up())
     }
 
     /// Whether a query that came now would be taken.
@@ -237,12 +266,23 @@ impl<T: Transport> Driver<T> {
         let input = Arc::new(input);
         let query = self.feed(|locked, now| {
             let deadline = now + timeout;
-            let arrival = Arrival { input, bytes, key, deadline, allow_approximate, class };
+            let arrival = Arrival {
+                input,
+                bytes,
+                key,
+                deadline,
+                allow_approximate,
+                class,
+            };
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
             locked.waiters.insert(query, Waiter { sender, trace });
             Ok(query)
         })?;
-        let mut waiting = Waiting { driver: self, query, answered: false };
+        let mut waiting = Waiting {
+            driver: self,
+            query,
+            answered: false,
+        };
         let answer = receiver.await;
         waiting.answered = true;
         Ok(answer.unwrap_or_else(|_| {
@@ -283,7 +323,8 @@ impl<T: Transport> Driver<T> {
             let due = async {
                 match next {
                     Some(at) => {
-                        tokio::time::sleep_until(self.started + Duration::from_nanos(at.as_nanos())).await
+                        tokio::time::sleep_until(self.started + Duration::from_nanos(at.as_nanos()))
+                            .await
                     }
                     None => std::future::pending().await,
                 }
@@ -319,7 +360,9 @@ impl<T: Transport> Drop for Waiting<'_, T> {
         if !self.answered {
             self.driver.feed(|locked, now| {
                 locked.waiters.remove(&self.query);
-                locked.engine.abandoned(now, self.query, &mut locked.actions);
+                locked
+                    .engine
+                    .abandoned(now, self.query, &mut locked.actions);
             });
         }
     }

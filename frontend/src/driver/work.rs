@@ -16,7 +16,8 @@ use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
 
-/// Inputs of more bytes than this are encoded on another thread, so that no request waits behind them (CG-3).
+/// Inputs of more bytes than this are encoded on another thread, so that no request waits behind
+/// them (CG-3).
 const ENCODE_INLINE_BYTES: usize = 64 * 1024;
 
 /// Something to do once the lock is released.
@@ -47,25 +48,54 @@ pub(super) enum Work {
 
 /// Turns the pending actions into work; what concerns the tables under the lock is done here.
 pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
-    let Locked { actions, waiters, running, .. } = locked;
+    let Locked {
+        actions,
+        waiters,
+        running,
+        ..
+    } = locked;
     let mut work = Vec::with_capacity(actions.len());
     for action in actions.drain(..) {
         match action {
             Action::Answer { query, answer } => {
-                work.extend(waiters.remove(&query).map(|waiter| Work::Answer(waiter.sender, answer)));
+                work.extend(
+                    waiters
+                        .remove(&query)
+                        .map(|waiter| Work::Answer(waiter.sender, answer)),
+                );
             }
-            Action::Send { job, instance, input } => {
+            Action::Send {
+                job,
+                instance,
+                input,
+            } => {
                 let (handle, withdrawn) = oneshot::channel();
                 running.insert(job, handle);
-                work.push(Work::Send { job, instance, input, withdrawn });
+                work.push(Work::Send {
+                    job,
+                    instance,
+                    input,
+                    withdrawn,
+                });
             }
             Action::Abort { job } => {
                 running.remove(&job);
             }
             Action::Encode { group, row, inputs } => work.push(Work::Encode { group, row, inputs }),
-            Action::Reconstruct { query, slot, predictions, parity } => {
+            Action::Reconstruct {
+                query,
+                slot,
+                predictions,
+                parity,
+            } => {
                 let trace = waiters.get(&query).and_then(|waiter| waiter.trace.clone());
-                work.push(Work::Reconstruct { query, slot, trace, predictions, parity });
+                work.push(Work::Reconstruct {
+                    query,
+                    slot,
+                    trace,
+                    predictions,
+                    parity,
+                });
             }
             Action::Compare(comparison) => work.push(Work::Compare(comparison)),
             Action::Probe { instance } => work.push(Work::Probe(instance)),
@@ -81,9 +111,16 @@ impl<T: Transport> Driver<T> {
             match work {
                 // The client may have gone; then nobody wants to know.
                 Work::Answer(waiter, answer) => drop(waiter.send(answer)),
-                Work::Send { job, instance, input, withdrawn } => {
+                Work::Send {
+                    job,
+                    instance,
+                    input,
+                    withdrawn,
+                } => {
                     // On the heap, since the runtime copies a task's future several times.
-                    tokio::spawn(Box::pin(Arc::clone(self).send(job, instance, input, withdrawn)));
+                    tokio::spawn(Box::pin(
+                        Arc::clone(self).send(job, instance, input, withdrawn),
+                    ));
                 }
                 Work::Encode { group, row, inputs } => {
                     let driver = Arc::clone(self);
@@ -91,14 +128,22 @@ impl<T: Transport> Driver<T> {
                         if !line.join(move || driver.encode(group, row, &inputs)) {
                             self.feed_encoded(group, row, None);
                         }
-                    } else if inputs.iter().map(|input| input.len()).sum::<usize>() > ENCODE_INLINE_BYTES {
+                    } else if inputs.iter().map(|input| input.len()).sum::<usize>()
+                        > ENCODE_INLINE_BYTES
+                    {
                         tokio::task::spawn_blocking(move || driver.encode(group, row, &inputs));
                     } else {
                         // Behind the member's own request, which waits in the same queue of tasks.
                         tokio::spawn(async move { driver.encode(group, row, &inputs) });
                     }
                 }
-                Work::Reconstruct { query, slot, trace, predictions, parity } => {
+                Work::Reconstruct {
+                    query,
+                    slot,
+                    trace,
+                    predictions,
+                    parity,
+                } => {
                     let span = trace.map(|trace| trace.decode(slot));
                     let Some(line) = self.line(query.class()) else {
                         self.reconstruct(query, slot, &predictions, &parity);
@@ -150,7 +195,8 @@ impl<T: Transport> Driver<T> {
             outcome = self.transport.infer(instance, input) => outcome,
             _ = withdrawn => return spans.withdrawn(),
         };
-        self.meters.upstream(instance, started.elapsed(), outcome.is_err());
+        self.meters
+            .upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
             tracing::debug!(%job, ?instance, %failure, "upstream request failed");
             spans.failed(failure.kind.to_string());
@@ -158,12 +204,15 @@ impl<T: Transport> Driver<T> {
         drop(spans);
         self.feed(|locked, now| {
             locked.running.remove(&job);
-            locked.engine.finished(now, job, outcome, &mut locked.actions);
+            locked
+                .engine
+                .finished(now, job, outcome, &mut locked.actions);
         });
     }
 
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
-        let (mut spans, traces) = Members::encode(group, row, inputs.iter().map(|input| &input.traces));
+        let (mut spans, traces) =
+            Members::encode(group, row, inputs.iter().map(|input| &input.traces));
         let parity = self.coder(group.class()).and_then(|coder| {
             coder
                 .encode(row, inputs)
@@ -180,7 +229,9 @@ impl<T: Transport> Driver<T> {
 
     fn feed_encoded(self: &Arc<Self>, group: GroupId, row: Row, parity: Option<Input>) {
         self.feed(|locked, now| {
-            locked.engine.encoded(now, group, row, parity.map(Arc::new), &mut locked.actions);
+            locked
+                .engine
+                .encoded(now, group, row, parity.map(Arc::new), &mut locked.actions);
         });
     }
 
@@ -208,23 +259,39 @@ impl<T: Transport> Driver<T> {
     }
 
     fn feed_reconstructed(self: &Arc<Self>, query: QueryId, output: Option<Output>) {
-        self.feed(|locked, now| locked.engine.reconstructed(now, query, output, &mut locked.actions));
+        self.feed(|locked, now| {
+            locked
+                .engine
+                .reconstructed(now, query, output, &mut locked.actions)
+        });
     }
 
     /// Counts whether an approximation agrees with the truth; nothing where there is no top class
     /// to compare.
     fn compare(&self, comparison: &Comparison<Output>) {
         let (Comparison::LateTruth { class, .. } | Comparison::Audit { class, .. }) = comparison;
-        let Some(judged) = self.judged(*class) else { return };
+        let Some(judged) = self.judged(*class) else {
+            return;
+        };
         match comparison {
-            Comparison::LateTruth { class, reconstruction, truth } => {
+            Comparison::LateTruth {
+                class,
+                reconstruction,
+                truth,
+            } => {
                 if let Some(agrees) = judged.agrees(reconstruction, truth) {
                     self.meters.compared(*class, Source::LateTruth, agrees);
                 }
             }
-            Comparison::Audit { class, slot, predictions, parity } => {
+            Comparison::Audit {
+                class,
+                slot,
+                predictions,
+                parity,
+            } => {
                 let slot_index = usize::from(slot.0);
-                let (Some(coder), Some(truth)) = (self.coder(*class), predictions.get(slot_index)) else {
+                let (Some(coder), Some(truth)) = (self.coder(*class), predictions.get(slot_index))
+                else {
                     return;
                 };
                 let others: Vec<Option<Arc<Output>>> = predictions
@@ -235,7 +302,9 @@ impl<T: Transport> Driver<T> {
                 // A reconstruction that is not finite agrees with nothing.
                 let agrees = coder
                     .decode(*slot, &others, parity)
-                    .is_ok_and(|reconstruction| judged.agrees(&reconstruction, truth) == Some(true));
+                    .is_ok_and(|reconstruction| {
+                        judged.agrees(&reconstruction, truth) == Some(true)
+                    });
                 self.meters.compared(*class, Source::Audit, agrees);
             }
         }

@@ -19,8 +19,10 @@ use crate::serving::Serving;
 use crate::tenants::MixingDomain;
 
 /// Calls of health checks, which have no keys.
-const HEALTH: [&str; 2] =
-    ["/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerReady"];
+const HEALTH: [&str; 2] = [
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+];
 /// The call whose message is large, which counts against the quota.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 /// Bytes of other calls' messages, which only name a model.
@@ -48,7 +50,10 @@ pub(crate) fn service(
 }
 
 /// The call with its whole message and its [`MixingDomain`], and the memory that it holds.
-async fn admit(app: &App, request: Request<RequestBody>) -> Result<(Request<Message>, Held), tonic::Status> {
+async fn admit(
+    app: &App,
+    request: Request<RequestBody>,
+) -> Result<(Request<Message>, Held), tonic::Status> {
     let (mut parts, body) = request.into_parts();
     let infers = parts.uri.path() == INFER;
     // As over HTTP, a call without a key or beyond the quota is not traced.
@@ -78,7 +83,9 @@ impl Room for Held {
     fn admit(&self, model: &str, bytes: usize) -> Result<(), ServeError> {
         match self.serving.model(model).map(|model| model.max_contents()) {
             Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
-            None if bytes > 0 => Err(ServeError::UnknownModel { model: model.into() }),
+            None if bytes > 0 => Err(ServeError::UnknownModel {
+                model: model.into(),
+            }),
             _ => Ok(()),
         }
     }
@@ -91,14 +98,24 @@ async fn message(
     infers: bool,
 ) -> Result<(Message, Held), ServeError> {
     let serving = app.serving();
-    let (limit, time) = (serving.server().max_body_bytes, serving.server().body_read_timeout);
+    let (limit, time) = (
+        serving.server().max_body_bytes,
+        serving.server().body_read_timeout,
+    );
     let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
-    let held = Held { reserved: app.body_memory().reserve_within(allowance), serving };
+    let held = Held {
+        reserved: app.body_memory().reserve_within(allowance),
+        serving,
+    };
     let headers = &mut parts.headers;
     if !infers {
         return Ok(receive(headers, body, limit.min(MAX_NAME_BYTES), time, held).await?);
     }
-    let Call { inference, message, room } = receive_request(headers, body, limit, time, held).await?;
+    let Call {
+        inference,
+        message,
+        room,
+    } = receive_request(headers, body, limit, time, held).await?;
     if let Some(inference) = inference {
         // Decoded here: the service finds it among the extensions.
         parts.extensions.insert(inference);
@@ -106,7 +123,8 @@ async fn message(
     Ok((message, room))
 }
 
-/// As [`crate::http`]'s guard has it: health needs no key, and only predictions count against the quota.
+/// As [`crate::http`]'s guard has it: health needs no key, and only predictions count against the
+/// quota.
 fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError> {
     if HEALTH.contains(&parts.uri.path()) {
         return Ok(());

@@ -6,9 +6,9 @@ use http::HeaderMap;
 use parapet_frontend_core::Rejected;
 use parapet_open_inference::{InferRequest, error_text};
 use parapet_open_inference_grpc::message::{
-    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
-    ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
-    ServerReadyRequest, ServerReadyResponse,
+    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
+    ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
+    ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference_grpc::{
     Form, Inference, InferenceServer, InferenceService, code_of, timeout_of, write_response,
@@ -27,7 +27,8 @@ use crate::tenants::MixingDomain;
 
 /// The service, behind its [`guard`](super::guard).
 pub(super) fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
-    // Messages come within their bounds, and what they were compressed with is undone: tonic only says what that may be.
+    // Messages come within their bounds, and what they were compressed with is undone: tonic only
+    // says what that may be.
     InferenceServer::new(Service { app })
         .max_decoding_message_size(usize::MAX)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -40,7 +41,8 @@ struct Service {
 
 impl Service {
     fn model(&self, name: &str, version: &str) -> Result<Arc<ServedModel>, ServeError> {
-        self.app.model(name, Some(version).filter(|version| !version.is_empty()))
+        self.app
+            .model(name, Some(version).filter(|version| !version.is_empty()))
     }
 
     async fn infer_on(
@@ -58,27 +60,41 @@ impl Service {
         let mut response = Response::new(write_response(&response, form));
         let metadata = response.metadata_mut();
         metadata.insert(PROVENANCE, MetadataValue::from_static(provenance.kind));
-        if let Some(Ok(confidence)) =
-            provenance.confidence.map(|confidence| format!("{confidence:.4}").parse())
+        if let Some(Ok(confidence)) = provenance
+            .confidence
+            .map(|confidence| format!("{confidence:.4}").parse())
         {
             metadata.insert(CONFIDENCE, confidence);
         }
-        if let Some(code) = provenance.code.as_deref().and_then(|code| code.parse().ok()) {
+        if let Some(code) = provenance
+            .code
+            .as_deref()
+            .and_then(|code| code.parse().ok())
+        {
             metadata.insert(CODE, code);
         }
         Ok((response, provenance))
     }
 }
 
-/// What the call itself says of the request: its class, and how long the client waits. The message's own word counts, but
-/// nobody waits longer than the client does.
+/// What the call itself says of the request: its class, and how long the client waits. The
+/// message's own word counts, but nobody waits longer than the client does.
 fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
-    if let Some(class) = metadata.get(CLASS_HEADER).and_then(|class| class.to_str().ok()) {
-        request.parameters.entry(CLASS.to_owned()).or_insert_with(|| class.into());
+    if let Some(class) = metadata
+        .get(CLASS_HEADER)
+        .and_then(|class| class.to_str().ok())
+    {
+        request
+            .parameters
+            .entry(CLASS.to_owned())
+            .or_insert_with(|| class.into());
     }
     if let Some(limit) = timeout_of(metadata) {
         let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        let timeout = request.parameters.entry("timeout").or_insert_with(|| micros.into());
+        let timeout = request
+            .parameters
+            .entry("timeout")
+            .or_insert_with(|| micros.into());
         if timeout.as_u64().is_some_and(|given| given > micros) {
             *timeout = micros.into();
         }
@@ -98,7 +114,9 @@ impl InferenceService for Service {
         &self,
         _: Request<ServerReadyRequest>,
     ) -> Result<Response<ServerReadyResponse>, Status> {
-        Ok(Response::new(ServerReadyResponse { ready: self.app.is_ready() }))
+        Ok(Response::new(ServerReadyResponse {
+            ready: self.app.is_ready(),
+        }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
@@ -107,8 +125,12 @@ impl InferenceService for Service {
         request: Request<ModelReadyRequest>,
     ) -> Result<Response<ModelReadyResponse>, Status> {
         let ModelReadyRequest { name, version } = request.into_inner();
-        let ready = self.model(&name, &version).is_ok_and(|model| model.driver().is_ready());
-        Ok(Response::new(ModelReadyResponse { ready: ready && !self.app.is_draining() }))
+        let ready = self
+            .model(&name, &version)
+            .is_ok_and(|model| model.driver().is_ready());
+        Ok(Response::new(ModelReadyResponse {
+            ready: ready && !self.app.is_draining(),
+        }))
     }
 
     async fn server_metadata(
@@ -123,7 +145,9 @@ impl InferenceService for Service {
         request: Request<ModelMetadataRequest>,
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let ModelMetadataRequest { name, version } = request.into_inner();
-        let model = self.model(&name, &version).map_err(|error| status(&error))?;
+        let model = self
+            .model(&name, &version)
+            .map_err(|error| status(&error))?;
         Ok(Response::new(model.metadata().into()))
     }
 
@@ -135,7 +159,13 @@ impl InferenceService for Service {
         // Whom the request may share a coding group with, as its key says.
         let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
         // The guard has decoded it, of every message that tonic takes for one.
-        let Some(Inference { model, version, request, form }) = extensions.remove() else {
+        let Some(Inference {
+            model,
+            version,
+            request,
+            form,
+        }) = extensions.remove()
+        else {
             return Err(Status::internal("the message was not decoded"));
         };
         let headers = metadata.into_headers();
@@ -146,9 +176,13 @@ impl InferenceService for Service {
         names.trace_id = account.trace_id();
         let mut result = match &model {
             Ok(model) => {
-                let result = account.scope(self.infer_on(model, domain, &headers, (request, form))).await;
+                let result = account
+                    .scope(self.infer_on(model, domain, &headers, (request, form)))
+                    .await;
                 account.end(model, &result);
-                result.map(|(response, _)| response).map_err(|refused| status(&refused))
+                result
+                    .map(|(response, _)| response)
+                    .map_err(|refused| status(&refused))
             }
             Err(unknown) => {
                 account.unknown(unknown);
@@ -174,14 +208,24 @@ impl Names {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
         let usable = |id: &&str| {
-            !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(|byte| byte.is_ascii_graphic())
+            !id.is_empty()
+                && id.len() <= MAX_REQUEST_ID
+                && id.bytes().all(|byte| byte.is_ascii_graphic())
         };
-        let request_id = given.filter(usable).map_or_else(fresh_request_id, str::to_owned);
-        Self { request_id, trace_id: None }
+        let request_id = given
+            .filter(usable)
+            .map_or_else(fresh_request_id, str::to_owned);
+        Self {
+            request_id,
+            trace_id: None,
+        }
     }
 
     pub(super) fn write(self, metadata: &mut MetadataMap) {
-        for (name, id) in [(REQUEST_ID, Some(self.request_id)), (TRACE_ID, self.trace_id)] {
+        for (name, id) in [
+            (REQUEST_ID, Some(self.request_id)),
+            (TRACE_ID, self.trace_id),
+        ] {
             if let Some(id) = id.and_then(|id| id.parse().ok()) {
                 metadata.insert(name, id);
             }
@@ -198,7 +242,9 @@ pub(super) fn status(error: &ServeError) -> Status {
     let mut status = Status::new(code, error_text(error));
     if let Some(seconds) = error.retry_after() {
         // What gRPC calls Retry-After.
-        status.metadata_mut().insert("grpc-retry-pushback-ms", (seconds * 1000).into());
+        status
+            .metadata_mut()
+            .insert("grpc-retry-pushback-ms", (seconds * 1000).into());
     }
     status
 }

@@ -25,10 +25,19 @@ pub(super) async fn read(
     let coding = Coding::of_request(headers)?;
     let header_length = header_length(headers)?;
     let serving = app.serving();
-    let (max_bytes, limit) = (serving.server().max_body_bytes, serving.server().body_read_timeout);
+    let (max_bytes, limit) = (
+        serving.server().max_body_bytes,
+        serving.server().body_read_timeout,
+    );
     let (body, reserved) = read_body_within(body, max_bytes, limit, app.body_memory()).await?;
     let max_contents = model.max_contents();
-    let reading = Reading { header_length, max_contents, held: body.len(), contents: 0, reserved };
+    let reading = Reading {
+        header_length,
+        max_contents,
+        held: body.len(),
+        contents: 0,
+        reserved,
+    };
     let json = header_length.unwrap_or(body.len());
     if coding.is_none() && json < LONG_JSON {
         return reading.read(body);
@@ -36,11 +45,15 @@ pub(super) async fn read(
     let reading = async {
         match coding {
             Some(coding) => decode(coding, body, max_bytes, reading).await,
-            None => in_turn(json, move || reading.read(body)).await.unwrap_or_else(|| Err(unreadable())),
+            None => in_turn(json, move || reading.read(body))
+                .await
+                .unwrap_or_else(|| Err(unreadable())),
         }
     };
     // Bodies are read in turn, so that this takes time as receiving does.
-    tokio::time::timeout(limit, reading).await.map_err(|_| BodyError::Timeout { limit })?
+    tokio::time::timeout(limit, reading)
+        .await
+        .map_err(|_| BodyError::Timeout { limit })?
 }
 
 fn unreadable() -> ServeError {
@@ -90,11 +103,17 @@ impl Room for Reading {
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
+        return Ok(None);
+    };
     value
         .to_str()
         .ok()
         .and_then(|value| value.trim().parse().ok())
         .map(Some)
-        .ok_or_else(|| ServeError::Input(format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes")))
+        .ok_or_else(|| {
+            ServeError::Input(format!(
+                "header {HEADER_CONTENT_LENGTH} must be a number of bytes"
+            ))
+        })
 }

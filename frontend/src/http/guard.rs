@@ -1,5 +1,5 @@
-//! What every request passes on its way in: the key and the quota; and on its way out, while the server drains: the wish that
-//! its client goes elsewhere.
+//! What every request passes on its way in: the key and the quota; and on its way out, while the
+//! server drains: the wish that its client goes elsewhere.
 
 use std::sync::Arc;
 
@@ -17,15 +17,22 @@ use crate::tenants::MixingDomain;
 /// Paths that health checks ask, which have no keys.
 const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
 
-pub(super) async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let version = request.version();
     let mut response = match admit(&app, &mut request) {
         Ok(()) => next.run(request).await,
         Err(refused) => error(&refused),
     };
-    // Kept connections would be closed soon, perhaps just when their clients send; told so, clients open one elsewhere.
+    // Kept connections would be closed soon, perhaps just when their clients send; told so, clients
+    // open one elsewhere.
     if app.is_draining() && version <= Version::HTTP_11 {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -39,7 +46,8 @@ fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
     let Some(tenant) = serving.tenants().identify(request.headers())? else {
         return Ok(());
     };
-    // Whoever asks what there is costs nothing; predictions are asked for by POST, by whatever protocol.
+    // Whoever asks what there is costs nothing; predictions are asked for by POST, by whatever
+    // protocol.
     if request.method() == Method::POST {
         serving.tenants().admit(&tenant)?;
     }

@@ -41,7 +41,14 @@ pub(super) async fn infer_version(
 }
 
 async fn answer(app: &App, name: &str, version: Option<&str>, request: Request) -> Response {
-    let (Parts { headers, extensions, .. }, body) = request.into_parts();
+    let (
+        Parts {
+            headers,
+            extensions,
+            ..
+        },
+        body,
+    ) = request.into_parts();
     let headers = &headers;
     // Whom the request may share a coding group with, as its key says.
     let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
@@ -85,11 +92,15 @@ async fn infer_on(
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
-        request.parameters.entry(CLASS.to_owned()).or_insert_with(|| class.into());
+        request
+            .parameters
+            .entry(CLASS.to_owned())
+            .or_insert_with(|| class.into());
     }
     let binary = BinaryOutputs::of(&request);
     let (response, provenance) = model.infer_within(domain, request).await?;
-    let encoded = encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
+    let encoded =
+        encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
     let accepted = Coding::for_response(headers);
     let mut response = respond(encoded, accepted).await;
     let headers = response.headers_mut();
@@ -97,7 +108,11 @@ async fn infer_on(
     if let Some(confidence) = confidence(&provenance) {
         headers.insert(CONFIDENCE, confidence);
     }
-    if let Some(code) = provenance.code.as_deref().and_then(|code| HeaderValue::from_str(code).ok()) {
+    if let Some(code) = provenance
+        .code
+        .as_deref()
+        .and_then(|code| HeaderValue::from_str(code).ok())
+    {
         headers.insert(CODE, code);
     }
     Ok((response, provenance))
@@ -106,7 +121,10 @@ async fn infer_on(
 /// The answer, compressed if the client likes that best and it is worth it.
 async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     let content_type = encoded.content_type();
-    let Encoded { mut body, header_length } = encoded;
+    let Encoded {
+        mut body,
+        header_length,
+    } = encoded;
     let mut coded = None;
     if let Some(coding) = accepted
         && let Some(compressed) = compress(coding, &body).await
@@ -134,7 +152,10 @@ impl BinaryOutputs {
     fn of(request: &InferRequest) -> Self {
         let all = request.parameters.get_key_value(BINARY_DATA_OUTPUT);
         Self(InferRequest {
-            parameters: all.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            parameters: all
+                .into_iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
             outputs: request.outputs.clone(),
             ..InferRequest::default()
         })
@@ -156,9 +177,12 @@ fn confidence(provenance: &Provenance) -> Option<HeaderValue> {
 
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let given = headers.get(REQUEST_ID).filter(|id| {
-        !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.as_bytes().iter().all(u8::is_ascii_graphic)
+        !id.is_empty()
+            && id.len() <= MAX_REQUEST_ID
+            && id.as_bytes().iter().all(u8::is_ascii_graphic)
     });
     given.cloned().unwrap_or_else(|| {
-        HeaderValue::from_str(&fresh_request_id()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        HeaderValue::from_str(&fresh_request_id())
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }

@@ -11,10 +11,16 @@ use serde::Serialize;
 
 use crate::error::ServeError;
 
-pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
+pub(super) fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response {
     let mut response = Response::new(Body::from(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -26,7 +32,11 @@ pub(crate) fn json(value: &impl Serialize) -> Response {
 }
 
 pub(super) fn text(body: String) -> Response {
-    with_type(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
+    with_type(
+        StatusCode::OK,
+        "text/plain; version=0.0.4; charset=utf-8",
+        body,
+    )
 }
 
 /// The protocol's error object with the error's status.
@@ -35,13 +45,17 @@ pub(crate) fn error(error: &ServeError) -> Response {
     let mut response = json(&ErrorObject::of(error));
     *response.status_mut() = status;
     if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
+        response
+            .headers_mut()
+            .insert(ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
     }
     if let Some(seconds) = error.retry_after() {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     if status == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        response
+            .headers_mut()
+            .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }

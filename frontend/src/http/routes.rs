@@ -39,7 +39,10 @@ pub(crate) struct ListenersTls {
 impl ListenersTls {
     pub(crate) fn of(config: &FrontendConfig) -> Self {
         let admin = config.admin.as_ref().and_then(|admin| admin.tls.clone());
-        Self { data: config.server_tls.clone(), admin }
+        Self {
+            data: config.server_tls.clone(),
+            admin,
+        }
     }
 
     pub(crate) fn each(&self) -> [Option<&Arc<ServerTls>>; 2] {
@@ -146,7 +149,12 @@ impl App {
 
     /// Whether every model has an instance that answers.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.is_draining() && self.serving.load().models().all(|model| model.driver().is_ready())
+        !self.is_draining()
+            && self
+                .serving
+                .load()
+                .models()
+                .all(|model| model.driver().is_ready())
     }
 
     /// What the protocol says of the server.
@@ -178,15 +186,23 @@ impl App {
         &self.body_memory
     }
 
-    pub(crate) fn model(&self, name: &str, version: Option<&str>) -> Result<Arc<ServedModel>, ServeError> {
+    pub(crate) fn model(
+        &self,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Arc<ServedModel>, ServeError> {
         let serving = self.serving.load();
-        let model = serving.model(name).ok_or_else(|| ServeError::UnknownModel { model: name.into() })?;
+        let model = serving
+            .model(name)
+            .ok_or_else(|| ServeError::UnknownModel { model: name.into() })?;
         match version {
-            Some(version) if version != model.version().to_string() => Err(ServeError::UnknownVersion {
-                model: name.into(),
-                version: version.into(),
-                served: model.version(),
-            }),
+            Some(version) if version != model.version().to_string() => {
+                Err(ServeError::UnknownVersion {
+                    model: name.into(),
+                    version: version.into(),
+                    served: model.version(),
+                })
+            }
             _ => Ok(Arc::clone(model)),
         }
     }
@@ -204,7 +220,11 @@ impl App {
     fn certificates(&self) -> Vec<ShownCertificate> {
         let serving = self.serving.load();
         let listener = |role, tls: Option<&Arc<ServerTls>>| {
-            tls.map(|tls| ShownCertificate { role, pool: None, expiry: tls.expiry() })
+            tls.map(|tls| ShownCertificate {
+                role,
+                pool: None,
+                expiry: tls.expiry(),
+            })
         };
         let grpc = serving.server().grpc_listen.and(self.tls.data.as_ref());
         let listeners = [
@@ -228,9 +248,18 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
         .route("/v2/models/{model}/infer", post(infer::infer))
-        .route("/v2/models/{model}/versions/{version}", get(version_metadata))
-        .route("/v2/models/{model}/versions/{version}/ready", get(version_ready))
-        .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer_version))
+        .route(
+            "/v2/models/{model}/versions/{version}",
+            get(version_metadata),
+        )
+        .route(
+            "/v2/models/{model}/versions/{version}/ready",
+            get(version_ready),
+        )
+        .route(
+            "/v2/models/{model}/versions/{version}/infer",
+            post(infer::infer_version),
+        )
         .route("/metrics", get(data_metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
@@ -245,7 +274,11 @@ async fn server_metadata() -> Response {
 async fn document(State(app): State<Arc<App>>) -> Response {
     let ServerMetadata { name, version, .. } = App::metadata();
     let serving = app.serving();
-    json(&openapi(&name, &version, serving.models().map(|model| model.name())))
+    json(&openapi(
+        &name,
+        &version,
+        serving.models().map(|model| model.name()),
+    ))
 }
 
 async fn server_live() -> Response {
@@ -307,17 +340,25 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
 /// Prometheus' text format; with traces, which exemplars name, OpenMetrics for who asks for it.
 pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     app.publish();
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).filter(|_| app.traces.is_some());
+    let accept = headers
+        .get(ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .filter(|_| app.traces.is_some());
     match accept.and_then(|accept| app.metrics.render_openmetrics(accept)) {
         Some((content_type, rendered)) => with_type(StatusCode::OK, content_type, rendered),
         None => text(app.metrics.render()),
     }
 }
 
-/// What tenants do is nothing for each other: where there are any, metrics are the admin listener's.
+/// What tenants do is nothing for each other: where there are any, metrics are the admin
+/// listener's.
 async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     let serving = app.serving();
-    if serving.server().metrics.unwrap_or_else(|| serving.tenants().is_open()) {
+    if serving
+        .server()
+        .metrics
+        .unwrap_or_else(|| serving.tenants().is_open())
+    {
         metrics(State(app), headers).await
     } else {
         unknown_path(uri).await
@@ -325,7 +366,9 @@ async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap)
 }
 
 async fn unknown_path(uri: Uri) -> Response {
-    error(&ServeError::UnknownPath { path: uri.path().into() })
+    error(&ServeError::UnknownPath {
+        path: uri.path().into(),
+    })
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {

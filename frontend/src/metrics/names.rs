@@ -8,14 +8,17 @@ pub const REQUEST_SECONDS: &str = "parapet_request_duration_seconds";
 pub const UPSTREAM_SECONDS: &str = "parapet_upstream_request_duration_seconds";
 /// Upstream requests that failed, by model, pool and kind.
 pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
-/// Reconstructions and backup models' predictions compared with the truth, by model, code (or `backup`), source and
-/// whether they agree on the top class.
+/// Reconstructions and backup models' predictions compared with the truth, by model, code (or
+/// `backup`), source and whether they agree on the top class.
 pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
-/// Whether an instance is up, by model, pool and address. (A label `instance` would clash with the one that Prometheus gives.)
+/// Whether an instance is up, by model, pool and address. (A label `instance` would clash with the
+/// one that Prometheus gives.)
 pub const INSTANCE_UP: &str = "parapet_instance_up";
-/// Whether the backend that a pool's instances are looked for in answers, by model and pool; only where they are not listed.
+/// Whether the backend that a pool's instances are looked for in answers, by model and pool; only
+/// where they are not listed.
 pub const DISCOVERY_UP: &str = "parapet_discovery_up";
-/// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and what became of them.
+/// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and
+/// what became of them.
 pub const REDUNDANT: &str = "parapet_redundant_requests_total";
 /// Coding groups encoded, by model and whether they were completed with fillers.
 pub const GROUPS: &str = "parapet_coding_groups_total";
@@ -57,24 +60,34 @@ pub const QUEUE_LIMIT: &str = "parapet_queue_limit";
 pub const EJECTED: &str = "parapet_instances_ejected";
 /// Times that an instance was ejected for its bad answers, by model.
 pub const EJECTIONS: &str = "parapet_instance_ejections_total";
-/// 1 while new queries get the redundancy that is configured, 0 while an operator has switched it off, by model.
+/// 1 while new queries get the redundancy that is configured, 0 while an operator has switched it
+/// off, by model.
 pub const REDUNDANCY_ON: &str = "parapet_redundancy_on";
 /// 1 while an operator has put another hold-back in place of the configured one, by model.
 pub const HOLD_BACK_OVERRIDDEN: &str = "parapet_hold_back_overridden";
 /// Violations of an invariant, by model and invariant.
 pub const VIOLATIONS: &str = "parapet_invariant_violations_total";
 
-/// When a certificate expires, in seconds since 1970, by role: of a listener (`data`, `grpc`, `admin`), or what is shown to the
-/// instances of a model and pool (`instances`) or to the etcd that knows where they are (`etcd`).
+/// When a certificate expires, in seconds since 1970, by role: of a listener (`data`, `grpc`,
+/// `admin`), or what is shown to the instances of a model and pool (`instances`) or to the etcd
+/// that knows where they are (`etcd`).
 pub const CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds";
-/// When the next revocation list is due, in seconds since 1970, by the role of the certificate beside which it stands.
+/// When the next revocation list is due, in seconds since 1970, by the role of the certificate
+/// beside which it stands.
 pub const REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds";
 
 pub(super) fn describe_presence() {
     use metrics::{Unit, describe_gauge};
     describe_gauge!(INSTANCE_UP, "1 when the instance is up");
-    describe_gauge!(DISCOVERY_UP, "1 when the backend that says where the instances are answers");
-    describe_gauge!(CERTIFICATE_EXPIRY, Unit::Seconds, "When a certificate expires, in seconds since 1970");
+    describe_gauge!(
+        DISCOVERY_UP,
+        "1 when the backend that says where the instances are answers"
+    );
+    describe_gauge!(
+        CERTIFICATE_EXPIRY,
+        Unit::Seconds,
+        "When a certificate expires, in seconds since 1970"
+    );
     describe_gauge!(
         REVOCATION_LIST_EXPIRY,
         Unit::Seconds,
@@ -88,19 +101,35 @@ pub(super) fn describe() {
         REQUESTS,
         "Requests by outcome: exact, hedged, backup, reconstructed, or a kind of error"
     );
-    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "From a request's arrival to its answer");
+    describe_histogram!(
+        REQUEST_SECONDS,
+        Unit::Seconds,
+        "From a request's arrival to its answer"
+    );
     describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
     describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
-    describe_counter!(AGREEMENT, "Approximate answers compared with the deployed model's prediction");
-    describe_counter!(REDUNDANT, "Redundant requests by strategy and what became of them");
+    describe_counter!(
+        AGREEMENT,
+        "Approximate answers compared with the deployed model's prediction"
+    );
+    describe_counter!(
+        REDUNDANT,
+        "Redundant requests by strategy and what became of them"
+    );
     describe_counter!(GROUPS, "Coding groups encoded");
     describe_counter!(RETRIES, "Attempts after a failed one");
     describe_counter!(
         UNRECOVERABLE,
         "Late queries that could not be reconstructed when they came to be late"
     );
-    describe_gauge!(IN_FLIGHT, "Queries in the table, awaited late truths included");
-    describe_counter!(GROUPS_SPARED, "Coding groups all answered before their parity queries were due");
+    describe_gauge!(
+        IN_FLIGHT,
+        "Queries in the table, awaited late truths included"
+    );
+    describe_counter!(
+        GROUPS_SPARED,
+        "Coding groups all answered before their parity queries were due"
+    );
     describe_counter!(
         UNCODED,
         "Queries that joined no coding group, since too many kinds of query were about"
@@ -111,19 +140,48 @@ pub(super) fn describe() {
         "Bytes of answered queries' inputs that are kept for coding groups"
     );
     describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
-    describe_gauge!(HOLD_BACK, Unit::Seconds, "How long reconstructions are held back");
+    describe_gauge!(
+        HOLD_BACK,
+        Unit::Seconds,
+        "How long reconstructions are held back"
+    );
     describe_gauge!(CONNECTIONS_OPEN, "Connections that are open");
     describe_counter!(CONNECTIONS, "Connections accepted");
-    describe_counter!(CONNECTIONS_REFUSED, "Connections closed at once, since their peer had its share");
+    describe_counter!(
+        CONNECTIONS_REFUSED,
+        "Connections closed at once, since their peer had its share"
+    );
     describe_counter!(UNAUTHENTICATED, "Requests without a known key");
-    describe_counter!(TENANT_REQUESTS, "Requests of tenants, admitted and over their quota");
+    describe_counter!(
+        TENANT_REQUESTS,
+        "Requests of tenants, admitted and over their quota"
+    );
     describe_counter!(RELOADS, "Reloads of the configuration, taken and refused");
-    describe_gauge!(BODY_BYTES, Unit::Bytes, "Bytes that the bodies of requests hold");
+    describe_gauge!(
+        BODY_BYTES,
+        Unit::Bytes,
+        "Bytes that the bodies of requests hold"
+    );
     describe_gauge!(QUEUED, "Queries that wait for a slot of the deployed model");
-    describe_gauge!(QUEUE_LIMIT, "Queries that may wait for a slot of the deployed model");
-    describe_gauge!(EJECTED, "Instances of the deployed model that are ejected for their bad answers");
-    describe_counter!(EJECTIONS, "Times that an instance was ejected for its bad answers");
-    describe_gauge!(REDUNDANCY_ON, "0 while an operator has switched redundancy off");
-    describe_gauge!(HOLD_BACK_OVERRIDDEN, "1 while an operator has changed the hold-back");
+    describe_gauge!(
+        QUEUE_LIMIT,
+        "Queries that may wait for a slot of the deployed model"
+    );
+    describe_gauge!(
+        EJECTED,
+        "Instances of the deployed model that are ejected for their bad answers"
+    );
+    describe_counter!(
+        EJECTIONS,
+        "Times that an instance was ejected for its bad answers"
+    );
+    describe_gauge!(
+        REDUNDANCY_ON,
+        "0 while an operator has switched redundancy off"
+    );
+    describe_gauge!(
+        HOLD_BACK_OVERRIDDEN,
+        "1 while an operator has changed the hold-back"
+    );
     describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
 }

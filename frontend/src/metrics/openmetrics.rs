@@ -1,7 +1,8 @@
 //! The OpenMetrics form of a scrape, which unlike Prometheus' own text format has exemplars.
 //!
-//! It is made from the other one, line by line. What differs (OpenMetrics 1.0): a counter's family is named without `_total`,
-//! bounds of buckets are written as floating-point numbers, exemplars come after samples, and the end is marked.
+//! It is made from the other one, line by line. What differs (OpenMetrics 1.0): a counter's family
+//! is named without `_total`, bounds of buckets are written as floating-point numbers, exemplars
+//! come after samples, and the end is marked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,15 +11,21 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 /// Whether an `Accept` header takes it, as Prometheus' does.
 pub(super) fn is_accepted(accept: &str) -> bool {
-    let ranges = accept.split(',').map(|range| range.trim().to_ascii_lowercase());
-    let mut ours = ranges.filter(|range| range.split(';').next() == Some("application/openmetrics-text"));
+    let ranges = accept
+        .split(',')
+        .map(|range| range.trim().to_ascii_lowercase());
+    let mut ours =
+        ranges.filter(|range| range.split(';').next() == Some("application/openmetrics-text"));
     ours.any(|range| !range.split(';').any(|parameter| parameter.trim() == "q=0"))
 }
 
-/// `text` in the other form; `exemplars` are what comes after a sample, by the series as it stands in `text`.
+/// `text` in the other form; `exemplars` are what comes after a sample, by the series as it stands
+/// in `text`.
 pub(super) fn of(text: &str, exemplars: &HashMap<String, String>) -> String {
-    let counters: HashSet<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let counters: HashSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
     let mut out = String::with_capacity(text.len() + 128 * exemplars.len());
     for line in text.lines().filter(|line| !line.is_empty()) {
         match family(line) {

@@ -1,5 +1,6 @@
-//! Gauges of what comes and goes: instances join and leave, and a series must not outlive its instance, or it would be reported
-//! as down for ever. So these are kept in a table, and made anew for each scrape.
+//! Gauges of what comes and goes: instances join and leave, and a series must not outlive its
+//! instance, or it would be reported as down for ever. So these are kept in a table, and made anew
+//! for each scrape.
 
 use std::collections::BTreeMap;
 
@@ -33,19 +34,27 @@ pub(super) struct Presence {
 
 impl Presence {
     pub(super) fn instance(&self, model: &str, pool: &str, instance: &str, up: bool) {
-        self.instances.lock().insert([model, pool, instance].map(str::to_owned), up);
+        self.instances
+            .lock()
+            .insert([model, pool, instance].map(str::to_owned), up);
     }
 
     pub(super) fn gone(&self, model: &str, pool: &str, instance: &str) {
-        self.instances.lock().remove(&[model, pool, instance].map(str::to_owned));
+        self.instances
+            .lock()
+            .remove(&[model, pool, instance].map(str::to_owned));
     }
 
     pub(super) fn discovery(&self, model: &str, pool: &str, up: bool) {
-        self.discoveries.lock().insert([model, pool].map(str::to_owned), up);
+        self.discoveries
+            .lock()
+            .insert([model, pool].map(str::to_owned), up);
     }
 
     pub(super) fn not_discovered(&self, model: &str, pool: &str) {
-        self.discoveries.lock().remove(&[model, pool].map(str::to_owned));
+        self.discoveries
+            .lock()
+            .remove(&[model, pool].map(str::to_owned));
     }
 
     pub(super) fn certificates(&self, shown: Vec<ShownCertificate>) {
@@ -58,11 +67,16 @@ impl Presence {
         with_local_recorder(&recorder, || {
             super::names::describe_presence();
             for ([model, pool, address], up) in &*self.instances.lock() {
-                let labels = [("model", model.clone()), ("pool", pool.clone()), ("address", address.clone())];
+                let labels = [
+                    ("model", model.clone()),
+                    ("pool", pool.clone()),
+                    ("address", address.clone()),
+                ];
                 gauge!(INSTANCE_UP, &labels).set(f64::from(*up));
             }
             for ([model, pool], up) in &*self.discoveries.lock() {
-                gauge!(DISCOVERY_UP, "model" => model.clone(), "pool" => pool.clone()).set(f64::from(*up));
+                gauge!(DISCOVERY_UP, "model" => model.clone(), "pool" => pool.clone())
+                    .set(f64::from(*up));
             }
             for ShownCertificate { role, pool, expiry } in &*self.certificates.lock() {
                 let mut labels = vec![("role", (*role).to_owned())];

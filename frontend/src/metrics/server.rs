@@ -29,7 +29,11 @@ impl ServerMeters {
     /// The configuration was read again; `taken` if it was sound.
     pub fn reloaded(&self, taken: bool) {
         let [refused, done] = &self.reloads;
-        if taken { done.increment(1) } else { refused.increment(1) }
+        if taken {
+            done.increment(1)
+        } else {
+            refused.increment(1)
+        }
     }
 
     /// Publishes what is open and held.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::Counter;
 
-/// A counter of what an engine adds up itself. A model that is served anew begins at zero; its counters go on.
+/// A counter of what an engine adds up itself. A model that is served anew begins at zero; its
+/// counters go on.
 #[derive(Debug)]
 pub(super) struct Total {
     counter: Counter,
@@ -13,7 +14,10 @@ pub(super) struct Total {
 
 impl Total {
     pub(super) fn new(counter: Counter) -> Self {
-        Self { counter, published: AtomicU64::new(0) }
+        Self {
+            counter,
+            published: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn publish(&self, total: u64) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::{Calibration, ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
+use parapet_decoder::{
+    Calibration, ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder,
+};
 use parapet_encoder::{Code, CodeError, EncodeError, Encoder, OutputDomain, build_encoder};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
@@ -34,7 +36,8 @@ pub enum CodingError {
     NotFinite,
 }
 
-/// Encodes and decodes the groups of one class of a model's requests: each coded input and output by itself, with one code.
+/// Encodes and decodes the groups of one class of a model's requests: each coded input and output
+/// by itself, with one code.
 #[derive(Debug)]
 pub struct Coder {
     inputs: Vec<CodedInput>,
@@ -61,7 +64,8 @@ struct CodedInput {
 
 #[derive(Debug)]
 struct CodedOutput {
-    /// Where it stands among the deployed model's; a parity model's outputs are in the code's own order.
+    /// Where it stands among the deployed model's; a parity model's outputs are in the code's own
+    /// order.
     position: usize,
     spec: TensorSpec,
     decoder: Box<dyn Decoder>,
@@ -72,11 +76,19 @@ impl Coder {
     ///
     /// # Errors
     /// [`CodeError`] when the code does not fit an input or an output.
-    pub fn new(model: &ModelConfig, code: &ClassCode, coded: &CodedConfig) -> Result<Self, CodeError> {
+    pub fn new(
+        model: &ModelConfig,
+        code: &ClassCode,
+        coded: &CodedConfig,
+    ) -> Result<Self, CodeError> {
         // Pool 0 is the deployed model's, and not among these.
         let first = usize::from(coded.first_parity.0).checked_sub(1);
-        let parity = first.and_then(|first| model.redundant.get(first..first + coded.r)).unwrap_or_default();
-        let calibrations = parity.iter().map(|pool| pool.entry.code.as_ref()?.calibration.clone());
+        let parity = first
+            .and_then(|first| model.redundant.get(first..first + coded.r))
+            .unwrap_or_default();
+        let calibrations = parity
+            .iter()
+            .map(|pool| pool.entry.code.as_ref()?.calibration.clone());
         let coder = Self::of(
             model,
             &code.tensors,
@@ -89,7 +101,8 @@ impl Coder {
             ..coder
         };
         for (index, input) in coder.inputs.iter_mut().enumerate() {
-            let name = |pool: &RedundantPool| pool.entry.inputs.get(index).map(|spec| spec.name.clone());
+            let name =
+                |pool: &RedundantPool| pool.entry.inputs.get(index).map(|spec| spec.name.clone());
             input.parity_names = parity.iter().filter_map(name).collect();
         }
         Ok(coder)
@@ -106,7 +119,9 @@ impl Coder {
     ) -> Result<Self, CodeError> {
         let networks = &learned.code;
         // One table stands for all rows.
-        let calibrations = (0..networks.code().r()).map_while(|_| networks.calibration().cloned()).collect();
+        let calibrations = (0..networks.code().r())
+            .map_while(|_| networks.calibration().cloned())
+            .collect();
         let coder = Self::of(
             model,
             &code.tensors,
@@ -114,7 +129,12 @@ impl Coder {
             |_| Ok(networks.clone().into_coders().1),
         )?;
         let label = networks.code().label();
-        Ok(Self { label, calibrations, line: Some(Line::new(learned.max_queue)), ..coder })
+        Ok(Self {
+            label,
+            calibrations,
+            line: Some(Line::new(learned.max_queue)),
+            ..coder
+        })
     }
 
     /// The tensors, each with a coder for its shape.
@@ -124,17 +144,35 @@ impl Coder {
         encoder: impl Fn(&[usize]) -> Result<Box<dyn Encoder>, CodeError>,
         decoder: impl Fn(usize) -> Result<Box<dyn Decoder>, CodeError>,
     ) -> Result<Self, CodeError> {
-        let inputs = tensors.inputs.iter().zip(tensors.inputs_of(&model.entry)).map(|(&position, spec)| {
-            Ok(CodedInput { position, encoder: encoder(&spec.shape)?, parity_names: Vec::new() })
-        });
-        let outputs =
-            tensors.outputs.iter().zip(tensors.outputs_of(&model.entry)).map(|(&position, spec)| {
-                Ok(CodedOutput { position, spec: spec.clone(), decoder: decoder(spec.sample_len())? })
+        let inputs = tensors
+            .inputs
+            .iter()
+            .zip(tensors.inputs_of(&model.entry))
+            .map(|(&position, spec)| {
+                Ok(CodedInput {
+                    position,
+                    encoder: encoder(&spec.shape)?,
+                    parity_names: Vec::new(),
+                })
+            });
+        let outputs = tensors
+            .outputs
+            .iter()
+            .zip(tensors.outputs_of(&model.entry))
+            .map(|(&position, spec)| {
+                Ok(CodedOutput {
+                    position,
+                    spec: spec.clone(),
+                    decoder: decoder(spec.sample_len())?,
+                })
             });
         Ok(Self {
             inputs: inputs.collect::<Result<_, CodeError>>()?,
             outputs: outputs.collect::<Result<_, CodeError>>()?,
-            judged: tensors.outputs_of(&model.entry).next().and_then(|spec| judged(model, spec)),
+            judged: tensors
+                .outputs_of(&model.entry)
+                .next()
+                .and_then(|spec| judged(model, spec)),
             calibrations: Vec::new(),
             label: String::new(),
             covers_all: tensors.outputs.len() == model.entry.outputs.len(),
@@ -145,7 +183,10 @@ impl Coder {
     /// Whether a reconstruction holds every output of the model that is `wanted`.
     pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
         let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
-        self.covers_all || model.iter().all(|output| is_coded(&output.name) || !wanted(&output.name))
+        self.covers_all
+            || model
+                .iter()
+                .all(|output| is_coded(&output.name) || !wanted(&output.name))
     }
 
     /// The output by which reconstructions are judged: the first that is coded, if it has class
@@ -154,7 +195,8 @@ impl Coder {
         self.judged.as_ref()
     }
 
-    /// Where encoding and decoding wait for their turn, if they compute networks: no request should wait behind them.
+    /// Where encoding and decoding wait for their turn, if they compute networks: no request should
+    /// wait behind them.
     pub fn line(&self) -> Option<&Line> {
         self.line.as_ref()
     }
@@ -166,7 +208,11 @@ impl Coder {
 
     /// What the numbers of a reconstruction are.
     pub fn output_domain(&self) -> OutputDomain {
-        self.outputs.first().map_or(OutputDomain::Deployed, |output| output.decoder.output_domain())
+        self.outputs
+            .first()
+            .map_or(OutputDomain::Deployed, |output| {
+                output.decoder.output_domain()
+            })
     }
 
     /// Whether the confidence of reconstructions is a measured agreement.
@@ -180,11 +226,15 @@ impl Coder {
     /// [`CodingError`] when the inputs do not fit the code.
     pub fn encode(&self, row: Row, inputs: &[Arc<Input>]) -> Result<Input, CodingError> {
         let rows = inputs.first().map_or(0, |input| input.rows);
-        let tensors = self.inputs.iter().map(|coded| coded.encode(usize::from(row.0), inputs));
+        let tensors = self
+            .inputs
+            .iter()
+            .map(|coded| coded.encode(usize::from(row.0), inputs));
         Ok(Input::new(tensors.collect::<Result<_, _>>()?, rows))
     }
 
-    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain): the coded outputs.
+    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain): the
+    /// coded outputs.
     ///
     /// # Errors
     /// [`CodingError`] when the group cannot be decoded, or not to finite numbers.
@@ -206,18 +256,33 @@ impl Coder {
                 confidence = Some(self.confidence(judged.classes(), &out, answered));
             }
             let rows = out.len() / sample_len;
-            let shape: Vec<usize> = std::iter::once(rows).chain(output.spec.shape.iter().copied()).collect();
+            let shape: Vec<usize> = std::iter::once(rows)
+                .chain(output.spec.shape.iter().copied())
+                .collect();
             tensors.push(Tensor::from_f32(output.spec.name.clone(), shape, &out)?);
         }
-        Ok(Output { tensors, confidence })
+        Ok(Output {
+            tensors,
+            confidence,
+        })
     }
 
     /// Trust in the samples of a reconstruction, that of the least certain: as measured for the
     /// rows that answered, the least of them; if nothing was measured, the top class's probability.
-    fn confidence(&self, classes: ClassAxis, samples: &[f32], answered: impl Fn(usize) -> bool) -> f32 {
+    fn confidence(
+        &self,
+        classes: ClassAxis,
+        samples: &[f32],
+        answered: impl Fn(usize) -> bool,
+    ) -> f32 {
         let measured = |scores: ClassScores<'_>| {
-            let rows = self.calibrations.iter().enumerate().filter(|(row, _)| answered(*row));
-            rows.map(|(_, calibration)| calibration.confidence(scores)).fold(1.0, f32::min)
+            let rows = self
+                .calibrations
+                .iter()
+                .enumerate()
+                .filter(|(row, _)| answered(*row));
+            rows.map(|(_, calibration)| calibration.confidence(scores))
+                .fold(1.0, f32::min)
         };
         let of_sample = |scores: ClassScores<'_>| match self.is_calibrated() {
             true => measured(scores),
@@ -231,15 +296,27 @@ impl CodedInput {
     fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
         let tensors = inputs
             .iter()
-            .map(|input| input.tensors.get(self.position).ok_or(CodingError::NoTensor))
+            .map(|input| {
+                input
+                    .tensors
+                    .get(self.position)
+                    .ok_or(CodingError::NoTensor)
+            })
             .collect::<Result<Vec<&Tensor>, _>>()?;
         let first = tensors.first().ok_or(CodingError::NoTensor)?;
-        let queries = tensors.iter().map(|tensor| tensor.f32s()).collect::<Result<Vec<_>, _>>()?;
+        let queries = tensors
+            .iter()
+            .map(|tensor| tensor.f32s())
+            .collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
         self.encoder.encode(row, &views, &mut parity)?;
         let name = self.parity_names.get(row).unwrap_or(&first.name);
-        Ok(Tensor::from_f32(name.clone(), first.shape.clone(), &parity)?)
+        Ok(Tensor::from_f32(
+            name.clone(),
+            first.shape.clone(),
+            &parity,
+        )?)
     }
 }
 
@@ -250,10 +327,17 @@ impl CodedOutput {
         predictions: &[Option<Vec<f32>>],
         parity: &[Option<Vec<f32>>],
     ) -> Result<Vec<f32>, CodingError> {
-        let len = predictions.iter().chain(parity).flatten().map(Vec::len).next().unwrap_or(0);
+        let len = predictions
+            .iter()
+            .chain(parity)
+            .flatten()
+            .map(Vec::len)
+            .next()
+            .unwrap_or(0);
         let mut out = vec![0.0; len];
         let (known, coded) = (views(predictions), views(parity));
-        self.decoder.decode(&known, &coded, usize::from(slot.0), &mut out)?;
+        self.decoder
+            .decode(&known, &coded, usize::from(slot.0), &mut out)?;
         if !out.iter().all(|value| value.is_finite()) {
             return Err(CodingError::NotFinite);
         }
@@ -276,11 +360,21 @@ fn judged(model: &ModelConfig, spec: &TensorSpec) -> Option<JudgedOutput> {
 }
 
 /// What each has at `position`.
-fn values(outputs: &[Option<Arc<Output>>], position: usize) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
+fn values(
+    outputs: &[Option<Arc<Output>>],
+    position: usize,
+) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
     let values = |output: &Arc<Output>| -> Result<Vec<f32>, CodingError> {
-        Ok(output.tensors.get(position).ok_or(CodingError::NoTensor)?.f32s()?)
+        Ok(output
+            .tensors
+            .get(position)
+            .ok_or(CodingError::NoTensor)?
+            .f32s()?)
     };
-    outputs.iter().map(|output| output.as_ref().map(values).transpose()).collect()
+    outputs
+        .iter()
+        .map(|output| output.as_ref().map(values).transpose())
+        .collect()
 }
 
 fn views(values: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {

@@ -21,7 +21,10 @@ impl JudgedOutput {
         if spec.datatype != Datatype::Fp32 {
             return Ok(None);
         }
-        Ok(Some(Self { name: spec.name.clone(), classes: ClassAxis::of(&spec.shape)? }))
+        Ok(Some(Self {
+            name: spec.name.clone(),
+            classes: ClassAxis::of(&spec.shape)?,
+        }))
     }
 
     /// Its classes.
@@ -33,7 +36,14 @@ impl JudgedOutput {
     /// different domains: every output transform keeps the top class. `None` if one of them has no
     /// such output.
     pub fn agrees(&self, approximation: &Output, truth: &Output) -> Option<bool> {
-        let values = |given: &Output| given.tensor(&self.name).and_then(|tensor| tensor.f32s().ok());
-        Some(self.classes.agrees(&values(approximation)?, &values(truth)?))
+        let values = |given: &Output| {
+            given
+                .tensor(&self.name)
+                .and_then(|tensor| tensor.f32s().ok())
+        };
+        Some(
+            self.classes
+                .agrees(&values(approximation)?, &values(truth)?),
+        )
     }
 }

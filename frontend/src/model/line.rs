@@ -1,4 +1,5 @@
-//! Coding that takes long: off the threads that serve requests, one piece after another, and bounded.
+//! Coding that takes long: off the threads that serve requests, one piece after another, and
+//! bounded.
 
 use std::sync::Arc;
 
@@ -14,10 +15,14 @@ pub struct Line {
 impl Line {
     /// A line in which `places` pieces may wait, the one that is being computed among them.
     pub fn new(places: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(places)), turn: Arc::new(Semaphore::new(1)) }
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            turn: Arc::new(Semaphore::new(1)),
+        }
     }
 
-    /// Has `piece` computed on another thread when it is its turn. False, and nothing is done, when the line is full.
+    /// Has `piece` computed on another thread when it is its turn. False, and nothing is done, when
+    /// the line is full.
     pub fn join(&self, piece: impl FnOnce() + Send + 'static) -> bool {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return false;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use parapet_discovery::Discovery;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, DomainId, Engine, GroupKey, OutlierConfig, PoolConfig, PoolId,
-    QueueLimitConfig, Strategy, StrategyConfig,
+    Answer, ByClass, ClassId, CoreConfig, DomainId, Engine, GroupKey, OutlierConfig, PoolConfig,
+    PoolId, QueueLimitConfig, Strategy, StrategyConfig,
 };
 use parapet_open_inference::{Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters};
 use parapet_tls::ClientTls;
@@ -38,11 +38,13 @@ pub struct Provenance {
     /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`]. None
     /// for a reconstruction whose output has no class scores.
     pub confidence: Option<f32>,
-    /// Whether that is how often such reconstructions agreed when it was measured ([`parapet_decoder::Calibration`]).
+    /// Whether that is how often such reconstructions agreed when it was measured
+    /// ([`parapet_decoder::Calibration`]).
     pub calibrated: bool,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
-    /// What the output's numbers are: the deployed model's own, but for reconstructions by some codes.
+    /// What the output's numbers are: the deployed model's own, but for reconstructions by some
+    /// codes.
     pub domain: OutputDomain,
 }
 
@@ -57,7 +59,12 @@ impl ServedModel {
     /// Starts serving `config` with the instances that it names.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let transport = Instances::new(&config);
-        let names = |pool: &PoolSettings| pool.instances.iter().map(|(name, _)| name.clone()).collect();
+        let names = |pool: &PoolSettings| {
+            pool.instances
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
         let pools: Vec<Vec<String>> = pool_settings(&config).map(names).collect();
         let model = Self::start_with(config, metrics, transport, pools);
         for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(&model.config)) {
@@ -71,24 +78,42 @@ impl ServedModel {
 
 impl<T: Transport> ServedModel<T> {
     /// Starts serving `config` over any transport.
-    pub fn start_with(config: ModelConfig, metrics: &Metrics, transport: T, pools: Vec<Vec<String>>) -> Self {
+    pub fn start_with(
+        config: ModelConfig,
+        metrics: &Metrics,
+        transport: T,
+        pools: Vec<Vec<String>>,
+    ) -> Self {
         let (strategy, coders) = strategy(&config);
-        let code =
-            |class: ClassId| coders.get(usize::from(class.0))?.as_ref().map(|coder| coder.label().to_owned());
+        let code = |class: ClassId| {
+            coders
+                .get(usize::from(class.0))?
+                .as_ref()
+                .map(|coder| coder.label().to_owned())
+        };
         let labels = class_labels(&config, code);
         let meters = metrics.model(&config.entry.name, &labels, &pool_labels(&config));
         let outputs = config.entry.outputs.clone();
         let engine = Engine::new(&core_config(&config), strategy);
         let health = config.health.clone();
-        let driver = Driver::start(Parts { engine, transport, coders, outputs, meters, pools, health });
+        let driver = Driver::start(Parts {
+            engine,
+            transport,
+            coders,
+            outputs,
+            meters,
+            pools,
+            health,
+        });
         Self { config, driver }
     }
 
     /// Whether it serves just what `config` says.
     pub(crate) fn serves(&self, config: &ModelConfig) -> bool {
-        // What it is made of comes from several crates and has no other equality. The networks of a learned code may have
-        // changed in their files, which their text does not show.
-        let learned = |config: &ModelConfig| config.classes.iter().any(|class| class.learned.is_some());
+        // What it is made of comes from several crates and has no other equality. The networks of a
+        // learned code may have changed in their files, which their text does not show.
+        let learned =
+            |config: &ModelConfig| config.classes.iter().any(|class| class.learned.is_some());
         !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
     }
 
@@ -99,23 +124,34 @@ impl<T: Transport> ServedModel<T> {
 
     /// What it shows to instances, and to those who know where they are.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = ShownCertificate> {
-        let pools = pool_labels(&self.config).into_iter().zip(pool_settings(&self.config));
+        let pools = pool_labels(&self.config)
+            .into_iter()
+            .zip(pool_settings(&self.config));
         pools.flat_map(move |(label, pool)| {
-            let etcd = pool.discovery.as_ref().and_then(|discovery| discovery.tls());
+            let etcd = pool
+                .discovery
+                .as_ref()
+                .and_then(|discovery| discovery.tls());
             let roles = [("instances", pool.tls.as_ref()), ("etcd", etcd)];
             roles.into_iter().filter_map(move |(role, tls)| {
                 let pool = Some((self.name().to_owned(), label.clone()));
-                Some(ShownCertificate { role, pool, expiry: tls?.expiry() })
+                Some(ShownCertificate {
+                    role,
+                    pool,
+                    expiry: tls?.expiry(),
+                })
             })
         })
     }
 
-    /// Checks its instances no more, and takes those out of the metrics that `successor`, if there is one, does not have.
+    /// Checks its instances no more, and takes those out of the metrics that `successor`, if there
+    /// is one, does not have.
     pub(crate) fn retire(&self, successor: Option<&Self>) {
         let kept = successor.map(Self::instances).unwrap_or_default();
         let labels = pool_labels(&self.config);
         let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
-        let discovered: BTreeSet<String> = successor.into_iter().flat_map(Self::discovered).collect();
+        let discovered: BTreeSet<String> =
+            successor.into_iter().flat_map(Self::discovered).collect();
         self.driver.retire(
             |pool, name| kept.contains(&(label(pool), name.to_owned())),
             |pool| discovered.contains(&label(pool)),
@@ -126,18 +162,29 @@ impl<T: Transport> ServedModel<T> {
     fn instances(&self) -> BTreeSet<(String, String)> {
         let labels = pool_labels(&self.config);
         let label = |pool: PoolId| labels.get(usize::from(pool.0)).cloned().unwrap_or_default();
-        self.driver.instances().into_iter().map(|(pool, name)| (label(pool), name)).collect()
+        self.driver
+            .instances()
+            .into_iter()
+            .map(|(pool, name)| (label(pool), name))
+            .collect()
     }
 
     /// The labels of its pools whose instances are discovered.
     fn discovered(&self) -> impl Iterator<Item = String> {
-        let pools = pool_labels(&self.config).into_iter().zip(pool_settings(&self.config));
-        pools.filter(|(_, settings)| settings.discovery.is_some()).map(|(label, _)| label)
+        let pools = pool_labels(&self.config)
+            .into_iter()
+            .zip(pool_settings(&self.config));
+        pools
+            .filter(|(_, settings)| settings.discovery.is_some())
+            .map(|(label, _)| label)
     }
 
     /// Has the instances of `pool` join and leave as `discovery` finds them.
     pub fn follow(&self, pool: PoolId, discovery: impl Discovery) {
-        let label = pool_labels(&self.config).into_iter().nth(usize::from(pool.0)).unwrap_or_default();
+        let label = pool_labels(&self.config)
+            .into_iter()
+            .nth(usize::from(pool.0))
+            .unwrap_or_default();
         let view = parapet_discovery::follow(discovery, format!("{}/{label}", self.name()));
         tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
@@ -154,17 +201,25 @@ impl<T: Transport> ServedModel<T> {
 
     /// Whether any of its classes has redundancy.
     pub(crate) fn has_redundancy(&self) -> bool {
-        self.config.classes.iter().any(|class| class.strategy.is_redundant())
+        self.config
+            .classes
+            .iter()
+            .any(|class| class.strategy.is_redundant())
     }
 
     /// Whether any of its classes waits for queries to be late.
     pub(crate) fn has_hold_back(&self) -> bool {
-        self.config.classes.iter().any(|class| class.strategy.has_hold_back())
+        self.config
+            .classes
+            .iter()
+            .any(|class| class.strategy.has_hold_back())
     }
 
     /// What metrics call each class.
     pub(crate) fn class_labels(&self) -> Vec<ClassLabels> {
-        class_labels(&self.config, |class| self.driver.code_label(class).map(str::to_owned))
+        class_labels(&self.config, |class| {
+            self.driver.code_label(class).map(str::to_owned)
+        })
     }
 
     /// What metrics call a pool.
@@ -190,7 +245,10 @@ impl<T: Transport> ServedModel<T> {
 
     /// What the protocol says of it.
     pub fn metadata(&self) -> ModelMetadata {
-        ModelMetadata { versions: vec![self.config.version.to_string()], ..self.config.entry.metadata() }
+        ModelMetadata {
+            versions: vec![self.config.version.to_string()],
+            ..self.config.entry.metadata()
+        }
     }
 
     /// Its driver.
@@ -202,7 +260,10 @@ impl<T: Transport> ServedModel<T> {
     ///
     /// # Errors
     /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
-    pub async fn infer(&self, request: InferRequest) -> Result<(InferResponse, Provenance), ServeError> {
+    pub async fn infer(
+        &self,
+        request: InferRequest,
+    ) -> Result<(InferResponse, Provenance), ServeError> {
         self.infer_within(MixingDomain::SHARED, request).await
     }
 
@@ -215,31 +276,64 @@ impl<T: Transport> ServedModel<T> {
         domain: MixingDomain,
         request: InferRequest,
     ) -> Result<(InferResponse, Provenance), ServeError> {
-        let options = Options::parse(&request.parameters, self.config.timeout, self.config.max_timeout)?;
+        let options = Options::parse(
+            &request.parameters,
+            self.config.timeout,
+            self.config.max_timeout,
+        )?;
         let class = request::class(&request.parameters, &self.config.classes)?;
         for requested in &request.outputs {
-            if !self.config.entry.outputs.iter().any(|output| output.name == requested.name) {
+            if !self
+                .config
+                .entry
+                .outputs
+                .iter()
+                .any(|output| output.name == requested.name)
+            {
                 let name = Excerpt::from(&requested.name);
-                return Err(ServeError::Input(format!("the model has no output {name:?}")));
+                return Err(ServeError::Input(format!(
+                    "the model has no output {name:?}"
+                )));
             }
         }
-        let InferRequest { id, inputs, outputs: named, .. } = request;
-        let wanted = |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
-        let (tensors, rows) = request::check_inputs(inputs, &self.config.entry.inputs, self.config.max_rows)?;
+        let InferRequest {
+            id,
+            inputs,
+            outputs: named,
+            ..
+        } = request;
+        let wanted =
+            |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
+        let (tensors, rows) =
+            request::check_inputs(inputs, &self.config.entry.inputs, self.config.max_rows)?;
         let key = group_key(domain, rows)?;
-        let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
-        // Some requests go on when their client is answered: they are not to be given up before the engine does that.
+        let timeout = options
+            .timeout
+            .saturating_sub(answer_margin(options.timeout));
+        // Some requests go on when their client is answered: they are not to be given up before the
+        // engine does that.
         let kept = self
             .config
             .classes
             .get(usize::from(class.0))
             .map_or(Duration::ZERO, |class| class.strategy.keeps_requests_for());
         let input = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
-        let allow_approximate = options.allow_approximate && self.driver.approximates(class, wanted);
-        let answer = self.driver.infer(input, key, class, timeout, allow_approximate).await?;
+        let allow_approximate =
+            options.allow_approximate && self.driver.approximates(class, wanted);
+        let answer = self
+            .driver
+            .infer(input, key, class, timeout, allow_approximate)
+            .await?;
         let (output, provenance) = self.provenance(answer, class)?;
-        let outputs = self.config.entry.outputs.iter().filter(|spec| wanted(&spec.name));
-        let outputs = outputs.filter_map(|spec| output.tensor(&spec.name).cloned()).collect();
+        let outputs = self
+            .config
+            .entry
+            .outputs
+            .iter()
+            .filter(|spec| wanted(&spec.name));
+        let outputs = outputs
+            .filter_map(|spec| output.tensor(&spec.name).cloned())
+            .collect();
         let response = InferResponse {
             model_name: self.config.entry.name.clone(),
             model_version: Some(self.config.version.to_string()),
@@ -258,17 +352,36 @@ impl<T: Transport> ServedModel<T> {
         let own = |kind, output: Arc<Output>| {
             let confidence = output.confidence;
             let domain = OutputDomain::Deployed;
-            Ok((output, Provenance { kind, confidence, calibrated: false, code: None, domain }))
+            Ok((
+                output,
+                Provenance {
+                    kind,
+                    confidence,
+                    calibrated: false,
+                    code: None,
+                    domain,
+                },
+            ))
         };
         match answer {
             Answer::Exact(output) => own("exact", output),
             Answer::Hedged(output) => own("hedged", output),
             Answer::Backup(output) => own("backup", output),
             Answer::Reconstructed(output) => {
-                let (confidence, calibrated) = (output.confidence, self.driver.is_calibrated(class));
+                let (confidence, calibrated) =
+                    (output.confidence, self.driver.is_calibrated(class));
                 let domain = self.driver.output_domain(class);
                 let code = self.driver.code_label(class).map(str::to_owned);
-                Ok((output, Provenance { kind: "reconstructed", confidence, calibrated, code, domain }))
+                Ok((
+                    output,
+                    Provenance {
+                        kind: "reconstructed",
+                        confidence,
+                        calibrated,
+                        code,
+                        domain,
+                    },
+                ))
             }
             Answer::Failed(failure) => Err(failure.into()),
         }
@@ -283,8 +396,8 @@ impl<T> Drop for ServedModel<T> {
 }
 
 impl Provenance {
-    /// The kinds: the deployed model's own prediction; the same from a redundant copy of the query; a backup model's; one
-    /// decoded from a coding group.
+    /// The kinds: the deployed model's own prediction; the same from a redundant copy of the query;
+    /// a backup model's; one decoded from a coding group.
     pub const KINDS: [&str; 4] = ["exact", "hedged", "backup", "reconstructed"];
 
     fn parameters(&self) -> Parameters {
@@ -306,10 +419,15 @@ impl Provenance {
     }
 }
 
-/// Shape and dtype are fixed by the model but for the number of samples; that and the domain must agree (CG-6).
+/// Shape and dtype are fixed by the model but for the number of samples; that and the domain must
+/// agree (CG-6).
 fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> {
-    let rows = u32::try_from(rows).map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
-    Ok(GroupKey { domain: DomainId(domain.number()), kind: rows })
+    let rows = u32::try_from(rows)
+        .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
+    Ok(GroupKey {
+        domain: DomainId(domain.number()),
+        kind: rows,
+    })
 }
 
 /// What metrics call the deployed model's pool.
@@ -341,8 +459,10 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
         retry_share: config.retry_share,
         retry_burst: 10.0,
         suspect_after: config.health.suspect_after,
-        queue_limit: (config.queue_wait_share > 0.0)
-            .then(|| QueueLimitConfig { wait_share: config.queue_wait_share, ..QueueLimitConfig::default() }),
+        queue_limit: (config.queue_wait_share > 0.0).then(|| QueueLimitConfig {
+            wait_share: config.queue_wait_share,
+            ..QueueLimitConfig::default()
+        }),
         outliers: Some(OutlierConfig {
             consecutive: config.health.eject_after_failures,
             ejected_for: config.health.eject,
@@ -357,12 +477,17 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
 type Redundancy = (Box<dyn Strategy<Input, Output>>, Option<Coder>);
 
 fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
-    let coder = class.code.as_ref().map(|code| match (&class.strategy, &class.learned) {
-        (_, Some(learned)) => Coder::learned(config, code, learned).map(Some),
-        (StrategyConfig::Coded(coded), None) => Coder::new(config, code, coded).map(Some),
-        (StrategyConfig::CodedHedged(hedged), None) => Coder::new(config, code, &hedged.coded).map(Some),
-        _ => Ok(None),
-    });
+    let coder = class
+        .code
+        .as_ref()
+        .map(|code| match (&class.strategy, &class.learned) {
+            (_, Some(learned)) => Coder::learned(config, code, learned).map(Some),
+            (StrategyConfig::Coded(coded), None) => Coder::new(config, code, coded).map(Some),
+            (StrategyConfig::CodedHedged(hedged), None) => {
+                Coder::new(config, code, &hedged.coded).map(Some)
+            }
+            _ => Ok(None),
+        });
     // The configuration was resolved by building these very coders.
     match coder.transpose() {
         Ok(coder) => (class.strategy.build(), coder.flatten()),
@@ -378,14 +503,22 @@ fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Vec<Opti
     let classes = config.classes.iter().map(|class| redundancy(config, class));
     let (mut strategies, coders): (Vec<_>, Vec<_>) = classes.unzip();
     if strategies.len() <= 1 {
-        return (strategies.pop().unwrap_or_else(|| StrategyConfig::None.build()), coders);
+        return (
+            strategies
+                .pop()
+                .unwrap_or_else(|| StrategyConfig::None.build()),
+            coders,
+        );
     }
     let default = strategies.remove(0);
     (Box::new(ByClass::new(default, strategies)), coders)
 }
 
 /// What metrics call a class, for each of them.
-fn class_labels(config: &ModelConfig, code: impl Fn(ClassId) -> Option<String>) -> Vec<ClassLabels> {
+fn class_labels(
+    config: &ModelConfig,
+    code: impl Fn(ClassId) -> Option<String>,
+) -> Vec<ClassLabels> {
     let classes = config.classes.iter().zip((0u8..).map(ClassId));
     classes
         .map(|(class, id)| {
@@ -395,12 +528,18 @@ fn class_labels(config: &ModelConfig, code: impl Fn(ClassId) -> Option<String>) 
                 (None, StrategyConfig::ApproximateBackup(_)) => "backup".to_owned(),
                 (None, _) => "none".to_owned(),
             };
-            ClassLabels { class: class.name.clone(), strategy, code }
+            ClassLabels {
+                class: class.name.clone(),
+                strategy,
+                code,
+            }
         })
         .collect()
 }
 
 fn pool_labels(config: &ModelConfig) -> Vec<String> {
     let redundant = config.redundant.iter().map(|other| other.label.clone());
-    std::iter::once(DEPLOYED.to_owned()).chain(redundant).collect()
+    std::iter::once(DEPLOYED.to_owned())
+        .chain(redundant)
+        .collect()
 }

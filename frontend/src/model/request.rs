@@ -23,23 +23,38 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads `timeout` (microseconds, as Triton has it), `deadline_unix_ms` (an absolute time) and `allow_approximate`.
+    /// Reads `timeout` (microseconds, as Triton has it), `deadline_unix_ms` (an absolute time) and
+    /// `allow_approximate`.
     ///
     /// # Errors
-    /// [`ServeError::Input`] for a value of the wrong type, [`Rejected::DeadlinePassed`] for a deadline in the past.
-    pub fn parse(parameters: &Parameters, default: Duration, max: Duration) -> Result<Self, ServeError> {
+    /// [`ServeError::Input`] for a value of the wrong type, [`Rejected::DeadlinePassed`] for a
+    /// deadline in the past.
+    pub fn parse(
+        parameters: &Parameters,
+        default: Duration,
+        max: Duration,
+    ) -> Result<Self, ServeError> {
         let mut timeout = default;
         if let Some(value) = parameters.get("timeout") {
-            let micros = value.as_u64().ok_or_else(|| wrong("timeout", "a number of microseconds", value))?;
+            let micros = value
+                .as_u64()
+                .ok_or_else(|| wrong("timeout", "a number of microseconds", value))?;
             timeout = Duration::from_micros(micros);
         }
         if let Some(value) = parameters.get("deadline_unix_ms") {
-            let millis =
-                value.as_u64().ok_or_else(|| wrong("deadline_unix_ms", "milliseconds since 1970", value))?;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let millis = value
+                .as_u64()
+                .ok_or_else(|| wrong("deadline_unix_ms", "milliseconds since 1970", value))?;
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             let left = Duration::from_millis(millis).saturating_sub(now);
             // Where the client gives both, both hold.
-            timeout = if parameters.contains_key("timeout") { timeout.min(left) } else { left };
+            timeout = if parameters.contains_key("timeout") {
+                timeout.min(left)
+            } else {
+                left
+            };
         }
         if timeout.is_zero() {
             return Err(Rejected::DeadlinePassed.into());
@@ -49,7 +64,10 @@ impl Options {
             Some(Value::Bool(allowed)) => *allowed,
             Some(value) => return Err(wrong("allow_approximate", "true or false", value)),
         };
-        Ok(Self { timeout: timeout.min(max), allow_approximate })
+        Ok(Self {
+            timeout: timeout.min(max),
+            allow_approximate,
+        })
     }
 }
 
@@ -57,13 +75,23 @@ impl Options {
 pub const CLASS: &str = "class";
 
 /// The class that the parameter `class` names; the default one without it.
-pub(super) fn class(parameters: &Parameters, classes: &[ClassConfig]) -> Result<ClassId, ServeError> {
-    let Some(value) = parameters.get(CLASS) else { return Ok(ClassId::DEFAULT) };
-    let position = value.as_str().and_then(|name| classes.iter().position(|class| class.name == name));
-    position.and_then(|index| u8::try_from(index).ok()).map(ClassId).ok_or_else(|| {
-        let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
-        wrong(CLASS, &format!("one of {}", known.join(", ")), value)
-    })
+pub(super) fn class(
+    parameters: &Parameters,
+    classes: &[ClassConfig],
+) -> Result<ClassId, ServeError> {
+    let Some(value) = parameters.get(CLASS) else {
+        return Ok(ClassId::DEFAULT);
+    };
+    let position = value
+        .as_str()
+        .and_then(|name| classes.iter().position(|class| class.name == name));
+    position
+        .and_then(|index| u8::try_from(index).ok())
+        .map(ClassId)
+        .ok_or_else(|| {
+            let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+            wrong(CLASS, &format!("one of {}", known.join(", ")), value)
+        })
 }
 
 fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
@@ -72,7 +100,9 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
         Value::String(text) => format!("{:?}", Excerpt::from(text)),
         other => Excerpt::from(&other.to_string()).to_string(),
     };
-    ServeError::Input(format!("parameter {parameter:?} must be {expected}, not {shown}"))
+    ServeError::Input(format!(
+        "parameter {parameter:?} must be {expected}, not {shown}"
+    ))
 }
 
 /// Contents of this size are taken for any model, so that mistakes in small requests are told
@@ -82,7 +112,9 @@ const SMALL_CONTENTS: usize = 64 * 1024;
 /// Bytes of contents that a request of `max_rows` samples can have; those of BYTES have no bound.
 pub(super) fn max_contents(specs: &[TensorSpec], max_rows: usize) -> usize {
     let bytes = |spec: &TensorSpec| {
-        spec.datatype.size().map_or(usize::MAX, |size| spec.sample_len().saturating_mul(size))
+        spec.datatype
+            .size()
+            .map_or(usize::MAX, |size| spec.sample_len().saturating_mul(size))
     };
     let sample = specs.iter().map(bytes).fold(0, usize::saturating_add);
     sample.saturating_mul(max_rows).max(SMALL_CONTENTS)
@@ -104,8 +136,10 @@ pub(super) fn check_inputs(
         let tensor = given.swap_remove(position);
         let input_rows = check_input(&tensor, spec, max_rows)?;
         if *rows.get_or_insert(input_rows) != input_rows {
-            let reason =
-                format!("input {:?} has {input_rows} samples where others have another number", spec.name);
+            let reason = format!(
+                "input {:?} has {input_rows} samples where others have another number",
+                spec.name
+            );
             return Err(ServeError::Input(reason));
         }
         inputs.push(tensor);
@@ -122,7 +156,10 @@ pub(super) fn check_inputs(
 fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<usize, ServeError> {
     let name = &spec.name;
     if tensor.datatype != spec.datatype {
-        let reason = format!("input {name:?} is {}; the model takes {}", tensor.datatype, spec.datatype);
+        let reason = format!(
+            "input {name:?} is {}; the model takes {}",
+            tensor.datatype, spec.datatype
+        );
         return Err(ServeError::Input(reason));
     }
     let rows = match tensor.shape.split_first() {
@@ -142,7 +179,9 @@ fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<us
         return Err(ServeError::Input(reason));
     }
     if tensor.has_non_finite() {
-        return Err(ServeError::Input(format!("input {name:?} holds a NaN or an infinity")));
+        return Err(ServeError::Input(format!(
+            "input {name:?} holds a NaN or an infinity"
+        )));
     }
     Ok(rows)
 }
@@ -156,32 +195,59 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn options(parameters: Value) -> Result<Options, ServeError> {
-        let Value::Object(parameters) = parameters else { panic!("an object") };
+        let Value::Object(parameters) = parameters else {
+            panic!("an object")
+        };
         Options::parse(&parameters, SECOND, 10 * SECOND)
     }
 
     #[test]
     fn options_have_defaults_and_bounds() {
-        assert_eq!(options(json!({})).unwrap(), Options { timeout: SECOND, allow_approximate: true });
+        assert_eq!(
+            options(json!({})).unwrap(),
+            Options {
+                timeout: SECOND,
+                allow_approximate: true
+            }
+        );
         let asked = options(json!({"timeout": 2_500, "allow_approximate": false})).unwrap();
-        assert_eq!(asked, Options { timeout: Duration::from_micros(2_500), allow_approximate: false });
-        assert_eq!(options(json!({"timeout": 3_600_000_000_u64})).unwrap().timeout, 10 * SECOND);
+        assert_eq!(
+            asked,
+            Options {
+                timeout: Duration::from_micros(2_500),
+                allow_approximate: false
+            }
+        );
+        assert_eq!(
+            options(json!({"timeout": 3_600_000_000_u64}))
+                .unwrap()
+                .timeout,
+            10 * SECOND
+        );
     }
 
     #[test]
     fn of_a_timeout_and_a_deadline_the_earlier_counts() {
         let both = |timeout: u64, deadline: u64| {
-            options(json!({"timeout": timeout, "deadline_unix_ms": deadline})).unwrap().timeout
+            options(json!({"timeout": timeout, "deadline_unix_ms": deadline}))
+                .unwrap()
+                .timeout
         };
         let far = 4_000_000_000_000; // in 2096
         assert_eq!(both(1_000, far), Duration::from_millis(1));
-        assert_eq!(options(json!({"deadline_unix_ms": far})).unwrap().timeout, 10 * SECOND);
+        assert_eq!(
+            options(json!({"deadline_unix_ms": far})).unwrap().timeout,
+            10 * SECOND
+        );
     }
 
     #[test]
     fn a_deadline_in_the_past_is_refused() {
         for past in [json!({"timeout": 0}), json!({"deadline_unix_ms": 1_000})] {
-            assert!(matches!(options(past), Err(ServeError::Rejected(Rejected::DeadlinePassed))));
+            assert!(matches!(
+                options(past),
+                Err(ServeError::Rejected(Rejected::DeadlinePassed))
+            ));
         }
     }
 
@@ -198,11 +264,17 @@ mod tests {
     }
 
     fn spec() -> TensorSpec {
-        TensorSpec { name: "input".to_owned(), datatype: Datatype::Fp32, shape: vec![2, 2] }
+        TensorSpec {
+            name: "input".to_owned(),
+            datatype: Datatype::Fp32,
+            shape: vec![2, 2],
+        }
     }
 
     fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
-        check_inputs(tensors, &[spec()], 4).map(|(_, rows)| rows).map_err(|error| error.to_string())
+        check_inputs(tensors, &[spec()], 4)
+            .map(|(_, rows)| rows)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -212,9 +284,15 @@ mod tests {
             datatype,
             shape: shape.to_vec(),
         };
-        let (image, mask) = (spec(Datatype::Fp32, &[3, 100, 100]), spec(Datatype::Bool, &[100, 100]));
+        let (image, mask) = (
+            spec(Datatype::Fp32, &[3, 100, 100]),
+            spec(Datatype::Bool, &[100, 100]),
+        );
         assert_eq!(max_contents(&[image, mask], 10), 10 * (120_000 + 10_000));
-        assert_eq!(max_contents(&[spec(Datatype::Fp32, &[4])], 64), SMALL_CONTENTS);
+        assert_eq!(
+            max_contents(&[spec(Datatype::Fp32, &[4])], 64),
+            SMALL_CONTENTS
+        );
         assert_eq!(max_contents(&[spec(Datatype::Bytes, &[1])], 64), usize::MAX);
     }
 
@@ -243,15 +321,25 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         refused(vec![], "\"input\" is missing");
-        refused(vec![tensor("other", &[1, 2, 2], 0.5)], "\"input\" is missing");
-        refused(vec![tensor("input", &[1, 2, 2], 0.5), tensor("input", &[1, 2, 2], 0.5)], "twice");
+        refused(
+            vec![tensor("other", &[1, 2, 2], 0.5)],
+            "\"input\" is missing",
+        );
+        refused(
+            vec![
+                tensor("input", &[1, 2, 2], 0.5),
+                tensor("input", &[1, 2, 2], 0.5),
+            ],
+            "twice",
+        );
         refused(vec![tensor("input", &[2, 2], 0.5)], "takes [n, 2, 2]");
         refused(vec![tensor("input", &[1, 4], 0.5)], "takes [n, 2, 2]");
         refused(vec![tensor("input", &[0, 2, 2], 0.5)], "1 to 4");
         refused(vec![tensor("input", &[5, 2, 2], 0.5)], "1 to 4");
         refused(vec![tensor("input", &[1, 2, 2], f32::NAN)], "NaN");
         refused(vec![tensor("input", &[1, 2, 2], f32::INFINITY)], "infinity");
-        let ints = Tensor::new("input", Datatype::Int32, vec![1, 2, 2], vec![0; 16].into()).unwrap();
+        let ints =
+            Tensor::new("input", Datatype::Int32, vec![1, 2, 2], vec![0; 16].into()).unwrap();
         refused(vec![ints], "is INT32");
     }
 }

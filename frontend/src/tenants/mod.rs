@@ -1,8 +1,8 @@
 //! Who asks: bearer keys, quotas, and who shares coding groups with whom.
 //!
-//! Keys are random and long ([`Key::generate`]), so that a plain SHA-256 of them is enough at rest: nobody guesses 256 bits,
-//! and a slow hash is for passwords that people think of. What a client sends is hashed and compared with every tenant's
-//! hashes in constant time, whichever matches.
+//! Keys are random and long ([`Key::generate`]), so that a plain SHA-256 of them is enough at rest:
+//! nobody guesses 256 bits, and a slow hash is for passwords that people think of. What a client
+//! sends is hashed and compared with every tenant's hashes in constant time, whichever matches.
 
 mod key;
 mod quota;
@@ -44,8 +44,8 @@ impl MixingDomain {
     /// Of all who allow mixing, and of everybody where there are no tenants.
     pub const SHARED: Self = Self(0);
 
-    /// A tenant's own. Follows from its name, so that it is the same after a reload, when the groups of before are still
-    /// about; the configuration refuses two tenants that have the same.
+    /// A tenant's own. Follows from its name, so that it is the same after a reload, when the
+    /// groups of before are still about; the configuration refuses two tenants that have the same.
     pub fn of_tenant(name: &str) -> Self {
         let hash: [u8; 32] = Sha256::digest(name).into();
         let [a, b, c, d, ..] = hash;
@@ -75,7 +75,11 @@ impl Tenant {
 
     /// Whom its queries may share groups with.
     pub fn domain(&self) -> MixingDomain {
-        if self.config.may_mix { MixingDomain::SHARED } else { MixingDomain::of_tenant(&self.config.name) }
+        if self.config.may_mix {
+            MixingDomain::SHARED
+        } else {
+            MixingDomain::of_tenant(&self.config.name)
+        }
     }
 }
 
@@ -92,8 +96,15 @@ impl Tenants {
     pub fn new(configs: &[TenantConfig], metrics: &Metrics) -> Self {
         let tenant = |config: &TenantConfig| {
             let (admitted, over_quota) = metrics.tenant(&config.name);
-            let quota = config.quota.map(|(rate, burst)| Mutex::new(Quota::new(rate, burst)));
-            Arc::new(Tenant { config: config.clone(), quota, admitted, over_quota })
+            let quota = config
+                .quota
+                .map(|(rate, burst)| Mutex::new(Quota::new(rate, burst)));
+            Arc::new(Tenant {
+                config: config.clone(),
+                quota,
+                admitted,
+                over_quota,
+            })
         };
         Self {
             tenants: configs.iter().map(tenant).collect(),
@@ -136,7 +147,10 @@ impl Tenants {
     /// # Errors
     /// [`ServeError::OverQuota`].
     pub fn admit(&self, tenant: &Tenant) -> Result<(), ServeError> {
-        let taken = tenant.quota.as_ref().map_or(Ok(()), |quota| quota.lock().take(self.since.elapsed()));
+        let taken = tenant
+            .quota
+            .as_ref()
+            .map_or(Ok(()), |quota| quota.lock().take(self.since.elapsed()));
         match taken {
             Ok(()) => tenant.admitted.increment(1),
             Err(wait) => {
@@ -156,7 +170,8 @@ fn in_seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
-/// The key that a request carries: `Authorization: Bearer KEY`. One with two such headers carries none.
+/// The key that a request carries: `Authorization: Bearer KEY`. One with two such headers carries
+/// none.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let value = given.next()?.as_bytes();
@@ -187,14 +202,26 @@ mod tests {
     #[test]
     fn a_key_names_its_tenant_and_nothing_else_does() {
         let (a, b, c) = (Key::generate(), Key::generate(), Key::generate());
-        let configs = [tenant("one", &[&a, &b], None, false), tenant("two", &[&c], None, true)];
+        let configs = [
+            tenant("one", &[&a, &b], None, false),
+            tenant("two", &[&c], None, true),
+        ];
         let tenants = Tenants::new(&configs, &Metrics::new().unwrap());
         let name = |value: String| {
-            tenants.identify(&headers(&value)).map(|tenant| tenant.unwrap().name().to_owned()).ok()
+            tenants
+                .identify(&headers(&value))
+                .map(|tenant| tenant.unwrap().name().to_owned())
+                .ok()
         };
         for (key, expected) in [(&a, "one"), (&b, "one"), (&c, "two")] {
-            assert_eq!(name(format!("Bearer {}", key.text())).as_deref(), Some(expected));
-            assert_eq!(name(format!("bearer {}", key.text())).as_deref(), Some(expected));
+            assert_eq!(
+                name(format!("Bearer {}", key.text())).as_deref(),
+                Some(expected)
+            );
+            assert_eq!(
+                name(format!("bearer {}", key.text())).as_deref(),
+                Some(expected)
+            );
         }
         for wrong in [
             format!("Bearer {}", Key::generate().text()),
@@ -210,31 +237,49 @@ mod tests {
             assert_eq!(name(wrong.clone()), None, "{wrong}");
         }
         let mut twice = headers(&format!("Bearer {}", a.text()));
-        twice.append(AUTHORIZATION, format!("Bearer {}", c.text()).parse().unwrap());
+        twice.append(
+            AUTHORIZATION,
+            format!("Bearer {}", c.text()).parse().unwrap(),
+        );
         assert!(tenants.identify(&twice).is_err() && tenants.identify(&HeaderMap::new()).is_err());
     }
 
     #[test]
     fn those_who_allow_it_share_groups_and_nobody_else() {
         let domain = |name: &str, may_mix| {
-            let tenants = Tenants::new(&[tenant(name, &[], None, may_mix)], &Metrics::new().unwrap());
+            let tenants = Tenants::new(
+                &[tenant(name, &[], None, may_mix)],
+                &Metrics::new().unwrap(),
+            );
             tenants.tenants[0].domain()
         };
         assert_eq!(domain("one", true), domain("two", true));
         assert_ne!(domain("one", false), domain("two", false));
         assert_ne!(domain("one", false), domain("one", true));
-        assert_eq!(domain("one", false), domain("one", false), "also after a reload");
+        assert_eq!(
+            domain("one", false),
+            domain("one", false),
+            "also after a reload"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_over_quota_hears_when_to_come_again() {
         let key = Key::generate();
-        let tenants =
-            Tenants::new(&[tenant("one", &[&key], Some((0.5, 1.0)), false)], &Metrics::new().unwrap());
-        let one = tenants.identify(&headers(&format!("Bearer {}", key.text()))).unwrap().unwrap();
+        let tenants = Tenants::new(
+            &[tenant("one", &[&key], Some((0.5, 1.0)), false)],
+            &Metrics::new().unwrap(),
+        );
+        let one = tenants
+            .identify(&headers(&format!("Bearer {}", key.text())))
+            .unwrap()
+            .unwrap();
         assert!(tenants.admit(&one).is_ok());
         let refused = tenants.admit(&one).unwrap_err();
-        assert_eq!((refused.classify().0.as_u16(), refused.retry_after()), (429, Some(2)));
+        assert_eq!(
+            (refused.classify().0.as_u16(), refused.retry_after()),
+            (429, Some(2))
+        );
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(tenants.admit(&one).is_ok());
     }

@@ -17,7 +17,12 @@ impl Quota {
     /// `rate` requests a second over time, `burst` at once; starts full.
     pub fn new(rate: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
-        Self { rate: rate.max(f64::MIN_POSITIVE), burst, tokens: burst, at: Duration::ZERO }
+        Self {
+            rate: rate.max(f64::MIN_POSITIVE),
+            burst,
+            tokens: burst,
+            at: Duration::ZERO,
+        }
     }
 
     /// Takes a token at `now`.
@@ -47,12 +52,18 @@ mod tests {
         assert_eq!((0..20).filter(|_| granted(&mut quota, 0)).count(), 5);
         let wait = quota.take(Duration::ZERO).unwrap_err();
         assert_eq!(wait.as_millis(), 100);
-        assert_eq!((1..=10_000).filter(|&ms| granted(&mut quota, ms)).count(), 100);
+        assert_eq!(
+            (1..=10_000).filter(|&ms| granted(&mut quota, ms)).count(),
+            100
+        );
         assert_eq!(
             (0..20).filter(|_| granted(&mut quota, 1_000_000)).count(),
             5,
             "it never holds more than the burst"
         );
-        assert!(!granted(&mut quota, 10), "time that goes back grants nothing");
+        assert!(
+            !granted(&mut quota, 10),
+            "time that goes back grants nothing"
+        );
     }
 }

@@ -10,12 +10,21 @@ pub(super) fn of(headers: &HeaderMap) -> Option<SpanContext> {
     parse(headers.get(TRACEPARENT)?.to_str().ok()?)
 }
 
-/// `version "-" trace id "-" parent id "-" flags`, all hexadecimal; versions after 00 may have more behind.
+/// `version "-" trace id "-" parent id "-" flags`, all hexadecimal; versions after 00 may have more
+/// behind.
 fn parse(text: &str) -> Option<SpanContext> {
     let mut fields = text.trim().split('-');
-    let (version, trace, span, flags) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (version, trace, span, flags) = (
+        fields.next()?,
+        fields.next()?,
+        fields.next()?,
+        fields.next()?,
+    );
     let digits = |field: &str, count: usize| {
-        field.len() == count && field.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+        field.len() == count
+            && field
+                .bytes()
+                .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
     };
     let whole = digits(version, 2) && digits(trace, 32) && digits(span, 16) && digits(flags, 2);
     if !whole || version == "ff" || (version == "00" && fields.next().is_some()) {
@@ -37,9 +46,15 @@ mod tests {
     fn sampled_and_not() {
         let sampled = parse(GOOD).unwrap();
         assert!(sampled.is_sampled() && sampled.is_remote());
-        assert_eq!(sampled.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(
+            sampled.trace_id().to_string(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
         assert!(!parse(&GOOD.replace("-01", "-00")).unwrap().is_sampled());
-        assert!(parse(&GOOD.replace("00-4", "01-4").replace("-01", "-01-more")).is_some(), "a later version");
+        assert!(
+            parse(&GOOD.replace("00-4", "01-4").replace("-01", "-01-more")).is_some(),
+            "a later version"
+        );
     }
 
     #[test]

@@ -30,7 +30,11 @@ pub(super) fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure
 fn is_due(now: Duration) -> bool {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (now, next) = (millis(now), millis(now + WARN_EVERY));
-    WARN_AT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (now >= at).then_some(next)).is_ok()
+    WARN_AT
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
+            (now >= at).then_some(next)
+        })
+        .is_ok()
 }
 
 #[cfg(test)]
@@ -54,13 +58,25 @@ mod tests {
             let text = failure.to_string();
             assert!(!text.contains(address) && text.len() < 2100, "{text}");
         }
-        let refused = failure(address, FailureKind::Refused, "400 Bad Request 4 rows; send 1 to 2");
-        assert!(refused.to_string().ends_with(": 400 Bad Request 4 rows; send 1 to 2"), "{refused}");
+        let refused = failure(
+            address,
+            FailureKind::Refused,
+            "400 Bad Request 4 rows; send 1 to 2",
+        );
+        assert!(
+            refused
+                .to_string()
+                .ends_with(": 400 Bad Request 4 rows; send 1 to 2"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn one_warning_a_second_is_due() {
         let due = |millis: u64| is_due(Duration::from_millis(1_000_000 + millis));
-        assert_eq!([0_u64, 1, 999, 1000, 1001, 2500].map(due), [true, false, false, true, false, true]);
+        assert_eq!(
+            [0_u64, 1, 999, 1000, 1001, 2500].map(due),
+            [true, false, false, true, false, true]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Instances over gRPC: any server that has `inference.GRPCInferenceService`.
 //!
-//! Each has one HTTP/2 connection, which carries all of its requests and is opened again when it is lost. Contents go out raw;
-//! they come back in either form.
+//! Each has one HTTP/2 connection, which carries all of its requests and is opened again when it is
+//! lost. Contents go out raw; they come back in either form.
 
 mod within_tls;
 
@@ -68,13 +68,19 @@ impl Instance {
         let way = match tls {
             None => Way::Plain(client(endpoint.connect_lazy(), max_bytes)),
             Some(tls) => {
-                // Requests are for the server's name, as in their URIs; only connecting is of the address.
+                // Requests are for the server's name, as in their URIs; only connecting is of the
+                // address.
                 let origin = format!("https://{}", Scheme::split(name).1).parse();
                 let endpoint = origin.map_or(endpoint.clone(), |origin| endpoint.origin(origin));
                 Way::WithinTls(Box::new(WithinTls::new(endpoint, address, tls, max_bytes)))
             }
         };
-        Self { name: name.to_owned(), model, way, expected }
+        Self {
+            name: name.to_owned(),
+            model,
+            way,
+            expected,
+        }
     }
 
     /// A handle on the one connection.
@@ -87,13 +93,19 @@ impl Instance {
 
     pub(super) async fn infer(&self, input: &Input) -> Outcome<Output> {
         let (model, version) = &self.model;
-        let request = InferRequest { inputs: input.tensors.clone(), ..InferRequest::default() };
+        let request = InferRequest {
+            inputs: input.tensors.clone(),
+            ..InferRequest::default()
+        };
         let message = write_request(model, Some(version), &request);
         let mut message = tonic::Request::new(message);
         if let Some(deadline) = input.deadline {
             message.set_timeout(deadline.saturating_duration_since(Instant::now()));
         }
-        if let Some(parent) = input.traces.traceparent().and_then(|parent| parent.to_str().ok()?.parse().ok())
+        if let Some(parent) = input
+            .traces
+            .traceparent()
+            .and_then(|parent| parent.to_str().ok()?.parse().ok())
         {
             message.metadata_mut().insert(TRACEPARENT, parent);
         }
@@ -102,11 +114,13 @@ impl Instance {
             && has_cause::<TimeoutExpired>(status)
             && given_up(input) == FailureKind::DeadlineExceeded
         {
-            // Our own clock, which need not go before the engine's: it withdraws the request at the deadline, and holds the silence
-            // against the instance where that is due.
+            // Our own clock, which need not go before the engine's: it withdraws the request at the
+            // deadline, and holds the silence against the instance where that is due.
             tokio::time::sleep(2 * TIMER).await;
         }
-        let message = response.map_err(|status| self.failed(&status, input))?.into_inner();
+        let message = response
+            .map_err(|status| self.failed(&status, input))?
+            .into_inner();
         let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
         let response = read_response(message).map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
@@ -114,7 +128,10 @@ impl Instance {
 
     pub(super) async fn ready(&self) -> Result<(), Unready> {
         let (name, version) = self.model.clone();
-        let answer = self.client().model_ready(ModelReadyRequest { name, version }).await;
+        let answer = self
+            .client()
+            .model_ready(ModelReadyRequest { name, version })
+            .await;
         match answer {
             Ok(answer) if answer.get_ref().ready => Ok(()),
             Ok(_) => Err(Unready::Says("that it is not ready".to_owned())),
@@ -133,12 +150,16 @@ impl Instance {
     /// What a status says about the instance and the query.
     fn failed(&self, status: &Status, input: &Input) -> Failure {
         if let Some(failure) = self.tls_failure(status) {
-            return self.failure(FailureKind::Unreachable, &format!("no TLS connection: {failure}"));
+            return self.failure(
+                FailureKind::Unreachable,
+                &format!("no TLS connection: {failure}"),
+            );
         }
         let kind = match status.code() {
             // Our own client gives up when the time is over that it has told the instance.
             _ if has_cause::<TimeoutExpired>(status) => given_up(input),
-            // A status with a source was made here, by a connection that failed; others came from the instance.
+            // A status with a source was made here, by a connection that failed; others came from
+            // the instance.
             _ if has_cause::<ConnectError>(status) => FailureKind::Unreachable,
             _ if status.source().is_some() => FailureKind::ConnectionLost,
             Code::Unavailable | Code::ResourceExhausted => FailureKind::InstanceBusy,
@@ -165,7 +186,12 @@ fn client(channel: Channel, max_bytes: usize) -> InferenceClient<Channel> {
 
 /// A status in words, of which an instance has chosen some.
 fn said(status: &Status) -> String {
-    let said: String = status.message().chars().filter(|char| !char.is_control()).take(200).collect();
+    let said: String = status
+        .message()
+        .chars()
+        .filter(|char| !char.is_control())
+        .take(200)
+        .collect();
     format!("{:?} {said}", status.code())
 }
 
@@ -178,7 +204,8 @@ fn cause(status: &Status) -> String {
     last.map_or_else(|| said(status), ToString::to_string)
 }
 
-/// Whether a status was made here for this reason. With a [`ConnectError`] the server has seen nothing of the request.
+/// Whether a status was made here for this reason. With a [`ConnectError`] the server has seen
+/// nothing of the request.
 fn has_cause<E: std::error::Error + 'static>(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {

@@ -1,4 +1,5 @@
-//! Instances over REST: any server that speaks the Open Inference Protocol, best with the binary tensor extension.
+//! Instances over REST: any server that speaks the Open Inference Protocol, best with the binary
+//! tensor extension.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use super::{Scheme, Unready, given_up};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
-/// Microseconds for which somebody waits for the answer. A header, since the body is written once for all attempts.
+/// Microseconds for which somebody waits for the answer. A header, since the body is written once
+/// for all attempts.
 const TIMEOUT: &str = "parapet-timeout-us";
 
 /// One instance of a model.
@@ -32,9 +34,11 @@ const TIMEOUT: &str = "parapet-timeout-us";
 pub(super) struct Instance {
     /// Name for people: the address as configured.
     name: String,
-    /// How many are open at once is the dispatcher's business, which gives an instance no more requests than it has slots.
+    /// How many are open at once is the dispatcher's business, which gives an instance no more
+    /// requests than it has slots.
     connections: Connections,
-    /// What its requests have in common; `None` if its address or model name makes no valid request.
+    /// What its requests have in common; `None` if its address or model name makes no valid
+    /// request.
     target: Option<Target>,
     expected: Arc<Expected>,
     /// What the instance reads, as it says of itself.
@@ -89,7 +93,11 @@ impl Instance {
         tls: Option<Tls>,
     ) -> Self {
         let connect_timeout = Some(connect_timeout);
-        let limits = Limits { connect_timeout, max_response_bytes: expected.max_bytes, max_idle };
+        let limits = Limits {
+            connect_timeout,
+            max_response_bytes: expected.max_bytes,
+            max_idle,
+        };
         Self {
             name: name.to_owned(),
             connections: Connections::new(address, limits).with_tls(tls),
@@ -117,14 +125,21 @@ impl Instance {
             }
             if let Some(deadline) = input.deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
-                headers.insert(TIMEOUT, u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into());
+                headers.insert(
+                    TIMEOUT,
+                    u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into(),
+                );
             }
             if let Some(parent) = input.traces.traceparent() {
                 headers.insert(TRACEPARENT, parent);
             }
             request
         };
-        let response = self.connections.send(request).await.map_err(|error| self.unanswered(&error))?;
+        let response = self
+            .connections
+            .send(request)
+            .await
+            .map_err(|error| self.unanswered(&error))?;
         self.prediction(response, input)
     }
 
@@ -132,8 +147,8 @@ impl Instance {
         let target = self.target.as_ref().ok_or(Unready::Unaddressable)?;
         let ready = self.get(target, &target.ready).await;
         if ready.is_err() {
-            // What comes back at this address may be another server. Until then it is written to as before: queries go on
-            // while a check or two fail.
+            // What comes back at this address may be another server. Until then it is written to as
+            // before: queries go on while a check or two fail.
             self.ask_form.store(true, Ordering::Relaxed);
         }
         ready?;
@@ -144,16 +159,23 @@ impl Instance {
         Ok(())
     }
 
-    /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One that says nothing of
-    /// itself is taken to have it.
+    /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One
+    /// that says nothing of itself is taken to have it.
     async fn learn_form(&self, target: &Target) -> Result<(), Unready> {
         let form = match self.get(target, &Uri::from_static("/v2")).await {
             Ok(response) => {
                 let metadata = serde_json::from_slice::<ServerMetadata>(&response.body);
                 let has_it = |metadata: ServerMetadata| {
-                    metadata.extensions.iter().any(|extension| extension == BINARY_EXTENSION)
+                    metadata
+                        .extensions
+                        .iter()
+                        .any(|extension| extension == BINARY_EXTENSION)
                 };
-                if metadata.map_or(true, has_it) { BINARY } else { JSON }
+                if metadata.map_or(true, has_it) {
+                    BINARY
+                } else {
+                    JSON
+                }
             }
             Err(Unready::Says(_)) => BINARY,
             Err(unreachable) => return Err(unreachable),
@@ -186,7 +208,10 @@ impl Instance {
     }
 
     fn unsendable(&self) -> Failure {
-        self.failure(FailureKind::Refused, "its address or model name makes no valid request")
+        self.failure(
+            FailureKind::Refused,
+            "its address or model name makes no valid request",
+        )
     }
 
     fn prediction(&self, response: Response, input: &Input) -> Outcome<Output> {
@@ -195,22 +220,26 @@ impl Instance {
         }
         let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
         let header_length = header_length(&response.headers).map_err(invalid)?;
-        let response: InferResponse =
-            decode_response(response.body, header_length).map_err(|error| invalid(error.to_string()))?;
+        let response: InferResponse = decode_response(response.body, header_length)
+            .map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
     /// What a status other than 200 says about the instance and the query.
     fn refusal(&self, response: &Response, input: &Input) -> Failure {
         let kind = match response.status {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FailureKind::InstanceBusy,
-            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
-                FailureKind::Refused
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                FailureKind::InstanceBusy
             }
+            StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNPROCESSABLE_ENTITY => FailureKind::Refused,
             StatusCode::GATEWAY_TIMEOUT => given_up(input),
             _ => FailureKind::InstanceError,
         };
-        let said = serde_json::from_slice::<ErrorObject>(&response.body).map(|object| object.error).ok();
+        let said = serde_json::from_slice::<ErrorObject>(&response.body)
+            .map(|object| object.error)
+            .ok();
         let said = said.unwrap_or_default();
         self.failure(kind, &format!("{} {said}", response.status))
     }

@@ -47,8 +47,8 @@ enum Instance {
 }
 
 impl Instances {
-    /// Instances as listed: those of the deployed model's pool, then those of parity and backup models. Others join. None is
-    /// connected to yet; to be called within a runtime.
+    /// Instances as listed: those of the deployed model's pool, then those of parity and backup
+    /// models. Others join. None is connected to yet; to be called within a runtime.
     pub fn new(config: &ModelConfig) -> Self {
         let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| Pool {
             model: entry.name.clone(),
@@ -56,15 +56,29 @@ impl Instances {
             expected: Arc::new(Expected::of(entry, config.max_rows)),
             connect_timeout: config.health.connect_timeout,
             max_idle: pool.slots as usize + 1,
-            scheme: pool.discovery.as_ref().map_or(Scheme::Http, |discovery| discovery.scheme),
+            scheme: pool
+                .discovery
+                .as_ref()
+                .map_or(Scheme::Http, |discovery| discovery.scheme),
             tls: pool.tls.clone(),
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
-        pools.extend(config.redundant.iter().map(|other| pool(&other.entry, other.version, &other.pool)));
-        let instances = Self { pools, instances: RwLock::default() };
+        pools.extend(
+            config
+                .redundant
+                .iter()
+                .map(|other| pool(&other.entry, other.version, &other.pool)),
+        );
+        let instances = Self {
+            pools,
+            instances: RwLock::default(),
+        };
         for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(config)) {
             for (index, (name, address)) in (0u32..).zip(&settings.instances) {
-                let place = Place { address: *address, host: None };
+                let place = Place {
+                    address: *address,
+                    host: None,
+                };
                 instances.add(InstanceId { pool, index }, name, &place);
             }
         }
@@ -73,7 +87,9 @@ impl Instances {
 
     fn add(&self, id: InstanceId, name: &str, place: &Place) {
         if let Some(pool) = self.pools.get(usize::from(id.pool.0)) {
-            self.instances.write().insert(id, Arc::new(pool.instance(name, place)));
+            self.instances
+                .write()
+                .insert(id, Arc::new(pool.instance(name, place)));
         }
     }
 
@@ -98,13 +114,27 @@ impl Pool {
         match scheme {
             Scheme::Http | Scheme::Https => {
                 let path = format!("/v2/models/{}/versions/{}", self.model, self.version);
-                let instance =
-                    http::Instance::new(name, address, &path, self.max_idle, connect_timeout, expected, tls);
+                let instance = http::Instance::new(
+                    name,
+                    address,
+                    &path,
+                    self.max_idle,
+                    connect_timeout,
+                    expected,
+                    tls,
+                );
                 Instance::Http(instance)
             }
             Scheme::Grpc | Scheme::Grpcs => {
                 let model = (self.model.clone(), self.version.to_string());
-                Instance::Grpc(grpc::Instance::new(name, address, model, connect_timeout, expected, tls))
+                Instance::Grpc(grpc::Instance::new(
+                    name,
+                    address,
+                    model,
+                    connect_timeout,
+                    expected,
+                    tls,
+                ))
             }
         }
     }
@@ -112,7 +142,10 @@ impl Pool {
     /// How to speak TLS with an instance that is found by the name `host`.
     fn tls_for(&self, host: &str) -> Option<Tls> {
         let client = self.tls.as_ref()?;
-        Some(Tls { client: client.clone(), name: client.name_of(host)? })
+        Some(Tls {
+            client: client.clone(),
+            name: client.name_of(host)?,
+        })
     }
 }
 
@@ -125,9 +158,10 @@ impl Transport for Instances {
         match &*self.instance(id)? {
             Instance::Http(instance) => instance.infer(&input).await,
             Instance::Grpc(instance) => instance.infer(&input).await,
-            Instance::Unreachable => {
-                Err(Failure::new(FailureKind::Unreachable, "the instance is reached by TLS only"))
-            }
+            Instance::Unreachable => Err(Failure::new(
+                FailureKind::Unreachable,
+                "the instance is reached by TLS only",
+            )),
         }
     }
 
@@ -140,7 +174,10 @@ impl Transport for Instances {
     }
 
     fn join(&self, id: InstanceId, place: &Place) -> String {
-        let scheme = self.pools.get(usize::from(id.pool.0)).map_or(Scheme::Http, |pool| pool.scheme);
+        let scheme = self
+            .pools
+            .get(usize::from(id.pool.0))
+            .map_or(Scheme::Http, |pool| pool.scheme);
         let name = scheme.name(place.address);
         self.add(id, &name, place);
         name

@@ -23,13 +23,17 @@ use crate::payload::{Input, Output};
 /// How instances are reached.
 pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
     /// Has an instance infer. Dropping the future withdraws the request.
-    fn infer(&self, instance: InstanceId, input: Arc<Input>) -> impl Future<Output = Outcome<Output>> + Send;
+    fn infer(
+        &self,
+        instance: InstanceId,
+        input: Arc<Input>,
+    ) -> impl Future<Output = Outcome<Output>> + Send;
 
     /// Whether an instance is ready to infer, or why not.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;
 
-    /// An instance joined, at this place; it will be asked whether it is ready, then to infer. Gives its name in logs and
-    /// metrics.
+    /// An instance joined, at this place; it will be asked whether it is ready, then to infer.
+    /// Gives its name in logs and metrics.
     fn join(&self, instance: InstanceId, place: &Place) -> String;
 
     /// An instance left, and has nothing in flight.
@@ -39,7 +43,8 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
 /// How coarse the clocks of an instance's timers are, and of ours.
 const TIMER: Duration = Duration::from_millis(5);
 
-/// What an instance that gave a query up for lack of time says: nothing of itself, if the time that it was told is over.
+/// What an instance that gave a query up for lack of time says: nothing of itself, if the time that
+/// it was told is over.
 fn given_up(input: &Input) -> FailureKind {
     match input.deadline {
         Some(deadline) if Instant::now() + TIMER >= deadline => FailureKind::DeadlineExceeded,
@@ -54,5 +59,7 @@ pub(crate) async fn ready_within<T: Transport>(
     settings: &HealthSettings,
 ) -> Result<(), Unready> {
     let late = |_| Err(Unready::TooLate(settings.timeout));
-    tokio::time::timeout(settings.timeout, transport.ready(id)).await.unwrap_or_else(late)
+    tokio::time::timeout(settings.timeout, transport.ready(id))
+        .await
+        .unwrap_or_else(late)
 }

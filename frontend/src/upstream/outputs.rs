@@ -19,24 +19,46 @@ pub(super) struct Expected {
 impl Expected {
     /// For requests of up to `max_rows` samples.
     pub(super) fn of(entry: &ModelEntry, max_rows: usize) -> Self {
-        let bytes =
-            |output: &TensorSpec| output.sample_len().saturating_mul(output.datatype.size().unwrap_or(4096));
-        let sample_bytes = entry.outputs.iter().map(bytes).fold(0, usize::saturating_add);
+        let bytes = |output: &TensorSpec| {
+            output
+                .sample_len()
+                .saturating_mul(output.datatype.size().unwrap_or(4096))
+        };
+        let sample_bytes = entry
+            .outputs
+            .iter()
+            .map(bytes)
+            .fold(0, usize::saturating_add);
         // JSON spells a number in up to some 25 bytes.
-        let max_bytes = sample_bytes.saturating_mul(max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
-        Self { outputs: entry.outputs.clone(), max_bytes }
+        let max_bytes =
+            sample_bytes.saturating_mul(max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
+        Self {
+            outputs: entry.outputs.clone(),
+            max_bytes,
+        }
     }
 
-    /// The prediction for `rows` samples; outputs that the model's metadata does not name are left out.
+    /// The prediction for `rows` samples; outputs that the model's metadata does not name are left
+    /// out.
     pub(super) fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
         let mut outputs = response.outputs;
-        let tensors = self.outputs.iter().map(|spec| take_output(&mut outputs, spec, rows));
-        Ok(Output { tensors: tensors.collect::<Result<_, _>>()?, confidence: Some(1.0) })
+        let tensors = self
+            .outputs
+            .iter()
+            .map(|spec| take_output(&mut outputs, spec, rows));
+        Ok(Output {
+            tensors: tensors.collect::<Result<_, _>>()?,
+            confidence: Some(1.0),
+        })
     }
 }
 
 /// The output that `spec` describes, for `rows` samples (CG-6: nothing else gets into a group).
-fn take_output(outputs: &mut Vec<Tensor>, spec: &TensorSpec, rows: usize) -> Result<Tensor, String> {
+fn take_output(
+    outputs: &mut Vec<Tensor>,
+    spec: &TensorSpec,
+    rows: usize,
+) -> Result<Tensor, String> {
     let position = outputs
         .iter()
         .position(|tensor| tensor.name == spec.name)
@@ -46,10 +68,16 @@ fn take_output(outputs: &mut Vec<Tensor>, spec: &TensorSpec, rows: usize) -> Res
     if tensor.datatype != spec.datatype || !tensor.shape.iter().copied().eq(expected()) {
         let (name, shape, datatype) = (&tensor.name, &tensor.shape, tensor.datatype);
         let expected: Vec<usize> = expected().collect();
-        return Err(format!("output {name:?} is {datatype} {shape:?}, not {} {expected:?}", spec.datatype));
+        return Err(format!(
+            "output {name:?} is {datatype} {shape:?}, not {} {expected:?}",
+            spec.datatype
+        ));
     }
     if tensor.has_non_finite() {
-        return Err(format!("output {:?} holds a NaN or an infinity", tensor.name));
+        return Err(format!(
+            "output {:?} holds a NaN or an infinity",
+            tensor.name
+        ));
     }
     Ok(tensor)
 }

@@ -15,7 +15,8 @@ async fn begin(site: &Site, fields: &str) -> TcpStream {
     stream
 }
 
-/// Sends `piece` again and again until the server has had enough; its answer. `pause` is the abuser's pace: nothing is awaited.
+/// Sends `piece` again and again until the server has had enough; its answer. `pause` is the
+/// abuser's pace: nothing is awaited.
 async fn repeat(mut stream: TcpStream, piece: &[u8], pause: Duration) -> String {
     let (mut reading, mut writing) = stream.split();
     let write = async {
@@ -34,7 +35,13 @@ async fn repeat(mut stream: TcpStream, piece: &[u8], pause: Duration) -> String 
     said
 }
 
-async fn twenty_times(site: &Site, fields: &str, piece: &'static [u8], pause: Duration, status: u16) {
+async fn twenty_times(
+    site: &Site,
+    fields: &str,
+    piece: &'static [u8],
+    pause: Duration,
+    status: u16,
+) {
     let mut abusers = JoinSet::new();
     for _ in 0..20 {
         abusers.spawn(repeat(begin(site, fields).await, piece, pause));
@@ -47,11 +54,25 @@ async fn twenty_times(site: &Site, fields: &str, piece: &'static [u8], pause: Du
 
 /// Slowloris in the body: cut off at the body's timeout, however many bytes came.
 pub async fn trickle(site: &Site) {
-    twenty_times(site, "content-length: 50000", b" ", Duration::from_millis(20), 408).await;
+    twenty_times(
+        site,
+        "content-length: 50000",
+        b" ",
+        Duration::from_millis(20),
+        408,
+    )
+    .await;
 }
 
 pub async fn trickling_chunks(site: &Site) {
-    twenty_times(site, "transfer-encoding: chunked", b"1\r\n \r\n", Duration::from_millis(20), 408).await;
+    twenty_times(
+        site,
+        "transfer-encoding: chunked",
+        b"1\r\n \r\n",
+        Duration::from_millis(20),
+        408,
+    )
+    .await;
 }
 
 /// Refused before it is sent; and while it is sent, the answer still gets through.
@@ -60,7 +81,10 @@ pub async fn too_long_announced(site: &Site) {
         let mut stream = begin(site, &format!("content-length: {length}")).await;
         let said = until_closed(&mut stream).await;
         // The largest lengths are none at all.
-        assert!([413, 400, 431].contains(&status_of(&said)), "{length}: {said}");
+        assert!(
+            [413, 400, 431].contains(&status_of(&said)),
+            "{length}: {said}"
+        );
     }
     let stream = begin(site, "content-length: 1000000").await;
     let said = repeat(stream, &[b' '; 1000], Duration::ZERO).await;
@@ -95,8 +119,11 @@ pub async fn endless_chunk_parts(site: &Site) {
     for start in ["1;", "1\r\n \r\n0\r\n"] {
         let mut stream = begin(site, "transfer-encoding: chunked").await;
         stream.write_all(start.as_bytes()).await.unwrap();
-        let piece =
-            if start.ends_with(';') { "x".repeat(1000) } else { format!("x: {}\r\n", "y".repeat(1000)) };
+        let piece = if start.ends_with(';') {
+            "x".repeat(1000)
+        } else {
+            format!("x: {}\r\n", "y".repeat(1000))
+        };
         let mut sent = 0;
         while sent < 100_000 && stream.write_all(piece.as_bytes()).await.is_ok() {
             sent += 1;
@@ -105,7 +132,8 @@ pub async fn endless_chunk_parts(site: &Site) {
     }
 }
 
-/// All bodies together have a bound, that of each and of the number of connections aside. Small ones are not touched by it.
+/// All bodies together have a bound, that of each and of the number of connections aside. Small
+/// ones are not touched by it.
 pub async fn fill_memory(site: &Site) {
     let mut abusers = Vec::new();
     for _ in 0..20 {
@@ -117,7 +145,10 @@ pub async fn fill_memory(site: &Site) {
     for stream in &mut abusers {
         statuses.push(status_of(&until_closed(stream).await));
     }
-    assert!(statuses.iter().all(|status| [408, 503].contains(status)), "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| [408, 503].contains(status)),
+        "{statuses:?}"
+    );
     assert!(statuses.contains(&503), "{statuses:?}");
 }
 
@@ -126,14 +157,19 @@ pub async fn expect_continue(site: &Site) {
     assert_eq!(read_response(&mut stream).await.unwrap().0, 100);
     assert_eq!(status_of(&until_closed(&mut stream).await), 408);
     let mut stream = begin(site, "content-length: 1000000\r\nexpect: 100-continue").await;
-    assert_eq!(status_of(&until_closed(&mut stream).await), 413, "it is not asked for first");
+    assert_eq!(
+        status_of(&until_closed(&mut stream).await),
+        413,
+        "it is not asked for first"
+    );
 }
 
 pub async fn broken_off(site: &Site) {
     for fields in ["content-length: 1000", "transfer-encoding: chunked"] {
         for _ in 0..50 {
             let mut stream = begin(site, fields).await;
-            // One that comes before the last ones were found to be gone may be closed as one too many.
+            // One that comes before the last ones were found to be gone may be closed as one too
+            // many.
             let _ = stream.write_all(b"3e8\r\n").await;
         }
     }

@@ -16,7 +16,12 @@ pub async fn idle(site: &Site) {
     for i in 0..20 {
         let mut stream = site.abuser().await;
         if i % 2 == 0 {
-            assert_eq!(ask(&mut stream, &[1.0; INPUTS]).await.map(|(status, _)| status), Some(200));
+            assert_eq!(
+                ask(&mut stream, &[1.0; INPUTS])
+                    .await
+                    .map(|(status, _)| status),
+                Some(200)
+            );
         }
         abusers.push(stream);
     }
@@ -30,9 +35,15 @@ pub async fn flood_from_one(site: &Site) {
     for _ in 0..300 {
         abusers.push(site.abuser().await);
     }
-    // Whoever got no place knows at once, well before idle connections are closed; another peer still has room.
+    // Whoever got no place knows at once, well before idle connections are closed; another peer
+    // still has room.
     let mut other = TcpStream::connect(site.address).await.unwrap();
-    assert_eq!(ask(&mut other, &[1.0; INPUTS]).await.map(|(status, _)| status), Some(200));
+    assert_eq!(
+        ask(&mut other, &[1.0; INPUTS])
+            .await
+            .map(|(status, _)| status),
+        Some(200)
+    );
     drop(other);
     for stream in &mut abusers {
         assert_eq!(until_closed(stream).await, "");
@@ -49,7 +60,12 @@ pub async fn flood_from_everywhere(site: &Site) {
         abusers.spawn(async move { until_closed(&mut stream).await });
     }
     let mut newcomer = TcpStream::connect(site.address).await.unwrap();
-    assert_eq!(ask(&mut newcomer, &[1.0; INPUTS]).await.map(|(status, _)| status), Some(200));
+    assert_eq!(
+        ask(&mut newcomer, &[1.0; INPUTS])
+            .await
+            .map(|(status, _)| status),
+        Some(200)
+    );
     while let Some(said) = abusers.join_next().await {
         assert_eq!(said.unwrap(), "");
     }
@@ -58,7 +74,10 @@ pub async fn flood_from_everywhere(site: &Site) {
 /// A reset in the middle of a request, instead of an orderly end.
 pub async fn reset(site: &Site) {
     let body = body(&[1.0; INPUTS], "");
-    let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let request = format!(
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
     for i in 0..200 {
         let mut stream = site.abuser().await;
         stream.set_zero_linger().unwrap();
@@ -70,7 +89,10 @@ pub async fn reset(site: &Site) {
 /// A client that closes its half has no interest in an answer; its connection does not stay.
 pub async fn half_closed(site: &Site) {
     let body = body(&[crate::support::instance::HANG; INPUTS], "");
-    let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let request = format!(
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
     let mut abusers = Vec::new();
     for part in [0, 10, request.len() - 5, request.len()] {
         for _ in 0..5 {
@@ -85,7 +107,8 @@ pub async fn half_closed(site: &Site) {
     }
 }
 
-/// Requests without end, and nobody who reads the answers: writing is blocked, and the client cut off.
+/// Requests without end, and nobody who reads the answers: writing is blocked, and the client cut
+/// off.
 pub async fn pipelined_unread(site: &Site) {
     let mut abusers = JoinSet::new();
     for _ in 0..3 {
@@ -124,7 +147,8 @@ pub async fn trickling_reader(site: &Site) {
             }
         }
     };
-    // The writer ends when the server has cut it off; what was under way by then need not be read in drops.
+    // The writer ends when the server has cut it off; what was under way by then need not be read
+    // in drops.
     tokio::select! {
         () = write => {}
         _ = read => {}

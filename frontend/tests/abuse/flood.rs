@@ -48,7 +48,8 @@ fn request(field: &str, body: &[u8]) -> Bytes {
     [head.as_bytes(), body].concat().into()
 }
 
-/// Sends each of these bodies, packed, over many connections at a time; all are refused in few words.
+/// Sends each of these bodies, packed, over many connections at a time; all are refused in few
+/// words.
 async fn flood(site: &Site, bodies: &'static [Text]) {
     flood_of(site, bodies, packed).await;
 }
@@ -65,11 +66,21 @@ async fn flood_of(site: &Site, bodies: &'static [Text], request: fn(Text) -> Byt
     let mut statuses = Vec::new();
     while let Some(said) = abusers.join_next().await {
         let said = said.unwrap();
-        assert!(said.len() < REPLY, "a reply of {} bytes: {}", said.len(), &said[..200]);
+        assert!(
+            said.len() < REPLY,
+            "a reply of {} bytes: {}",
+            said.len(),
+            &said[..200]
+        );
         statuses.push(status_of(&said));
     }
     // The last ones may wait for longer than a body may take, or for memory.
-    assert!(statuses.iter().all(|status| [400, 408, 503].contains(status)), "{statuses:?}");
+    assert!(
+        statuses
+            .iter()
+            .all(|status| [400, 408, 503].contains(status)),
+        "{statuses:?}"
+    );
     assert!(statuses.contains(&400), "{statuses:?}");
 }
 
@@ -77,7 +88,11 @@ async fn flood_of(site: &Site, bodies: &'static [Text], request: fn(Text) -> Byt
 pub async fn error_bodies(site: &Site) {
     flood(
         site,
-        &[(r#"{"inputs":[{"name":"input","datatype":""#, "\u{200b}", r#"","shape":[1,4],"data":[1]}]}"#)],
+        &[(
+            r#"{"inputs":[{"name":"input","datatype":""#,
+            "\u{200b}",
+            r#"","shape":[1,4],"data":[1]}]}"#,
+        )],
     )
     .await;
 }
@@ -97,11 +112,23 @@ pub async fn long_names(site: &Site) {
                 r"\u0007",
                 r#"","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}"#,
             ),
-            (r#"{"inputs":[],"outputs":[{"name":""#, "\u{200b}", r#""}]}"#),
+            (
+                r#"{"inputs":[],"outputs":[{"name":""#,
+                "\u{200b}",
+                r#""}]}"#,
+            ),
             (r#"{"inputs":[],"id":""#, "\u{200b}", r#""}"#),
-            (r#"{"inputs":[],"parameters":{"timeout":""#, "\u{200b}", r#""}}"#),
+            (
+                r#"{"inputs":[],"parameters":{"timeout":""#,
+                "\u{200b}",
+                r#""}}"#,
+            ),
             (r#"{"inputs":[],"parameters":{""#, "\u{200b}", r#"":{}}}"#),
-            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":""#, "\u{200b}", r#"","data":[1]}]}"#),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP32","shape":""#,
+                "\u{200b}",
+                r#"","data":[1]}]}"#,
+            ),
             (r#"{"inputs":""#, "\u{200b}", r#""}"#),
             (r#"""#, "\u{200b}", r#"""#),
         ],
@@ -114,8 +141,16 @@ pub async fn wide_lists(site: &Site) {
     flood(
         site,
         &[
-            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#, ",1", r#"],"data":[1]}]}"#),
-            (r#"{"inputs":[],"outputs":[{"name":""}"#, r#",{"name":""}"#, "]}"),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#,
+                ",1",
+                r#"],"data":[1]}]}"#,
+            ),
+            (
+                r#"{"inputs":[],"outputs":[{"name":""}"#,
+                r#",{"name":""}"#,
+                "]}",
+            ),
             (
                 r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}"#,
                 r#",{"name":"","datatype":"FP32","shape":[0],"data":[]}"#,
@@ -132,8 +167,16 @@ pub async fn wide_data(site: &Site) {
     flood(
         site,
         &[
-            (r#"{"inputs":[{"name":"input","datatype":"FP64","shape":[1,8386560],"data":[1"#, ",1", "]}]}"),
-            (r#"{"inputs":[{"datatype":"INT64","shape":[8386560],"name":"x","data":[1"#, ",1", "]}]}"),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP64","shape":[1,8386560],"data":[1"#,
+                ",1",
+                "]}]}",
+            ),
+            (
+                r#"{"inputs":[{"datatype":"INT64","shape":[8386560],"name":"x","data":[1"#,
+                ",1",
+                "]}]}",
+            ),
         ],
     )
     .await;
@@ -145,15 +188,31 @@ pub async fn long_elements(site: &Site) {
         site,
         &[
             ("", "9", ""),
-            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":["#, "9", "]}]}"),
-            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[0."#, "9", "]}]}"),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":["#,
+                "9",
+                "]}]}",
+            ),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[0."#,
+                "9",
+                "]}]}",
+            ),
             (
                 r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[""#,
                 r"\u0007",
                 r#""]}]}"#,
             ),
-            (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":["\n"#, "n", r#""]}]}"#),
-            (r#"{"inputs":[{"name":"input","datatype":"BYTES","shape":[1,4],"data":["\n"#, "n", r#""]}]}"#),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":["\n"#,
+                "n",
+                r#""]}]}"#,
+            ),
+            (
+                r#"{"inputs":[{"name":"input","datatype":"BYTES","shape":[1,4],"data":["\n"#,
+                "n",
+                r#""]}]}"#,
+            ),
         ],
     )
     .await;
@@ -162,8 +221,16 @@ pub async fn long_elements(site: &Site) {
 /// Bodies that come as long as they are.
 pub async fn long_bodies(site: &Site) {
     let bodies = &[
-        (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#, ",1", r#"],"data":[1]}]}"#),
-        (r#"{"inputs":[{"name":"input","datatype":"FP64","shape":[1,8386560],"data":[1"#, ",1", "]}]}"),
+        (
+            r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#,
+            ",1",
+            r#"],"data":[1]}]}"#,
+        ),
+        (
+            r#"{"inputs":[{"name":"input","datatype":"FP64","shape":[1,8386560],"data":[1"#,
+            ",1",
+            "]}]}",
+        ),
         (r#"{"inputs":[{"name":""#, "\u{200b}", r#""}]}"#),
     ];
     flood_of(site, bodies, unpacked).await;

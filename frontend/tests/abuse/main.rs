@@ -1,9 +1,15 @@
-//! Kinds of abuse, each done to a real frontend: the abuser gets the right status or is cut off at the limit, a bystander is
-//! answered meanwhile, and neither connections nor memory are left over.
+//! Kinds of abuse, each done to a real frontend: the abuser gets the right status or is cut off at
+//! the limit, a bystander is answered meanwhile, and neither connections nor memory are left over.
 //!
 //! `SECURITY.md` has the same list in words.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -19,8 +25,8 @@ mod site;
 
 use site::{at_default_limits, while_others_are_served};
 
-/// A test for each kind: its name, what is done, and lines of the server's configuration that are its own; beside a bystander
-/// who asks by the same protocol.
+/// A test for each kind: its name, what is done, and lines of the server's configuration that are
+/// its own; beside a bystander who asks by the same protocol.
 macro_rules! kinds {
     ($while:path: $($name:ident: $abuse:path $(, $server:literal)?;)*) => {$(
         #[tokio::test]

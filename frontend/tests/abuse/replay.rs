@@ -1,4 +1,5 @@
-//! The fuzzers' corpora, and changes of them: the same bodies as under `cargo fuzz`, for compilers that cannot fuzz.
+//! The fuzzers' corpora, and changes of them: the same bodies as under `cargo fuzz`, for compilers
+//! that cannot fuzz.
 
 use std::path::PathBuf;
 
@@ -36,7 +37,8 @@ impl Random {
         (self.0 % limit.max(1) as u64) as usize
     }
 
-    /// One to four changes: a bit, a byte, a word put in or over, a piece doubled or cut out, the end cut off.
+    /// One to four changes: a bit, a byte, a word put in or over, a piece doubled or cut out, the
+    /// end cut off.
     fn change(&mut self, original: &[u8]) -> Vec<u8> {
         let mut data = original.to_vec();
         for _ in 0..=self.below(4) {
@@ -46,9 +48,10 @@ impl Random {
                 0 if at < data.len() => data[at] ^= 1 << self.below(8),
                 1 if at < data.len() => data[at] = self.below(256) as u8,
                 2 => drop(data.splice(at..at, WORDS[self.below(WORDS.len())].iter().copied())),
-                3 => {
-                    drop(data.splice(at..at + length.min(8), WORDS[self.below(WORDS.len())].iter().copied()))
-                }
+                3 => drop(data.splice(
+                    at..at + length.min(8),
+                    WORDS[self.below(WORDS.len())].iter().copied(),
+                )),
                 4 => {
                     let piece = data[at..at + length].to_vec();
                     let to = self.below(data.len() + 1);
@@ -62,11 +65,20 @@ impl Random {
 }
 
 fn replay(target: &str, body: fn(&[u8])) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(target);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
-    assert!(files.len() >= 4, "{} files in {}", files.len(), folder.display());
+    assert!(
+        files.len() >= 4,
+        "{} files in {}",
+        files.len(),
+        folder.display()
+    );
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     for file in files {
         let original = std::fs::read(&file).unwrap();

@@ -33,19 +33,40 @@ pub async fn wide_json(site: &Site) {
     let inputs = many(r#"{"name":"","datatype":"FP32","shape":[0],"data":[]}"#);
     let bodies = [
         format!(r#"{{"inputs":[{}]}}"#, inputs.trim_end_matches(',')),
-        format!(r#"{{"inputs":[],"outputs":[{}]}}"#, many(r#"{"name":""}"#).trim_end_matches(',')),
-        format!(r#"{{"inputs":[],"parameters":{{"a":[{}]}}}}"#, many("[]").trim_end_matches(',')),
-        input(&format!("[{}]", many("1").trim_end_matches(',')), "FP32", r#""data":[]"#),
-        input("[1,4]", "FP32", &format!(r#""data":[{}]"#, many("1").trim_end_matches(','))),
+        format!(
+            r#"{{"inputs":[],"outputs":[{}]}}"#,
+            many(r#"{"name":""}"#).trim_end_matches(',')
+        ),
+        format!(
+            r#"{{"inputs":[],"parameters":{{"a":[{}]}}}}"#,
+            many("[]").trim_end_matches(',')
+        ),
+        input(
+            &format!("[{}]", many("1").trim_end_matches(',')),
+            "FP32",
+            r#""data":[]"#,
+        ),
+        input(
+            "[1,4]",
+            "FP32",
+            &format!(r#""data":[{}]"#, many("1").trim_end_matches(',')),
+        ),
     ];
-    // What the allocator keeps is a matter of sizes, and of chance, not of how often they are asked for: at some time it has enough.
+    // What the allocator keeps is a matter of sizes, and of chance, not of how often they are asked
+    // for: at some time it has enough.
     let mut most = Vec::new();
     for _ in 0..100 {
         for body in &bodies {
             assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
         }
         most.push(site.memory_kb("VmHWM:"));
-        if most.iter().rev().take_while(|memory| Some(*memory) == most.last()).count() > 8 {
+        if most
+            .iter()
+            .rev()
+            .take_while(|memory| Some(*memory) == most.last())
+            .count()
+            > 8
+        {
             return;
         }
     }
@@ -65,10 +86,15 @@ pub async fn claimed_sizes(site: &Site) {
         let json = input(shape, "FP32", r#""data":[1]"#);
         assert_eq!(site.status("", &json).await, 400, "{shape}");
         for size in ["16", "18446744073709551615", "-16"] {
-            let header = input(shape, "FP32", &format!(r#""parameters":{{"binary_data_size":{size}}}"#));
+            let header = input(
+                shape,
+                "FP32",
+                &format!(r#""parameters":{{"binary_data_size":{size}}}"#),
+            );
             let length = format!("inference-header-content-length: {}\r\n", header.len());
             assert_eq!(
-                site.status(&length, [header.as_bytes(), &[0; 16]].concat()).await,
+                site.status(&length, [header.as_bytes(), &[0; 16]].concat())
+                    .await,
                 400,
                 "{shape} {size}"
             );
@@ -82,26 +108,47 @@ pub async fn claimed_sizes(site: &Site) {
 
 pub async fn header_beyond_body(site: &Site) {
     let body = body(&[1.0; INPUTS], "");
-    for length in ["100000", "18446744073709551615", "18446744073709551616", "-1", "0", "1e3", ""] {
+    for length in [
+        "100000",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-1",
+        "0",
+        "1e3",
+        "",
+    ] {
         let field = format!("inference-header-content-length: {length}\r\n");
         assert_eq!(site.status(&field, &body).await, 400, "{length}");
     }
 }
 
 pub async fn numbers(site: &Site) {
-    for data in
-        ["1e60,1,1,1", "1e999,1,1,1", "-1e999,1,1,1", "NaN,1,1,1", "Infinity,1,1,1", "0x10,1,1,1", "1,1,1,"]
-    {
+    for data in [
+        "1e60,1,1,1",
+        "1e999,1,1,1",
+        "-1e999,1,1,1",
+        "NaN,1,1,1",
+        "Infinity,1,1,1",
+        "0x10,1,1,1",
+        "1,1,1,",
+    ] {
         let body = input("[1,4]", "FP32", &format!("\"data\":[{data}]"));
         assert_eq!(site.status("", body).await, 400, "{data}");
     }
-    for (datatype, data) in
-        [("INT8", "128"), ("UINT8", "-1"), ("UINT64", "18446744073709551616"), ("INT64", "1.5")]
-    {
+    for (datatype, data) in [
+        ("INT8", "128"),
+        ("UINT8", "-1"),
+        ("UINT64", "18446744073709551616"),
+        ("INT64", "1.5"),
+    ] {
         let body = input("[1,1]", datatype, &format!("\"data\":[{data}]"));
         assert_eq!(site.status("", body).await, 400, "{datatype} {data}");
     }
-    let long = input("[1,4]", "FP32", &format!("\"data\":[{},1,1,1]", "1".repeat(90_000)));
+    let long = input(
+        "[1,4]",
+        "FP32",
+        &format!("\"data\":[{},1,1,1]", "1".repeat(90_000)),
+    );
     assert_eq!(site.status("", long).await, 400);
 }
 
@@ -113,7 +160,8 @@ pub async fn deadlines(site: &Site) {
         hang(r#""deadline_unix_ms":18446744073709551615"#),
         hang(r#""timeout":18446744073709551615,"deadline_unix_ms":9223372036854775807"#),
     );
-    // The first that is given up speaks against the instance: it may count as down by the time of the others.
+    // The first that is given up speaks against the instance: it may count as down by the time of
+    // the others.
     let statuses = [statuses.0, statuses.1, statuses.2];
     assert!(
         statuses.contains(&504) && statuses.iter().all(|status| [503, 504].contains(status)),
@@ -127,7 +175,11 @@ pub async fn deadlines(site: &Site) {
         (r#""deadline_unix_ms":0"#, 504),
         (r#""deadline_unix_ms":"soon""#, 400),
     ] {
-        assert_eq!(site.status("", body(&[1.0; INPUTS], parameters)).await, status, "{parameters}");
+        assert_eq!(
+            site.status("", body(&[1.0; INPUTS], parameters)).await,
+            status,
+            "{parameters}"
+        );
     }
 }
 
@@ -139,15 +191,25 @@ pub async fn cardinality(site: &Site) {
     let before = series(&site.metrics().await);
     let body = body(&[1.0; INPUTS], "");
     for i in 0..100 {
-        assert_eq!(site.status(&format!("x-request-id: {i}\r\n"), &body).await, 200);
-        assert_eq!(site.status(&format!("parapet-class: class-{i}\r\n"), &body).await, 400);
+        assert_eq!(
+            site.status(&format!("x-request-id: {i}\r\n"), &body).await,
+            200
+        );
+        assert_eq!(
+            site.status(&format!("parapet-class: class-{i}\r\n"), &body)
+                .await,
+            400
+        );
         for path in [
             format!("/v2/models/m{i}/infer"),
             format!("/{i}"),
             format!("/v2/models/linear/versions/{i}x/ready"),
         ] {
-            let said =
-                site.send(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
+            let said = site
+                .send(format!(
+                    "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+                ))
+                .await;
             assert!([404, 405].contains(&status_of(&said)), "{said}");
         }
     }
@@ -157,7 +219,10 @@ pub async fn cardinality(site: &Site) {
 /// Clients that ask for what takes long and leave: their work is withdrawn (CG-8).
 pub async fn given_up(site: &Site) {
     let body = body(&[HANG; INPUTS], r#""timeout":2500000"#);
-    let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let request = format!(
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
     for _ in 0..5 {
         let mut abusers = Vec::new();
         for _ in 0..30 {

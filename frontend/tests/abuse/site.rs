@@ -1,5 +1,5 @@
-//! A frontend as a process of its own, so that its memory can be looked at; an instance behind it; a bystander and abusers
-//! in front of it.
+//! A frontend as a process of its own, so that its memory can be looked at; an instance behind it;
+//! a bystander and abusers in front of it.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -65,8 +65,9 @@ impl Answered {
     }
 }
 
-/// Has `abuse` done to a frontend with `server` lines in its configuration. Meanwhile a bystander asks without a pause and
-/// must be answered; afterwards no connection may be left, and memory must not have grown.
+/// Has `abuse` done to a frontend with `server` lines in its configuration. Meanwhile a bystander
+/// asks without a pause and must be answered; afterwards no connection may be left, and memory must
+/// not have grown.
 pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
     let bystander = |site: &Site, answered| tokio::spawn(bystander(site.address, answered));
     while_one_is_served(Limits::Tight(server), bystander, abuse).await;
@@ -97,37 +98,61 @@ pub async fn while_one_is_served(
     let before = site.memory_kb("VmRSS:");
     let answered = Answered::default();
     let bystander = bystander(&site, answered.clone());
-    wait_until("asked once", HUNG, async || answered.number() > 0 || bystander.is_finished()).await;
+    wait_until("asked once", HUNG, async || {
+        answered.number() > 0 || bystander.is_finished()
+    })
+    .await;
 
-    tokio::time::timeout(HUNG, abuse(&site)).await.expect("the abuse comes to an end");
+    tokio::time::timeout(HUNG, abuse(&site))
+        .await
+        .expect("the abuse comes to an end");
 
-    // The first of these may have been on its way before the abuse ended, the second was asked after the first.
+    // The first of these may have been on its way before the abuse ended, the second was asked
+    // after the first.
     let so_far = answered.number();
-    wait_until("answered", HUNG, async || bystander.is_finished() || answered.number() >= so_far + 2).await;
-    assert!(!bystander.is_finished(), "the bystander gave up: {:?}", bystander.await);
+    wait_until("answered", HUNG, async || {
+        bystander.is_finished() || answered.number() >= so_far + 2
+    })
+    .await;
+    assert!(
+        !bystander.is_finished(),
+        "the bystander gave up: {:?}",
+        bystander.await
+    );
     let left = async || metric(&site.metrics().await, "parapet_connections_open") <= 2.0;
     wait_until("rid of the abusers' connections", HUNG, left).await;
     bystander.abort();
     let grown = site.memory_kb("VmHWM:").saturating_sub(before);
-    eprintln!("memory grew by {grown} KB; the bystander's slowest answer took {:?}", answered.worst());
+    eprintln!(
+        "memory grew by {grown} KB; the bystander's slowest answer took {:?}",
+        answered.worst()
+    );
     assert!(grown < MEMORY_KB, "memory grew by {grown} KB");
 }
 
-/// Asks on a kept connection, again and again; panics at the first answer that is wrong or does not come.
+/// Asks on a kept connection, again and again; panics at the first answer that is wrong or does not
+/// come.
 async fn bystander(address: SocketAddr, answered: Answered) {
     let mut connection = None;
     loop {
         let mut stream: TcpStream = match connection.take() {
             Some(stream) => stream,
-            None => TcpStream::connect(address).await.expect("a bystander may connect"),
+            None => TcpStream::connect(address)
+                .await
+                .expect("a bystander may connect"),
         };
         let asked = Instant::now();
-        let answer = tokio::time::timeout(HUNG, ask(&mut stream, &SAMPLE)).await.expect("an answer");
+        let answer = tokio::time::timeout(HUNG, ask(&mut stream, &SAMPLE))
+            .await
+            .expect("an answer");
         // A connection that was closed while it was idle is no missing answer.
-        let Some((status, text)) = answer else { continue };
+        let Some((status, text)) = answer else {
+            continue;
+        };
         assert_eq!(status, 200, "{text}");
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let values: Vec<f32> = serde_json::from_value(json["outputs"][0]["data"].clone()).expect("values");
+        let values: Vec<f32> =
+            serde_json::from_value(json["outputs"][0]["data"].clone()).expect("values");
         assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
         answered.note(asked);
         connection = Some(stream);
@@ -138,8 +163,14 @@ async fn bystander(address: SocketAddr, answered: Answered) {
 /// One inference; `None` if the connection was closed before any of an answer.
 pub async fn ask(stream: &mut TcpStream, sample: &[f32]) -> Option<(u16, String)> {
     let body = body(sample, "");
-    let head = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
-    stream.write_all(format!("{head}{body}").as_bytes()).await.ok()?;
+    let head = format!(
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream
+        .write_all(format!("{head}{body}").as_bytes())
+        .await
+        .ok()?;
     read_response(stream).await
 }
 
@@ -149,19 +180,29 @@ pub async fn read_response(stream: &mut TcpStream) -> Option<(u16, String)> {
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
-    let head = String::from_utf8(head).expect("a header in ASCII").to_lowercase();
+    let head = String::from_utf8(head)
+        .expect("a header in ASCII")
+        .to_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    let length = head
+        .split("content-length: ")
+        .nth(1)
+        .and_then(|rest| rest.split("\r\n").next());
     let mut body = vec![0; length.map_or(0, |length| length.parse().expect("a length"))];
     stream.read_exact(&mut body).await.ok()?;
     Some((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 pub fn metric(text: &str, name: &str) -> f64 {
-    let line =
-        text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    let line = text.lines().find(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with([' ', '{']))
+    });
     let value = line.and_then(|line| line.rsplit(' ').next());
-    value.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().expect("a number")
+    value
+        .unwrap_or_else(|| panic!("no {name} in\n{text}"))
+        .parse()
+        .expect("a number")
 }
 
 impl Site {
@@ -172,10 +213,16 @@ impl Site {
         let text = plain_toml(repository.path(), &[instance], model);
         let (text, server) = match limits {
             Limits::Tight(server) => (text, merged(server)),
-            Limits::Default => (text.replacen("max_body_bytes = 100000\n", "", 1), String::new()),
+            Limits::Default => (
+                text.replacen("max_body_bytes = 100000\n", "", 1),
+                String::new(),
+            ),
         };
-        let text =
-            text.replacen("[server]\n", &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{server}"), 1);
+        let text = text.replacen(
+            "[server]\n",
+            &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{server}"),
+            1,
+        );
         let config = repository.path().join("parapet.toml");
         std::fs::write(&config, text).unwrap();
         let mut frontend = Command::new(env!("CARGO_BIN_EXE_parapet-frontend"))
@@ -186,14 +233,28 @@ impl Site {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(frontend.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let mut addresses =
-            line.split("://").skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+        BufReader::new(frontend.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let mut addresses = line
+            .split("://")
+            .skip(1)
+            .filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
         let (Some(address), Some(grpc_address)) = (addresses.next(), addresses.next()) else {
             panic!("the frontend said {line:?}")
         };
-        let site = Self { frontend, address, grpc_address, _repository: repository };
-        let ready = async || crate::support::get(address, "/v2/health/ready").await.status == 200;
+        let site = Self {
+            frontend,
+            address,
+            grpc_address,
+            _repository: repository,
+        };
+        let ready = async || {
+            crate::support::get(address, "/v2/health/ready")
+                .await
+                .status
+                == 200
+        };
         wait_until("ready", HUNG, ready).await;
         site
     }
@@ -212,7 +273,8 @@ impl Site {
         connect(peer, self.address).await
     }
 
-    /// Sends `bytes` from the abuser's address and returns all that comes back until the server closes. It must close.
+    /// Sends `bytes` from the abuser's address and returns all that comes back until the server
+    /// closes. It must close.
     pub async fn send(&self, bytes: impl AsRef<[u8]>) -> String {
         send_over(self.abuser().await, bytes).await
     }
@@ -233,8 +295,12 @@ impl Site {
     }
 
     pub fn memory_kb(&self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.frontend.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.frontend.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .unwrap();
         line.trim().trim_end_matches("kB").trim().parse().unwrap()
     }
 }
@@ -257,7 +323,10 @@ pub async fn until_closed(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        match tokio::time::timeout(HUNG, stream.read(&mut buffer)).await.expect("the server closes") {
+        match tokio::time::timeout(HUNG, stream.read(&mut buffer))
+            .await
+            .expect("the server closes")
+        {
             Ok(0) | Err(_) => return String::from_utf8_lossy(&said).into_owned(),
             Ok(bytes) => said.extend_from_slice(&buffer[..bytes]),
         }
@@ -266,7 +335,9 @@ pub async fn until_closed(stream: &mut TcpStream) -> String {
 
 /// The status of the first response; 0 if there is none.
 pub fn status_of(said: &str) -> u16 {
-    said.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
+    said.strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3)?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// The lines of [`SERVER`], but for those that `server` has, too.
@@ -274,5 +345,7 @@ fn merged(server: &str) -> String {
     let field = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     let given: Vec<String> = server.lines().map(field).collect();
     let kept = SERVER.lines().filter(|line| !given.contains(&field(line)));
-    kept.chain(server.lines()).map(|line| format!("{line}\n")).collect()
+    kept.chain(server.lines())
+        .map(|line| format!("{line}\n"))
+        .collect()
 }

@@ -37,23 +37,45 @@ async fn a_reconstruction_of_one_value_has_no_confidence_over_http() {
         infer(cluster.address, &SAMPLE, ""),
         infer(cluster.address, &[HANG; INPUTS], r#""timeout":2000000"#)
     );
-    assert_eq!((quick.status, late.status), (StatusCode::OK, StatusCode::OK), "{:?}", late.body);
-    assert_eq!(quick.header("parapet-confidence"), Some("1.0000"), "the model's own answer");
+    assert_eq!(
+        (quick.status, late.status),
+        (StatusCode::OK, StatusCode::OK),
+        "{:?}",
+        late.body
+    );
+    assert_eq!(
+        quick.header("parapet-confidence"),
+        Some("1.0000"),
+        "the model's own answer"
+    );
     assert_eq!(quick.json()["parameters"]["confidence"], 1.0);
 
     assert_eq!(late.header("parapet-provenance"), Some("reconstructed"));
-    assert!(close(&late.values(), &linear(&[HANG; INPUTS])[..1]), "{:?}", late.body);
+    assert!(
+        close(&late.values(), &linear(&[HANG; INPUTS])[..1]),
+        "{:?}",
+        late.body
+    );
     assert_eq!(late.header("parapet-confidence"), None);
     let parameters = late.json()["parameters"].clone();
     assert_eq!(parameters.get("confidence"), None, "{parameters}");
-    assert_eq!(parameters.get("confidence_calibrated"), None, "{parameters}");
+    assert_eq!(
+        parameters.get("confidence_calibrated"),
+        None,
+        "{parameters}"
+    );
 }
 
 fn grpc_request(sample: &[f32]) -> ModelInferRequest {
     let input = Tensor::from_f32("input", vec![1, INPUTS], sample).unwrap();
-    let mut request = InferRequest { inputs: vec![input], ..InferRequest::default() };
+    let mut request = InferRequest {
+        inputs: vec![input],
+        ..InferRequest::default()
+    };
     let timeout = u64::try_from(Duration::from_secs(2).as_micros()).unwrap();
-    request.parameters.insert("timeout".to_owned(), timeout.into());
+    request
+        .parameters
+        .insert("timeout".to_owned(), timeout.into());
     write_request("linear", None, &request)
 }
 
@@ -61,15 +83,32 @@ fn grpc_request(sample: &[f32]) -> ModelInferRequest {
 async fn a_reconstruction_of_one_value_has_no_confidence_over_grpc() {
     let cluster = start().await;
     let address = cluster.grpc_address.unwrap();
-    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-    let (mut first, mut second) = (InferenceClient::new(channel.clone()), InferenceClient::new(channel));
+    let channel = Endpoint::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let (mut first, mut second) = (
+        InferenceClient::new(channel.clone()),
+        InferenceClient::new(channel),
+    );
     let (quick, late) = tokio::join!(
         first.model_infer(grpc_request(&SAMPLE)),
         second.model_infer(grpc_request(&[HANG; INPUTS]))
     );
     let (quick, late) = (quick.unwrap(), late.unwrap());
-    assert_eq!(quick.metadata().get("parapet-confidence").unwrap(), "1.0000");
-    assert_eq!(late.metadata().get("parapet-provenance").unwrap(), "reconstructed");
+    assert_eq!(
+        quick.metadata().get("parapet-confidence").unwrap(),
+        "1.0000"
+    );
+    assert_eq!(
+        late.metadata().get("parapet-provenance").unwrap(),
+        "reconstructed"
+    );
     assert_eq!(late.metadata().get("parapet-confidence"), None);
-    assert!(!late.get_ref().parameters.contains_key("confidence"), "{:?}", late.get_ref().parameters);
+    assert!(
+        !late.get_ref().parameters.contains_key("confidence"),
+        "{:?}",
+        late.get_ref().parameters
+    );
 }

@@ -26,11 +26,30 @@ async fn tenants_have_keys_and_quotas() {
         (refused.status, refused.header("www-authenticate")),
         (StatusCode::UNAUTHORIZED, Some("Bearer"))
     );
-    assert_eq!(ask_as(served.address, &Key::generate(), &SAMPLE).await.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(get(served.address, "/v2/models/linear").await.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(get(served.address, "/v2/health/ready").await.status, StatusCode::OK, "health needs no key");
+    assert_eq!(
+        ask_as(served.address, &Key::generate(), &SAMPLE)
+            .await
+            .status,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        get(served.address, "/v2/models/linear").await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        get(served.address, "/v2/health/ready").await.status,
+        StatusCode::OK,
+        "health needs no key"
+    );
 
-    let statuses = [(&a, 200), (&a, 200), (&a, 429), (&b, 200), (&b, 200), (&b, 200)];
+    let statuses = [
+        (&a, 200),
+        (&a, 200),
+        (&a, 429),
+        (&b, 200),
+        (&b, 200),
+        (&b, 200),
+    ];
     for (key, status) in statuses {
         let answer = ask_as(served.address, key, &SAMPLE).await;
         assert_eq!(answer.status.as_u16(), status, "{:?}", answer.body);
@@ -39,7 +58,11 @@ async fn tenants_have_keys_and_quotas() {
     let key = bearer(&b);
     let with_key = [("authorization", key.as_str())];
     let hidden = request(served.address, Method::GET, "/metrics", &with_key, b"").await;
-    assert_eq!(hidden.status, StatusCode::NOT_FOUND, "what tenants do is nothing for each other");
+    assert_eq!(
+        hidden.status,
+        StatusCode::NOT_FOUND,
+        "what tenants do is nothing for each other"
+    );
     let text = metrics(served.admin).await;
     for expected in [
         r#"parapet_tenant_requests_total{tenant="a",outcome="admitted"} 2"#,
@@ -56,10 +79,15 @@ async fn groups_of_two_tenants(mix: [bool; 2]) -> Vec<usize> {
     let keys = [Key::generate(), Key::generate()];
     let repository = repository();
     let [deployed, parity] = [instance::start(None).await, instance::start(None).await];
-    let coded =
-        coded_toml(repository.path(), &[deployed], &[parity], "timeout_ms = 60000\nslots_per_instance = 8");
-    let coded =
-        coded.replace("k = 2", "k = 2\nflush_after_ms = 60000").replace("fixed_ms = 30", "fixed_ms = 60000");
+    let coded = coded_toml(
+        repository.path(),
+        &[deployed],
+        &[parity],
+        "timeout_ms = 60000\nslots_per_instance = 8",
+    );
+    let coded = coded
+        .replace("k = 2", "k = 2\nflush_after_ms = 60000")
+        .replace("fixed_ms = 30", "fixed_ms = 60000");
     let text = with_admin(&tenant("a", &keys[0], &format!("may_mix = {}", mix[0])))
         + &tenant("b", &keys[1], &format!("may_mix = {}", mix[1]))
         + &coded;
@@ -70,10 +98,19 @@ async fn groups_of_two_tenants(mix: [bool; 2]) -> Vec<usize> {
     }
     let members = async || {
         let groups = get(served.admin, "/debug/groups").await.json();
-        let groups = groups["models"]["linear"]["groups"].as_array().unwrap().clone();
-        groups.iter().map(|group| group["members"].as_array().unwrap().len()).collect::<Vec<_>>()
+        let groups = groups["models"]["linear"]["groups"]
+            .as_array()
+            .unwrap()
+            .clone();
+        groups
+            .iter()
+            .map(|group| group["members"].as_array().unwrap().len())
+            .collect::<Vec<_>>()
     };
-    wait_until("in groups", LIMIT, async || members().await.iter().sum::<usize>() == 2).await;
+    wait_until("in groups", LIMIT, async || {
+        members().await.iter().sum::<usize>() == 2
+    })
+    .await;
     members().await
 }
 
@@ -94,10 +131,20 @@ async fn the_admin_listener_asks_for_its_key() {
         + &plain_toml(repository.path(), &instances, "");
     let served = serve(repository, &text).await;
     let authorization = bearer(&key);
-    for (method, path) in [(Method::GET, "/debug/groups"), (Method::POST, "/admin/reload")] {
+    for (method, path) in [
+        (Method::GET, "/debug/groups"),
+        (Method::POST, "/admin/reload"),
+    ] {
         let without = request(served.admin, method.clone(), path, &[], b"").await;
         assert_eq!(without.status, StatusCode::UNAUTHORIZED, "{path}");
-        let with = request(served.admin, method, path, &[("authorization", &authorization)], b"").await;
+        let with = request(
+            served.admin,
+            method,
+            path,
+            &[("authorization", &authorization)],
+            b"",
+        )
+        .await;
         assert_eq!(with.status, StatusCode::OK, "{path}: {:?}", with.body);
         assert_eq!(
             get(served.address, path).await.status,
@@ -105,7 +152,11 @@ async fn the_admin_listener_asks_for_its_key() {
             "{path} is not for clients"
         );
     }
-    assert!(metrics(served.admin).await.contains("parapet_config_reloads_total"));
+    assert!(
+        metrics(served.admin)
+            .await
+            .contains("parapet_config_reloads_total")
+    );
     assert_eq!(
         get(served.admin, INFER).await.status,
         StatusCode::NOT_FOUND,
@@ -130,9 +181,15 @@ async fn instances_hear_how_long_somebody_waits() {
     let instances = [instance::start(None).await];
     let served = serve_plain(repository, &instances).await;
     let left = async |parameters: &str| {
-        assert_eq!(infer(served.address, &SAMPLE, parameters).await.status, StatusCode::OK);
+        assert_eq!(
+            infer(served.address, &SAMPLE, parameters).await.status,
+            StatusCode::OK
+        );
         instance::TIMEOUT_US.load(Ordering::SeqCst)
     };
     assert!((1..=700_000).contains(&left(r#""timeout":700000"#).await));
-    assert!((700_000..=1_000_000).contains(&left("").await), "the configured one");
+    assert!(
+        (700_000..=1_000_000).contains(&left("").await),
+        "the configured one"
+    );
 }

@@ -1,6 +1,13 @@
-//! What operators rely on: keys and quotas, the admin listener, TLS, reloads, and restarts that lose no request.
+//! What operators rely on: keys and quotas, the admin listener, TLS, reloads, and restarts that
+//! lose no request.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

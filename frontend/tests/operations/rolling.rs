@@ -37,15 +37,19 @@ impl Process {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert!(line.contains("http://"), "it said {line:?}");
         child
     }
 
     /// Asked to stop as a service manager does it; then started again.
     async fn restart(&mut self) {
-        let asked =
-            Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status().unwrap();
+        let asked = Command::new("sh")
+            .args(["-c", &format!("kill -TERM {}", self.child.id())])
+            .status()
+            .unwrap();
         assert!(asked.success());
         let mut status = None;
         while status.is_none() {
@@ -64,12 +68,18 @@ impl Drop for Process {
     }
 }
 
-/// Two frontends behind clients that look who is ready, as a load balancer does. Each is stopped and started again, twice.
+/// Two frontends behind clients that look who is ready, as a load balancer does. Each is stopped
+/// and started again, twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_under_load_loses_no_request() {
     let repository = repository();
     let instances = [instance::start(None).await, instance::start(None).await];
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = || {
+        std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+    };
     let addresses = [free(), free()];
     let mut processes = Vec::new();
     for address in addresses {
@@ -92,15 +102,26 @@ async fn a_rolling_restart_under_load_loses_no_request() {
             }
         })
     };
-    wait_until("ready", LIMIT, async || ready.iter().all(|ready| ready.load(Ordering::SeqCst))).await;
+    wait_until("ready", LIMIT, async || {
+        ready.iter().all(|ready| ready.load(Ordering::SeqCst))
+    })
+    .await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..4 {
-        clients.spawn(keep_asking(client, addresses, Arc::clone(&ready), Arc::clone(&stop)));
+        clients.spawn(keep_asking(
+            client,
+            addresses,
+            Arc::clone(&ready),
+            Arc::clone(&stop),
+        ));
     }
     for round in 0..4 {
         processes[round % 2].restart().await;
-        wait_until("ready", LIMIT, async || ready.iter().all(|ready| ready.load(Ordering::SeqCst))).await;
+        wait_until("ready", LIMIT, async || {
+            ready.iter().all(|ready| ready.load(Ordering::SeqCst))
+        })
+        .await;
     }
     stop.store(true, Ordering::SeqCst);
     let answered: usize = clients.join_all().await.into_iter().sum();
@@ -110,7 +131,9 @@ async fn a_rolling_restart_under_load_loses_no_request() {
 
 async fn is_ready(address: SocketAddr) -> bool {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let Ok(mut stream) = tokio::net::TcpStream::connect(address).await else { return false };
+    let Ok(mut stream) = tokio::net::TcpStream::connect(address).await else {
+        return false;
+    };
     let request = b"GET /v2/health/ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     let mut answer = String::new();
     stream.write_all(request).await.is_ok()
@@ -127,10 +150,13 @@ async fn keep_asking(
 ) -> usize {
     let mut answered = 0;
     while !stop.load(Ordering::SeqCst) {
-        let target = (0..2).map(|i| (client + i) % 2).find(|&target| ready[target].load(Ordering::SeqCst));
+        let target = (0..2)
+            .map(|i| (client + i) % 2)
+            .find(|&target| ready[target].load(Ordering::SeqCst));
         let target = target.expect("one is always ready");
-        let stream =
-            tokio::net::TcpStream::connect(addresses[target]).await.expect("whoever is ready accepts");
+        let stream = tokio::net::TcpStream::connect(addresses[target])
+            .await
+            .expect("whoever is ready accepts");
         let io = hyper_util::rt::TokioIo::new(stream);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
@@ -141,8 +167,13 @@ async fn keep_asking(
                 .unwrap();
             let response = sender.send_request(request).await.expect("an answer");
             assert_eq!(response.status(), StatusCode::OK);
-            let closes = response.headers().get("connection").is_some_and(|value| value == "close");
-            http_body_util::BodyExt::collect(response.into_body()).await.expect("a whole answer");
+            let closes = response
+                .headers()
+                .get("connection")
+                .is_some_and(|value| value == "close");
+            http_body_util::BodyExt::collect(response.into_body())
+                .await
+                .expect("a whole answer");
             answered += 1;
             tokio::time::sleep(Duration::from_millis(2)).await;
             if closes || stop.load(Ordering::SeqCst) {

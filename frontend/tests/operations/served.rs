@@ -30,13 +30,28 @@ pub struct Served {
 pub async fn serve(repository: tempfile::TempDir, text: &str) -> Served {
     let config = repository.path().join("parapet.toml");
     fs::write(&config, text).unwrap();
-    let frontend = Frontend::bind(FrontendConfig::load(&config).unwrap()).await.unwrap();
-    let (address, admin) = (frontend.address().unwrap(), frontend.admin_address().unwrap());
+    let frontend = Frontend::bind(FrontendConfig::load(&config).unwrap())
+        .await
+        .unwrap();
+    let (address, admin) = (
+        frontend.address().unwrap(),
+        frontend.admin_address().unwrap(),
+    );
     let grpc = frontend.grpc_address().unwrap();
     let (shutdown, asked) = oneshot::channel::<()>();
     tokio::spawn(async move { frontend.run(async move { drop(asked.await) }).await });
-    wait_until("ready", LIMIT, async || get(admin, "/v2/health/ready").await.status == 200).await;
-    Served { address, admin, grpc, config, _shutdown: shutdown, repository }
+    wait_until("ready", LIMIT, async || {
+        get(admin, "/v2/health/ready").await.status == 200
+    })
+    .await;
+    Served {
+        address,
+        admin,
+        grpc,
+        config,
+        _shutdown: shutdown,
+        repository,
+    }
 }
 
 pub fn with_admin(text: &str) -> String {
@@ -44,7 +59,10 @@ pub fn with_admin(text: &str) -> String {
 }
 
 pub fn tenant(name: &str, key: &Key, more: &str) -> String {
-    format!("[[tenants]]\nname = \"{name}\"\nkey_sha256 = [\"{}\"]\n{more}\n", key.hash())
+    format!(
+        "[[tenants]]\nname = \"{name}\"\nkey_sha256 = [\"{}\"]\n{more}\n",
+        key.hash()
+    )
 }
 
 pub fn bearer(key: &Key) -> String {
@@ -54,7 +72,14 @@ pub fn bearer(key: &Key) -> String {
 pub async fn ask_as(address: SocketAddr, key: &Key, sample: &[f32]) -> Answer {
     let authorization = bearer(key);
     let headers = [("authorization", authorization.as_str())];
-    request(address, Method::POST, INFER, &headers, body(sample, "").as_bytes()).await
+    request(
+        address,
+        Method::POST,
+        INFER,
+        &headers,
+        body(sample, "").as_bytes(),
+    )
+    .await
 }
 
 pub async fn reload(admin: SocketAddr) -> Answer {

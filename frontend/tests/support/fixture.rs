@@ -24,7 +24,9 @@ pub struct Fixture {
 
 /// Addresses are never connected to: the transport is in memory.
 pub fn addresses(count: u32, first_port: u16) -> Vec<SocketAddr> {
-    (0..count).map(|i| SocketAddr::from(([127, 0, 0, 1], first_port + i as u16))).collect()
+    (0..count)
+        .map(|i| SocketAddr::from(([127, 0, 0, 1], first_port + i as u16)))
+        .collect()
 }
 
 pub async fn coded(deployed: u32, parity: u32) -> Fixture {
@@ -33,7 +35,12 @@ pub async fn coded(deployed: u32, parity: u32) -> Fixture {
 
 pub async fn coded_with(deployed: u32, parity: u32, extra: &str) -> Fixture {
     let repository = repository();
-    let text = coded_toml(repository.path(), &addresses(deployed, 7000), &addresses(parity, 7100), extra);
+    let text = coded_toml(
+        repository.path(),
+        &addresses(deployed, 7000),
+        &addresses(parity, 7100),
+        extra,
+    );
     fixture(repository, &text, Memory::new(deployed, parity)).await
 }
 
@@ -47,18 +54,25 @@ pub fn config_error(lines: &str) -> String {
 /// No instance is there before it is discovered.
 pub async fn discovered() -> Fixture {
     let repository = repository();
-    let text = plain_toml(repository.path(), &[], "slots_per_instance = 1")
-        .replace("instances = []", "instances = { dns = \"replicas.test\", port = 9001 }");
+    let text = plain_toml(repository.path(), &[], "slots_per_instance = 1").replace(
+        "instances = []",
+        "instances = { dns = \"replicas.test\", port = 9001 }",
+    );
     fixture(repository, &text, Memory::new(0, 0)).await
 }
 
 pub async fn plain(deployed: u32) -> Fixture {
     let repository = repository();
-    let text = plain_toml(repository.path(), &addresses(deployed, 7000), "slots_per_instance = 1");
+    let text = plain_toml(
+        repository.path(),
+        &addresses(deployed, 7000),
+        "slots_per_instance = 1",
+    );
     fixture(repository, &text, Memory::new(deployed, 0)).await
 }
 
-/// Beside `coded` and `plain`: a strategy as written in the file. `redundant` instances are in pool 1.
+/// Beside `coded` and `plain`: a strategy as written in the file. `redundant` instances are in pool
+/// 1.
 pub async fn with_strategy(deployed: u32, redundant: u32, strategy: &str) -> Fixture {
     let repository = repository();
     add_model(repository.path(), "cheap", None);
@@ -69,9 +83,19 @@ pub async fn with_strategy(deployed: u32, redundant: u32, strategy: &str) -> Fix
 pub async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) -> Fixture {
     let model = config(text).unwrap().models.remove(0);
     let metrics = Metrics::new().unwrap();
-    let model = Arc::new(ServedModel::start_with(model, &metrics, memory.clone(), memory.pools()));
+    let model = Arc::new(ServedModel::start_with(
+        model,
+        &metrics,
+        memory.clone(),
+        memory.pools(),
+    ));
     sleep(MS).await; // the first health checks
-    Fixture { model, memory, metrics, _repository: repository }
+    Fixture {
+        model,
+        memory,
+        metrics,
+        _repository: repository,
+    }
 }
 
 pub type Answered = Result<(InferResponse, Provenance), ServeError>;
@@ -80,7 +104,11 @@ impl Fixture {
     pub fn request(sample: f32, parameters: Parameters) -> InferRequest {
         let values: Vec<f32> = (0..INPUTS).map(|i| sample + i as f32).collect();
         let input = Tensor::from_f32("input", vec![1, INPUTS], &values).unwrap();
-        InferRequest { inputs: vec![input], parameters, ..InferRequest::default() }
+        InferRequest {
+            inputs: vec![input],
+            parameters,
+            ..InferRequest::default()
+        }
     }
 
     /// Asks in a task of its own; the answer comes with the time it took.
@@ -105,7 +133,9 @@ impl Fixture {
         self.model.driver().publish();
         let text = self.metrics.render();
         let found = text.lines().find(|candidate| candidate.starts_with(line));
-        found.and_then(|line| line.rsplit(' ').next()).map_or(0.0, |value| value.parse().unwrap())
+        found
+            .and_then(|line| line.rsplit(' ').next())
+            .map_or(0.0, |value| value.parse().unwrap())
     }
 }
 

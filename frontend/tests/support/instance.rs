@@ -11,7 +11,9 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
 use parapet_http_serve::{Limits, Server};
-use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request, encode_response};
+use parapet_open_inference::{
+    HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request, encode_response,
+};
 use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
 
@@ -30,7 +32,8 @@ pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
 
 /// The same with the first `outputs` of the linear model's values as its only ones.
 pub async fn start_of(outputs: usize, tls: Option<Arc<ServerTls>>) -> SocketAddr {
-    let infer = post(async move |headers: HeaderMap, body: Bytes| predict(outputs, headers, body).await);
+    let infer =
+        post(async move |headers: HeaderMap, body: Bytes| predict(outputs, headers, body).await);
     let app = Router::new()
         .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
         .route("/v2/models/{model}/versions/1/infer", infer);
@@ -39,7 +42,12 @@ pub async fn start_of(outputs: usize, tls: Option<Arc<ServerTls>>) -> SocketAddr
 
 /// Is ready, and answers every query with an error of its own.
 pub async fn broken(error: &'static str) -> SocketAddr {
-    let infer = post(async move || (StatusCode::INTERNAL_SERVER_ERROR, format!("{{\"error\":\"{error}\"}}")));
+    let infer = post(async move || {
+        (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{{\"error\":\"{error}\"}}"),
+        )
+    });
     let app = Router::new()
         .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
         .route("/v2/models/{model}/versions/1/infer", infer);
@@ -50,12 +58,20 @@ async fn serve(app: Router, tls: Option<Arc<ServerTls>>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::new(app, Limits::default()).with_tls(tls);
-    tokio::spawn(async move { server.run(listener, std::future::pending(), Duration::ZERO).await });
+    tokio::spawn(async move {
+        server
+            .run(listener, std::future::pending(), Duration::ZERO)
+            .await
+    });
     address
 }
 
 async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
-    let length = headers[HEADER_CONTENT_LENGTH].to_str().unwrap().parse().unwrap();
+    let length = headers[HEADER_CONTENT_LENGTH]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
     if let Some(timeout) = headers.get("parapet-timeout-us") {
         TIMEOUT_US.store(timeout.to_str().unwrap().parse().unwrap(), Ordering::SeqCst);
     }
@@ -65,8 +81,10 @@ async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
         std::future::pending::<()>().await;
     }
     let rows = values.len() / INPUTS;
-    let answers: Vec<f32> =
-        values.chunks(INPUTS).flat_map(|sample| linear(sample).into_iter().take(outputs)).collect();
+    let answers: Vec<f32> = values
+        .chunks(INPUTS)
+        .flat_map(|sample| linear(sample).into_iter().take(outputs))
+        .collect();
     let response = InferResponse {
         model_name: "linear".to_owned(),
         model_version: None,

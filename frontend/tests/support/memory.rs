@@ -67,13 +67,18 @@ impl Answer {
 pub const SERVICE: Duration = Duration::from_millis(5);
 
 pub fn id(pool: u8, index: u32) -> InstanceId {
-    InstanceId { pool: PoolId(pool), index }
+    InstanceId {
+        pool: PoolId(pool),
+        index,
+    }
 }
 
 impl Memory {
     /// Pool 0 and, with a second number, pool 1; all of them the linear model.
     pub fn new(deployed: u32, parity: u32) -> Self {
-        Self::of(&[deployed, parity], |_, values| values.chunks(INPUTS).flat_map(linear).collect())
+        Self::of(&[deployed, parity], |_, values| {
+            values.chunks(INPUTS).flat_map(linear).collect()
+        })
     }
 
     /// Pools of so many instances.
@@ -87,11 +92,14 @@ impl Memory {
     }
 
     fn answering(pools: &[u32], answer: Answer) -> Self {
-        let ids = (0u8..).zip(pools).flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
+        let ids = (0u8..)
+            .zip(pools)
+            .flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
         Self {
             answer,
             instances: Arc::new(Mutex::new(
-                ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect(),
+                ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE))))
+                    .collect(),
             )),
             gone: Arc::default(),
             in_flight: Arc::default(),
@@ -136,7 +144,10 @@ impl Memory {
 }
 
 fn not_finite() -> Failure {
-    Failure::new(FailureKind::InvalidOutput, "the output holds a NaN or an infinity")
+    Failure::new(
+        FailureKind::InvalidOutput,
+        "the output holds a NaN or an infinity",
+    )
 }
 
 struct InFlight(Arc<AtomicUsize>);
@@ -158,7 +169,10 @@ impl Transport for Memory {
         if tensors.iter().any(Tensor::has_non_finite) {
             return Err(not_finite());
         }
-        Ok(Output { tensors, confidence: Some(1.0) })
+        Ok(Output {
+            tensors,
+            confidence: Some(1.0),
+        })
     }
 
     async fn ready(&self, instance: InstanceId) -> Result<(), Unready> {
@@ -174,7 +188,9 @@ impl Transport for Memory {
     }
 
     fn join(&self, instance: InstanceId, place: &Place) -> String {
-        self.instances.lock().insert(instance, watch::Sender::new(State::Well(SERVICE)));
+        self.instances
+            .lock()
+            .insert(instance, watch::Sender::new(State::Well(SERVICE)));
         place.address.to_string()
     }
 

@@ -1,7 +1,16 @@
 //! A repository of exactly linear models, configurations for it, and a client.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test support")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support"
+)]
 
 pub mod fixture;
 pub mod instance;
@@ -24,14 +33,19 @@ use parapet_repository::{Calibration, CodeMetadata, ModelToml, Platform, Score, 
 
 pub const INPUTS: usize = 4;
 pub const OUTPUTS: usize = 3;
-const WEIGHTS: [f32; INPUTS * OUTPUTS] = [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
+const WEIGHTS: [f32; INPUTS * OUTPUTS] =
+    [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
 
 /// What the model `linear` answers for one sample.
 pub fn linear(sample: &[f32]) -> Vec<f32> {
-    WEIGHTS.chunks(INPUTS).map(|row| row.iter().zip(sample).map(|(w, x)| w * x).sum()).collect()
+    WEIGHTS
+        .chunks(INPUTS)
+        .map(|row| row.iter().zip(sample).map(|(w, x)| w * x).sum())
+        .collect()
 }
 
-/// Models `linear` and, since a linear model is its own parity model for the sum code, `linear-parity` (k = 2).
+/// Models `linear` and, since a linear model is its own parity model for the sum code,
+/// `linear-parity` (k = 2).
 pub fn repository() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     add_model(root.path(), "linear", None);
@@ -79,18 +93,28 @@ pub fn add_model_of(root: &Path, name: &str, shape: &[usize], code: Option<CodeM
 pub fn repository_of(shape: &[usize]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     add_model_of(root.path(), "linear", shape, None);
-    let certain = Calibration { score: Score::default(), edges: Vec::new(), agreement: vec![1.0] };
+    let certain = Calibration {
+        score: Score::default(),
+        edges: Vec::new(),
+        agreement: vec![1.0],
+    };
     let code = CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Sum, 2, 1));
-    let code = CodeMetadata { calibration: Some(certain), ..code };
+    let code = CodeMetadata {
+        calibration: Some(certain),
+        ..code
+    };
     add_model_of(root.path(), "linear-parity", shape, Some(code));
     root
 }
 
-/// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query is the sum of both, and each
-/// prediction the parity's output less the other's.
+/// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query
+/// is the sum of both, and each prediction the parity's output less the other's.
 pub fn add_learned_code(root: &Path, name: &str, code: CodeMetadata) {
-    let tensor =
-        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    let tensor = |name: &str, len| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: vec![len],
+    };
     let model = ModelToml {
         name: name.to_owned(),
         platform: Platform::LearnedCode,
@@ -102,7 +126,12 @@ pub fn add_learned_code(root: &Path, name: &str, code: CodeMetadata) {
     model.save(&root.join(name)).unwrap();
     let version = root.join(name).join("1");
     fs::create_dir_all(&version).unwrap();
-    let encoder = linear_model(&[2 * INPUTS], &blocks(INPUTS, &[&[1.0, 1.0]]), &[0.0; INPUTS]).unwrap();
+    let encoder = linear_model(
+        &[2 * INPUTS],
+        &blocks(INPUTS, &[&[1.0, 1.0]]),
+        &[0.0; INPUTS],
+    )
+    .unwrap();
     fs::write(version.join("encoder.onnx"), encoder).unwrap();
     let decoder = blocks(OUTPUTS, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]);
     let decoder = linear_model(&[3 * OUTPUTS], &decoder, &[0.0; 2 * OUTPUTS]).unwrap();
@@ -138,7 +167,12 @@ pub fn plain_toml(repository: &Path, instances: &[SocketAddr], extra: &str) -> S
 }
 
 /// The same with the coded strategy, k = 2, and a fixed hold-back.
-pub fn coded_toml(repository: &Path, deployed: &[SocketAddr], parity: &[SocketAddr], extra: &str) -> String {
+pub fn coded_toml(
+    repository: &Path,
+    deployed: &[SocketAddr],
+    parity: &[SocketAddr],
+    extra: &str,
+) -> String {
     format!(
         "{}\n[models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\nhold_back = {{ fixed_ms = 30 }}\n\
          audit_every = 1\n\
@@ -148,13 +182,20 @@ pub fn coded_toml(repository: &Path, deployed: &[SocketAddr], parity: &[SocketAd
     )
 }
 
-/// The same as [`plain_toml`], with what is to stand under `[models.strategy]`; one slot an instance.
+/// The same as [`plain_toml`], with what is to stand under `[models.strategy]`; one slot an
+/// instance.
 pub fn strategy_toml(repository: &Path, deployed: &[SocketAddr], strategy: &str) -> String {
-    format!("{}\n[models.strategy]\n{strategy}\n", plain_toml(repository, deployed, "slots_per_instance = 1"))
+    format!(
+        "{}\n[models.strategy]\n{strategy}\n",
+        plain_toml(repository, deployed, "slots_per_instance = 1")
+    )
 }
 
 fn list(addresses: &[SocketAddr]) -> String {
-    let quoted: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    let quoted: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
     format!("[{}]", quoted.join(", "))
 }
 
@@ -181,7 +222,12 @@ impl Answer {
     /// The first output's values.
     pub fn values(&self) -> Vec<f32> {
         let json = self.json();
-        json["outputs"][0]["data"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect()
+        json["outputs"][0]["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|v| v.as_f64().unwrap() as f32)
+            .collect()
     }
 }
 
@@ -193,8 +239,12 @@ pub async fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let stream = tokio::net::TcpStream::connect(address).await.expect("the server listens");
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(address)
+        .await
+        .expect("the server listens");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
     tokio::spawn(connection);
     let mut request = Request::builder().method(method).uri(path);
     if headers.iter().all(|(name, _)| *name != "host") {
@@ -203,10 +253,16 @@ pub async fn request(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+    let request = request
+        .body(Full::new(Bytes::copy_from_slice(body)))
+        .unwrap();
     let response = sender.send_request(request).await.expect("a response");
     let (parts, body) = response.into_parts();
-    Answer { status: parts.status, headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
+    Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
 }
 
 pub async fn get(address: SocketAddr, path: &str) -> Answer {
@@ -222,14 +278,22 @@ pub fn body(sample: &[f32], parameters: &str) -> String {
 
 pub async fn infer(address: SocketAddr, sample: &[f32], parameters: &str) -> Answer {
     let body = body(sample, parameters);
-    request(address, Method::POST, "/v2/models/linear/infer", &[], body.as_bytes()).await
+    request(
+        address,
+        Method::POST,
+        "/v2/models/linear/infer",
+        &[],
+        body.as_bytes(),
+    )
+    .await
 }
 
 pub fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
 }
 
-/// Looks every 20 ms whether `condition` holds: sockets and other processes have no other way to tell.
+/// Looks every 20 ms whether `condition` holds: sockets and other processes have no other way to
+/// tell.
 pub async fn wait_until(what: &str, limit: Duration, condition: impl AsyncFn() -> bool) {
     let end = Instant::now() + limit;
     while !condition().await {

@@ -34,7 +34,11 @@ impl Way {
     /// `flags` are the instance's.
     async fn start(scheme: &'static str, flags: &[&str]) -> Self {
         let repository = repository();
-        let flags = [&["--grpc-listen", "127.0.0.1:0", "--drain-grace-ms", "1"][..], flags].concat();
+        let flags = [
+            &["--grpc-listen", "127.0.0.1:0", "--drain-grace-ms", "1"][..],
+            flags,
+        ]
+        .concat();
         let instance = instance_with(repository.path(), "linear", &flags).await;
         let address = match scheme {
             "grpc" => instance.grpc_address().unwrap(),
@@ -43,12 +47,19 @@ impl Way {
         let text = plain_toml(repository.path(), &[address], "")
             .replace("instances = [\"", &format!("instances = [\"{scheme}://"));
         let instances = Instances::new(&config(&text).unwrap().models[0]);
-        Self { scheme, instances, instance, _repository: repository }
+        Self {
+            scheme,
+            instances,
+            instance,
+            _repository: repository,
+        }
     }
 
     async fn infer(&self, tensor: Tensor) -> Outcome<parapet_frontend::payload::Output> {
         let rows = tensor.shape[0];
-        self.instances.infer(id(0, 0), Arc::new(Input::new(vec![tensor], rows))).await
+        self.instances
+            .infer(id(0, 0), Arc::new(Input::new(vec![tensor], rows)))
+            .await
     }
 
     async fn fails(&self, tensor: Tensor, kind: FailureKind) {
@@ -73,28 +84,65 @@ fn profile() -> tempfile::NamedTempFile {
 async fn answers_and_refusals(scheme: &'static str) {
     let way = Way::start(scheme, &["--max-batch-size", "2"]).await;
     assert_eq!(way.instances.ready(id(0, 0)).await, Ok(()), "{scheme}");
-    assert!(way.instances.ready(id(0, 1)).await.is_err(), "not configured");
+    assert!(
+        way.instances.ready(id(0, 1)).await.is_err(),
+        "not configured"
+    );
     for rows in [1, 2] {
         let input = samples(rows);
-        let expected: Vec<f32> = input.f32s().unwrap().chunks(INPUTS).flat_map(linear).collect();
+        let expected: Vec<f32> = input
+            .f32s()
+            .unwrap()
+            .chunks(INPUTS)
+            .flat_map(linear)
+            .collect();
         let output = way.infer(input).await.unwrap();
-        assert!(close(&output.tensors[0].f32s().unwrap(), &expected), "{scheme}");
+        assert!(
+            close(&output.tensors[0].f32s().unwrap(), &expected),
+            "{scheme}"
+        );
     }
     way.fails(samples(3), FailureKind::Refused).await;
-    assert!(way.infer(samples(1)).await.is_ok(), "{scheme}: and it still answers");
+    assert!(
+        way.infer(samples(1)).await.is_ok(),
+        "{scheme}: and it still answers"
+    );
 
-    let Way { instances, instance, .. } = way;
+    let Way {
+        instances,
+        instance,
+        ..
+    } = way;
     instance.shut_down().await;
-    assert!(matches!(instances.ready(id(0, 0)).await, Err(Unready::Unreachable(_))), "{scheme}");
-    let gone = instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1))).await.unwrap_err();
+    assert!(
+        matches!(
+            instances.ready(id(0, 0)).await,
+            Err(Unready::Unreachable(_))
+        ),
+        "{scheme}"
+    );
+    let gone = instances
+        .infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1)))
+        .await
+        .unwrap_err();
     assert_eq!(gone.kind, FailureKind::Unreachable, "{scheme}: {gone}");
 }
 
 /// A request without a place is told so; those in flight are lost with their instance.
 async fn busy_and_lost(scheme: &'static str) {
     let profile = profile();
-    let flags = ["--fault-profile", profile.path().to_str().unwrap(), "--queue-capacity", "1"];
-    let Way { instances, instance, _repository, .. } = Way::start(scheme, &flags).await;
+    let flags = [
+        "--fault-profile",
+        profile.path().to_str().unwrap(),
+        "--queue-capacity",
+        "1",
+    ];
+    let Way {
+        instances,
+        instance,
+        _repository,
+        ..
+    } = Way::start(scheme, &flags).await;
     let instances = Arc::new(instances);
     let mut asked = JoinSet::new();
     // One is computed for a minute, one waits; then there is no place.
@@ -103,7 +151,9 @@ async fn busy_and_lost(scheme: &'static str) {
         let input = Arc::new(Input::new(vec![samples(1)], 1));
         asked.spawn(async move { instances.infer(id(0, 0), input).await });
         assert!(asked.len() < 10, "{scheme}: no end of places");
-        if let Ok(Some(ended)) = tokio::time::timeout(Duration::from_millis(100), asked.join_next()).await {
+        if let Ok(Some(ended)) =
+            tokio::time::timeout(Duration::from_millis(100), asked.join_next()).await
+        {
             break ended.unwrap().unwrap_err();
         }
     };
@@ -116,20 +166,41 @@ async fn busy_and_lost(scheme: &'static str) {
     }
 }
 
-/// An instance that gives a query up when the time is over that it was told says nothing of itself; one that takes less time
-/// than it has does.
+/// An instance that gives a query up when the time is over that it was told says nothing of itself;
+/// one that takes less time than it has does.
 async fn given_up(scheme: &'static str) {
     let profile = profile();
     let slow = ["--fault-profile", profile.path().to_str().unwrap()];
-    let input = |after: Duration| Arc::new(Input::new(vec![samples(1)], 1).by(Instant::now() + after));
+    let input =
+        |after: Duration| Arc::new(Input::new(vec![samples(1)], 1).by(Instant::now() + after));
     let way = Way::start(scheme, &slow).await;
     for after in [30, 101, 250].map(Duration::from_millis) {
-        let failure = way.instances.infer(id(0, 0), input(after)).await.unwrap_err();
-        assert_eq!(failure.kind, FailureKind::DeadlineExceeded, "{scheme}, {after:?}: {failure}");
+        let failure = way
+            .instances
+            .infer(id(0, 0), input(after))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            failure.kind,
+            FailureKind::DeadlineExceeded,
+            "{scheme}, {after:?}: {failure}"
+        );
     }
-    let impatient = Way::start(scheme, &[&slow[..], &["--request-timeout-ms", "50"]].concat()).await;
-    let failure = impatient.instances.infer(id(0, 0), input(Duration::from_secs(20))).await.unwrap_err();
-    assert_eq!(failure.kind, FailureKind::InstanceError, "{scheme}: {failure}");
+    let impatient = Way::start(
+        scheme,
+        &[&slow[..], &["--request-timeout-ms", "50"]].concat(),
+    )
+    .await;
+    let failure = impatient
+        .instances
+        .infer(id(0, 0), input(Duration::from_secs(20)))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        failure.kind,
+        FailureKind::InstanceError,
+        "{scheme}: {failure}"
+    );
 }
 
 /// A server without the binary extension is written to in JSON, also while its checks fail.
@@ -176,7 +247,9 @@ async fn another_output_is_invalid(scheme: &'static str) {
     let other = tempfile::tempdir().unwrap();
     add_model(other.path(), "linear", None);
     let toml = other.path().join("linear/model.toml");
-    let text = std::fs::read_to_string(&toml).unwrap().replace("shape = [3]", "shape = [4]");
+    let text = std::fs::read_to_string(&toml)
+        .unwrap()
+        .replace("shape = [3]", "shape = [4]");
     std::fs::write(&toml, text).unwrap();
     let address = match scheme {
         "grpc" => way.instance.grpc_address().unwrap(),
@@ -185,8 +258,15 @@ async fn another_output_is_invalid(scheme: &'static str) {
     let text = plain_toml(other.path(), &[address], "")
         .replace("instances = [\"", &format!("instances = [\"{scheme}://"));
     let instances = Instances::new(&config(&text).unwrap().models[0]);
-    let failure = instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1))).await.unwrap_err();
-    assert_eq!(failure.kind, FailureKind::InvalidOutput, "{scheme}: {failure}");
+    let failure = instances
+        .infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1)))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        failure.kind,
+        FailureKind::InvalidOutput,
+        "{scheme}: {failure}"
+    );
 }
 
 #[tokio::test]
@@ -238,5 +318,8 @@ async fn an_error_of_an_instance_reaches_the_client_without_the_instance_s_addre
     let answer = crate::infer(cluster.address, &[1.0; INPUTS], "").await;
     assert_eq!(answer.status, crate::StatusCode::BAD_GATEWAY);
     let said = answer.json()["error"].as_str().unwrap().to_owned();
-    assert!(said.contains("no luck") && !said.contains(&instance.to_string()), "{said}");
+    assert!(
+        said.contains("no luck") && !said.contains(&instance.to_string()),
+        "{said}"
+    );
 }

@@ -1,5 +1,6 @@
-//! Instances within TLS, over either protocol: who trusts whom, and what certificates that change do. A real instance stands
-//! behind something that ends TLS before it, as a proxy beside an instance does.
+//! Instances within TLS, over either protocol: who trusts whom, and what certificates that change
+//! do. A real instance stands behind something that ends TLS before it, as a proxy beside an
+//! instance does.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -43,8 +44,15 @@ impl Site {
     async fn start(scheme: &'static str) -> Self {
         let folder = repository();
         let (issuer, ca) = authority(folder.path(), "ca");
-        let instance = instance_with(folder.path(), "linear", &["--grpc-listen", "127.0.0.1:0"]).await;
-        Self { scheme, folder, issuer, ca, instance }
+        let instance =
+            instance_with(folder.path(), "linear", &["--grpc-listen", "127.0.0.1:0"]).await;
+        Self {
+            scheme,
+            folder,
+            issuer,
+            ca,
+            instance,
+        }
     }
 
     fn path(&self) -> &Path {
@@ -59,7 +67,11 @@ impl Site {
     }
 
     fn server(&self, identity: &Identity, client_ca: Option<&Path>) -> ServerConfig {
-        let alpn = if self.scheme == "grpcs" { "h2" } else { "http/1.1" };
+        let alpn = if self.scheme == "grpcs" {
+            "h2"
+        } else {
+            "http/1.1"
+        };
         server(identity, client_ca, alpn)
     }
 
@@ -70,8 +82,10 @@ impl Site {
 
     fn config(&self, address: SocketAddr, more: &str) -> ModelConfig {
         let tls = format!("tls = {{ ca = {:?}{more} }}", self.ca);
-        let text = plain_toml(self.path(), &[address], &tls)
-            .replace("instances = [\"", &format!("instances = [\"{}://", self.scheme));
+        let text = plain_toml(self.path(), &[address], &tls).replace(
+            "instances = [\"",
+            &format!("instances = [\"{}://", self.scheme),
+        );
         config(&text).unwrap().models.remove(0)
     }
 
@@ -88,8 +102,15 @@ impl Site {
         };
         assert!(wanted(&failure), "{scheme}: {failure:?}");
         let refused = ask(instances).await.unwrap_err();
-        assert_eq!(refused.kind, FailureKind::Unreachable, "{scheme}: {refused}");
-        assert!(refused.to_string().contains(&failure.to_string()), "{scheme}: {refused}");
+        assert_eq!(
+            refused.kind,
+            FailureKind::Unreachable,
+            "{scheme}: {refused}"
+        );
+        assert!(
+            refused.to_string().contains(&failure.to_string()),
+            "{scheme}: {refused}"
+        );
     }
 }
 
@@ -101,7 +122,9 @@ fn server(identity: &Identity, client_ca: Option<&Path>, alpn: &str) -> ServerCo
         None => builder.with_no_client_auth(),
         Some(ca) => {
             let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+            roots
+                .add(CertificateDer::from_pem_file(ca).unwrap())
+                .unwrap();
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             builder.with_client_cert_verifier(verifier.build().unwrap())
         }
@@ -133,13 +156,19 @@ impl Relay {
                 count.fetch_add(1, Ordering::SeqCst);
                 let acceptor = TlsAcceptor::from(Arc::clone(&now.lock()));
                 tokio::spawn(async move {
-                    let Ok(mut within) = acceptor.accept(stream).await else { return };
+                    let Ok(mut within) = acceptor.accept(stream).await else {
+                        return;
+                    };
                     let mut on = TcpStream::connect(to).await.unwrap();
                     let _ended = tokio::io::copy_bidirectional(&mut within, &mut on).await;
                 });
             }
         });
-        Self { address, config, accepted }
+        Self {
+            address,
+            config,
+            accepted,
+        }
     }
 
     fn change(&self, config: ServerConfig) {
@@ -148,7 +177,9 @@ impl Relay {
 }
 
 async fn ask(instances: &Instances) -> Outcome<parapet_frontend::payload::Output> {
-    instances.infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1))).await
+    instances
+        .infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1)))
+        .await
 }
 
 async fn answers(instances: &Instances) {
@@ -164,45 +195,85 @@ async fn servers_that_are_not_trusted(scheme: &'static str) {
     // One that has our authority's name, and not its key.
     let elsewhere = tempfile::tempdir().unwrap();
     let (stranger, _) = authority(elsewhere.path(), "ca");
-    let sound = site.behind(&identity(site.path(), "sound", &site.issuer)).await;
+    let sound = site
+        .behind(&identity(site.path(), "sound", &site.issuer))
+        .await;
     answers(&site.client(sound.address, "")).await;
 
-    let unknown = site.behind(&identity(site.path(), "unknown", &stranger)).await;
+    let unknown = site
+        .behind(&identity(site.path(), "unknown", &stranger))
+        .await;
     let unknown = site.client(unknown.address, "");
-    site.fails(&unknown, |failure| *failure == TlsFailure::UnknownAuthority).await;
+    site.fails(&unknown, |failure| *failure == TlsFailure::UnknownAuthority)
+        .await;
 
-    let expired = site.behind(&expired_identity(site.path(), "expired", &site.issuer)).await;
-    site.fails(&site.client(expired.address, ""), |failure| *failure == TlsFailure::Expired).await;
+    let expired = site
+        .behind(&expired_identity(site.path(), "expired", &site.issuer))
+        .await;
+    site.fails(&site.client(expired.address, ""), |failure| {
+        *failure == TlsFailure::Expired
+    })
+    .await;
 
     let plain = site.client(site.served_at(), "");
-    site.fails(&plain, |failure| *failure == TlsFailure::NotTls).await;
+    site.fails(&plain, |failure| *failure == TlsFailure::NotTls)
+        .await;
 }
 
 /// A certificate is for the instance's host, or for the name that is configured.
 async fn servers_of_another_name(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let names = ["replicas.example"];
-    let relay = site.behind(&identity_for(site.path(), "named", &site.issuer, &names)).await;
+    let relay = site
+        .behind(&identity_for(site.path(), "named", &site.issuer, &names))
+        .await;
     let another = |failure: &TlsFailure| matches!(failure, TlsFailure::AnotherName(_));
     site.fails(&site.client(relay.address, ""), another).await;
-    site.fails(&site.client(relay.address, ", server_name = \"other.example\""), another).await;
+    site.fails(
+        &site.client(relay.address, ", server_name = \"other.example\""),
+        another,
+    )
+    .await;
     answers(&site.client(relay.address, ", server_name = \"replicas.example\"")).await;
 }
 
-/// Of an instance that is found by a name the certificate is for that name, whatever its address; of one that is found without, for
-/// its address. A name that is configured goes before either.
+/// Of an instance that is found by a name the certificate is for that name, whatever its address;
+/// of one that is found without, for its address. A name that is configured goes before either.
 async fn servers_that_are_discovered(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let names = ["one.example", "all.example"];
-    let named = site.behind(&identity_for(site.path(), "named", &site.issuer, &names)).await;
-    let addressed = site.behind(&identity_for(site.path(), "addressed", &site.issuer, &["127.0.0.1"])).await;
+    let named = site
+        .behind(&identity_for(site.path(), "named", &site.issuer, &names))
+        .await;
+    let addressed = site
+        .behind(&identity_for(
+            site.path(),
+            "addressed",
+            &site.issuer,
+            &["127.0.0.1"],
+        ))
+        .await;
     let client = |more: &str, relay: &Relay, host: Option<&str>| {
         let listed = format!("instances = [\"{}\"]", relay.address);
         let found = format!("instances = {{ srv = \"_oip._tcp.example\", scheme = \"{scheme}\" }}");
-        let text =
-            plain_toml(site.path(), &[relay.address], &format!("tls = {{ ca = {:?}{more} }}", site.ca));
-        let instances = Instances::new(&config(&text.replace(&listed, &found)).unwrap().models.remove(0));
-        let name = instances.join(id(0, 0), &Place { address: relay.address, host: host.map(Into::into) });
+        let text = plain_toml(
+            site.path(),
+            &[relay.address],
+            &format!("tls = {{ ca = {:?}{more} }}", site.ca),
+        );
+        let instances = Instances::new(
+            &config(&text.replace(&listed, &found))
+                .unwrap()
+                .models
+                .remove(0),
+        );
+        let name = instances.join(
+            id(0, 0),
+            &Place {
+                address: relay.address,
+                host: host.map(Into::into),
+            },
+        );
         assert_eq!(
             name,
             format!("{scheme}://{}", relay.address),
@@ -212,14 +283,17 @@ async fn servers_that_are_discovered(scheme: &'static str) {
     };
     let another = |failure: &TlsFailure| matches!(failure, TlsFailure::AnotherName(_));
     answers(&client("", &named, Some("one.example"))).await;
-    site.fails(&client("", &named, Some("two.example")), another).await;
+    site.fails(&client("", &named, Some("two.example")), another)
+        .await;
     site.fails(&client("", &named, None), another).await;
     answers(&client("", &addressed, None)).await;
-    site.fails(&client("", &addressed, Some("one.example")), another).await;
+    site.fails(&client("", &addressed, Some("one.example")), another)
+        .await;
     let configured = ", server_name = \"all.example\"";
     answers(&client(configured, &named, Some("two.example"))).await;
     answers(&client(configured, &named, None)).await;
-    site.fails(&client(configured, &addressed, None), another).await;
+    site.fails(&client(configured, &addressed, None), another)
+        .await;
 }
 
 #[tokio::test]
@@ -232,7 +306,8 @@ async fn servers_that_are_discovered_over_grpc() {
     servers_that_are_discovered("grpcs").await;
 }
 
-/// A server may want to know who asks. In TLS 1.3 it says so after the handshake, when requests are on their way.
+/// A server may want to know who asks. In TLS 1.3 it says so after the handshake, when requests are
+/// on their way.
 async fn servers_that_ask_for_certificates(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let own = identity(site.path(), "server", &site.issuer);
@@ -246,7 +321,8 @@ async fn servers_that_ask_for_certificates(scheme: &'static str) {
         format!(", certificate = {:?}, key = {:?}", file("crt"), file("key"))
     };
     identity(site.path(), "unknown", &stranger);
-    site.fails(&site.client(relay.address, &with("unknown")), refused).await;
+    site.fails(&site.client(relay.address, &with("unknown")), refused)
+        .await;
     identity(site.path(), "known", &site.issuer);
     answers(&site.client(relay.address, &with("known"))).await;
 }
@@ -255,14 +331,20 @@ async fn servers_that_ask_for_certificates(scheme: &'static str) {
 async fn certificates_that_change(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let (new, new_ca) = authority(site.path(), "new");
-    let relay = site.behind(&identity(site.path(), "server", &site.issuer)).await;
+    let relay = site
+        .behind(&identity(site.path(), "server", &site.issuer))
+        .await;
     let config = site.config(relay.address, "");
     let (instances, tls) = (Instances::new(&config), config.pool.tls.as_ref().unwrap());
     answers(&instances).await;
     let connections = relay.accepted.load(Ordering::SeqCst);
     assert!(!tls.reload().unwrap(), "nothing has changed");
     answers(&instances).await;
-    assert_eq!(relay.accepted.load(Ordering::SeqCst), connections, "the connection is kept");
+    assert_eq!(
+        relay.accepted.load(Ordering::SeqCst),
+        connections,
+        "the connection is kept"
+    );
 
     fs::write(&site.ca, "broken").unwrap();
     assert!(tls.reload().is_err());
@@ -270,12 +352,16 @@ async fn certificates_that_change(scheme: &'static str) {
 
     fs::copy(new_ca, &site.ca).unwrap();
     assert!(tls.reload().unwrap());
-    site.fails(&instances, |failure| *failure == TlsFailure::UnknownAuthority).await;
+    site.fails(&instances, |failure| {
+        *failure == TlsFailure::UnknownAuthority
+    })
+    .await;
     relay.change(site.server(&identity(site.path(), "server", &new), None));
     answers(&instances).await;
 }
 
-/// A server whose certificate was taken back is not asked any more, on connections of before neither.
+/// A server whose certificate was taken back is not asked any more, on connections of before
+/// neither.
 async fn servers_that_are_revoked(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let own = identity(site.path(), "server", &site.issuer);
@@ -287,10 +373,12 @@ async fn servers_that_are_revoked(scheme: &'static str) {
 
     revocation_list(site.path(), "ca", &site.issuer, &[&own], 2040);
     assert!(tls.reload().unwrap());
-    site.fails(&instances, |failure| *failure == TlsFailure::Revoked).await;
+    site.fails(&instances, |failure| *failure == TlsFailure::Revoked)
+        .await;
     fs::write(&crl, "broken").unwrap();
     assert!(tls.reload().is_err());
-    site.fails(&instances, |failure| *failure == TlsFailure::Revoked).await;
+    site.fails(&instances, |failure| *failure == TlsFailure::Revoked)
+        .await;
     relay.change(site.server(&identity(site.path(), "another", &site.issuer), None));
     answers(&instances).await;
 }
@@ -355,7 +443,10 @@ async fn grpc_needs_http2() {
         config.alpn_protocols = protocols;
         let relay = Relay::start(config, site.served_at()).await;
         let instances = site.client(relay.address, "");
-        site.fails(&instances, |failure| *failure == TlsFailure::AnotherProtocol).await;
+        site.fails(&instances, |failure| {
+            *failure == TlsFailure::AnotherProtocol
+        })
+        .await;
     }
 }
 
@@ -364,14 +455,22 @@ async fn an_instance_speaks_tls_at_its_grpc_listener_too() {
     let site = Site::start("grpcs").await;
     let own = identity(site.path(), "server", &site.issuer);
     let (certificate, key) = (own.certificate.to_str().unwrap(), own.key.to_str().unwrap());
-    let flags = ["--grpc-listen", "127.0.0.1:0", "--tls-certificate", certificate, "--tls-key", key];
+    let flags = [
+        "--grpc-listen",
+        "127.0.0.1:0",
+        "--tls-certificate",
+        certificate,
+        "--tls-key",
+        key,
+    ];
     let instance = instance_with(site.path(), "linear", &flags).await;
     let instances = site.client(instance.grpc_address().unwrap(), "");
     instances.ready(id(0, 0)).await.unwrap();
     ask(&instances).await.unwrap();
 }
 
-/// A frontend, and instances of the deployed and the parity model that let nobody in but their clients.
+/// A frontend, and instances of the deployed and the parity model that let nobody in but their
+/// clients.
 #[tokio::test]
 async fn instances_and_frontend_know_each_other() {
     let repository = repository();
@@ -381,9 +480,12 @@ async fn instances_and_frontend_know_each_other() {
     identity(&root, "frontend", &issuer);
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let (certificate, key, ca) = (path(&own.certificate), path(&own.key), path(&ca));
-    let files =
-        ["--tls-certificate", "--tls-key", "--tls-client-ca"].into_iter().zip([&certificate, &key, &ca]);
-    let flags: Vec<&str> = files.flat_map(|(flag, file)| [flag, file.as_str()]).collect();
+    let files = ["--tls-certificate", "--tls-key", "--tls-client-ca"]
+        .into_iter()
+        .zip([&certificate, &key, &ca]);
+    let flags: Vec<&str> = files
+        .flat_map(|(flag, file)| [flag, file.as_str()])
+        .collect();
     let mut instances = Vec::new();
     for model in ["linear", "linear", "linear-parity"] {
         instances.push(instance_with(&root, model, &flags).await);
@@ -402,9 +504,15 @@ async fn instances_and_frontend_know_each_other() {
     })
     .await;
     cluster.wait_until_all_are_up(3).await;
-    cluster.ask_all([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]]).await;
-    let metrics = String::from_utf8_lossy(&get(cluster.address, "/metrics").await.body).into_owned();
-    assert!(metrics.contains(&format!("=\"https://{}\"", addresses[0])), "{metrics}");
+    cluster
+        .ask_all([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]])
+        .await;
+    let metrics =
+        String::from_utf8_lossy(&get(cluster.address, "/metrics").await.body).into_owned();
+    assert!(
+        metrics.contains(&format!("=\"https://{}\"", addresses[0])),
+        "{metrics}"
+    );
 
     let plain = spoken_to_plainly(addresses[0]).await;
     assert!(!plain.contains("200 OK"), "{plain}");
@@ -414,25 +522,38 @@ async fn instances_and_frontend_know_each_other() {
 async fn spoken_to_plainly(address: SocketAddr) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET /v2/health/ready HTTP/1.1\r\nhost: instance\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET /v2/health/ready HTTP/1.1\r\nhost: instance\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = Vec::new();
     let _reset = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// An instance that cannot be trusted is asked by health checks alone, however many requests there are.
+/// An instance that cannot be trusted is asked by health checks alone, however many requests there
+/// are.
 #[tokio::test]
 async fn requests_make_no_connections_to_an_instance_that_is_down() {
     let site = Site::start("https").await;
     let (stranger, _) = authority(site.path(), "stranger");
-    let unknown = site.behind(&identity(site.path(), "unknown", &stranger)).await;
-    let sound = site.behind(&identity(site.path(), "sound", &site.issuer)).await;
+    let unknown = site
+        .behind(&identity(site.path(), "unknown", &stranger))
+        .await;
+    let sound = site
+        .behind(&identity(site.path(), "sound", &site.issuer))
+        .await;
     let tls = format!("tls = {{ ca = {:?} }}", site.ca);
     let text = plain_toml(site.path(), &[unknown.address, sound.address], &tls)
         .replace("\"127.0.0.1:", "\"https://127.0.0.1:")
         .replace("listen = \"https://", "listen = \"")
-        .replace("recovery_interval_ms = 50", "recovery_interval_ms = 3600000");
-    let Site { folder, instance, .. } = site;
+        .replace(
+            "recovery_interval_ms = 50",
+            "recovery_interval_ms = 3600000",
+        );
+    let Site {
+        folder, instance, ..
+    } = site;
     let cluster = Cluster::of(vec![instance], folder, |_| text).await;
     cluster.wait_until_all_are_up(1).await;
     wait_until("asked", std::time::Duration::from_secs(10), async || {
@@ -443,5 +564,9 @@ async fn requests_make_no_connections_to_an_instance_that_is_down() {
         let answer = infer(cluster.address, &[1.0, 2.0, 3.0, 4.0], "").await;
         assert_eq!(answer.status, 200, "{:?}", answer.body);
     }
-    assert_eq!(unknown.accepted.load(Ordering::SeqCst), 1, "the one health check");
+    assert_eq!(
+        unknown.accepted.load(Ordering::SeqCst),
+        1,
+        "the one health check"
+    );
 }

@@ -14,8 +14,14 @@ pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
     let sum = |name: &str, label: &str| -> u64 {
         scrape
             .lines()
-            .filter(|line| line.starts_with(name) && line.contains(label) && line.contains(&of_model))
-            .filter(|line| line.as_bytes().get(name.len()).is_some_and(|next| b"{ ".contains(next)))
+            .filter(|line| {
+                line.starts_with(name) && line.contains(label) && line.contains(&of_model)
+            })
+            .filter(|line| {
+                line.as_bytes()
+                    .get(name.len())
+                    .is_some_and(|next| b"{ ".contains(next))
+            })
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .map(|value| value as u64)
             .sum()
@@ -28,7 +34,8 @@ pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
         shed: fate("shed"),
         failed: fate("failed"),
         unrecoverable: sum("parapet_late_unrecoverable_total", ""),
-        groups: sum("parapet_coding_groups_total", "") + sum("parapet_coding_groups_spared_total", ""),
+        groups: sum("parapet_coding_groups_total", "")
+            + sum("parapet_coding_groups_spared_total", ""),
         upstream_requests: sum("parapet_upstream_request_duration_seconds_count", ""),
     }
 }
@@ -69,7 +76,10 @@ pub(super) fn instances(scrape: &str, model: &str) -> Option<usize> {
 
 /// Whether every instance that the frontend knows is up.
 pub(super) fn all_up(scrape: &str) -> bool {
-    let mut instances = scrape.lines().filter(|line| line.starts_with("parapet_instance_up{")).peekable();
+    let mut instances = scrape
+        .lines()
+        .filter(|line| line.starts_with("parapet_instance_up{"))
+        .peekable();
     instances.peek().is_some() && instances.all(|line| line.ends_with(" 1"))
 }
 
@@ -97,9 +107,15 @@ mod tests {
     #[test]
     fn totals_are_summed_over_labels() {
         let redundancy = redundancy(SCRAPE, "m");
-        assert_eq!((redundancy.issued, redundancy.won, redundancy.groups), (12, 3, 11));
+        assert_eq!(
+            (redundancy.issued, redundancy.won, redundancy.groups),
+            (12, 3, 11)
+        );
         assert_eq!(difference(&redundancy, &redundancy), Redundancy::default());
-        assert_eq!(difference(&redundancy, &sum(&redundancy, &redundancy)), redundancy);
+        assert_eq!(
+            difference(&redundancy, &sum(&redundancy, &redundancy)),
+            redundancy
+        );
         assert!(all_up(SCRAPE) && !all_up(&SCRAPE.replace("\"a\"} 1", "\"a\"} 0")) && !all_up(""));
     }
 }

@@ -32,10 +32,18 @@ fn steps(events: &[Event]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::with_capacity(2 * events.len());
     for (index, event) in events.iter().enumerate() {
         let at = Duration::from_secs_f64(event.after_s.max(0.0));
-        steps.push(Step { at, event: index, ends: false });
+        steps.push(Step {
+            at,
+            event: index,
+            ends: false,
+        });
         if let Some(for_s) = event.for_s {
             let at = at + Duration::from_secs_f64(for_s.max(0.0));
-            steps.push(Step { at, event: index, ends: true });
+            steps.push(Step {
+                at,
+                event: index,
+                ends: true,
+            });
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -57,13 +65,17 @@ impl Actor {
             // What the end of the block cuts short is undone at once.
             let mut cut = false;
             for step in steps(&events) {
-                let Some(event) = events.get(step.event) else { continue };
+                let Some(event) = events.get(step.event) else {
+                    continue;
+                };
                 if !cut {
                     let wait = step.at.saturating_sub(started.elapsed());
                     cut = is_over.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
                 }
                 let at_s = block_s + started.elapsed().as_secs_f64();
-                let Some(mark) = marks.get_mut(step.event) else { continue };
+                let Some(mark) = marks.get_mut(step.event) else {
+                    continue;
+                };
                 match (step.ends, mark) {
                     (false, mark) if !cut => {
                         let what = act_out(&mut fleet.lock(), event);
@@ -91,7 +103,12 @@ impl Actor {
             }
             Ok(marks.into_iter().flatten().collect())
         };
-        Ok(Self { thread: std::thread::Builder::new().name("events".to_owned()).spawn(act)?, over })
+        Ok(Self {
+            thread: std::thread::Builder::new()
+                .name("events".to_owned())
+                .spawn(act)?,
+            over,
+        })
     }
 
     /// Ends with the block: everything runs again, and what was done is told.
@@ -102,7 +119,9 @@ impl Actor {
 }
 
 fn act_out(fleet: &mut Fleet, event: &Event) -> &'static str {
-    let Some(process) = fleet.instances.get_mut(event.instance) else { return "missing" };
+    let Some(process) = fleet.instances.get_mut(event.instance) else {
+        return "missing";
+    };
     match event.what {
         What::Freeze => {
             process.signal(Signal::SIGSTOP);
@@ -134,12 +153,24 @@ mod tests {
 
     #[test]
     fn steps_come_in_the_order_of_their_times() {
-        let event = |after_s, for_s| Event { block: 0, after_s, what: What::Freeze, instance: 0, for_s };
-        let order: Vec<(usize, bool)> =
-            steps(&[event(1.0, Some(2.0)), event(0.5, Some(1.0)), event(2.0, None)])
-                .into_iter()
-                .map(|step| (step.event, step.ends))
-                .collect();
-        assert_eq!(order, [(1, false), (0, false), (1, true), (2, false), (0, true)]);
+        let event = |after_s, for_s| Event {
+            block: 0,
+            after_s,
+            what: What::Freeze,
+            instance: 0,
+            for_s,
+        };
+        let order: Vec<(usize, bool)> = steps(&[
+            event(1.0, Some(2.0)),
+            event(0.5, Some(1.0)),
+            event(2.0, None),
+        ])
+        .into_iter()
+        .map(|step| (step.event, step.ends))
+        .collect();
+        assert_eq!(
+            order,
+            [(1, false), (0, false), (1, true), (2, false), (0, true)]
+        );
     }
 }

@@ -6,14 +6,16 @@ use toml::{Table, Value};
 
 use crate::experiment::{Experiment, Strategy, StrategyKind};
 
-/// The configuration of the frontend that serves `strategy`, with instances at `addresses`, the deployed ones first.
+/// The configuration of the frontend that serves `strategy`, with instances at `addresses`, the
+/// deployed ones first.
 pub(super) fn configuration(
     experiment: &Experiment,
     strategy: &Strategy,
     repository: &Path,
     addresses: &[String],
 ) -> Table {
-    let (deployed, redundant) = addresses.split_at(experiment.instances.deployed.min(addresses.len()));
+    let (deployed, redundant) =
+        addresses.split_at(experiment.instances.deployed.min(addresses.len()));
     let slots = Value::from(i64::from(experiment.instances.slots));
     let list = |addresses: &[String]| Value::from(addresses.to_vec());
     let mut settings = strategy.settings.clone();
@@ -32,14 +34,19 @@ pub(super) fn configuration(
         }
         Some(StrategyKind::Coded | StrategyKind::CodedHedged) => {
             let rows = strategy.parity_models.len().max(1);
-            let parity = strategy.parity_models.iter().enumerate().map(|(row, model)| {
-                let of_row: Vec<String> = redundant.iter().skip(row).step_by(rows).cloned().collect();
-                let mut table = Table::new();
-                table.insert("model".to_owned(), Value::from(model.clone()));
-                table.insert("instances".to_owned(), list(&of_row));
-                table.insert("slots_per_instance".to_owned(), slots.clone());
-                Value::Table(table)
-            });
+            let parity = strategy
+                .parity_models
+                .iter()
+                .enumerate()
+                .map(|(row, model)| {
+                    let of_row: Vec<String> =
+                        redundant.iter().skip(row).step_by(rows).cloned().collect();
+                    let mut table = Table::new();
+                    table.insert("model".to_owned(), Value::from(model.clone()));
+                    table.insert("instances".to_owned(), list(&of_row));
+                    table.insert("slots_per_instance".to_owned(), slots.clone());
+                    Value::Table(table)
+                });
             settings.insert("parity".to_owned(), Value::Array(parity.collect()));
         }
         Some(StrategyKind::None) | None => {}
@@ -50,12 +57,18 @@ pub(super) fn configuration(
     model.insert("slots_per_instance".to_owned(), slots);
     let timeout_ms = i64::try_from(experiment.timeout_ms).unwrap_or(i64::MAX);
     model.insert("timeout_ms".to_owned(), Value::from(timeout_ms));
-    model.insert("max_timeout_ms".to_owned(), Value::from(timeout_ms.max(60_000)));
+    model.insert(
+        "max_timeout_ms".to_owned(),
+        Value::from(timeout_ms.max(60_000)),
+    );
     model.insert("strategy".to_owned(), Value::Table(settings));
     let mut server = Table::new();
     server.insert("listen".to_owned(), Value::from("127.0.0.1:0"));
     let mut repository_table = Table::new();
-    repository_table.insert("path".to_owned(), Value::from(repository.display().to_string()));
+    repository_table.insert(
+        "path".to_owned(),
+        Value::from(repository.display().to_string()),
+    );
     let mut file = Table::new();
     file.insert("server".to_owned(), Value::Table(server));
     file.insert("repository".to_owned(), Value::Table(repository_table));
@@ -94,7 +107,13 @@ strategies = [
         };
         let count = |value: &Value| value.as_array().map_or(0, Vec::len);
         assert_eq!(count(&of(0)["instances"]), 2);
-        assert_eq!((count(&of(1)["instances"]), count(&of(1)["strategy"]["instances"])), (2, 3));
+        assert_eq!(
+            (
+                count(&of(1)["instances"]),
+                count(&of(1)["strategy"]["instances"])
+            ),
+            (2, 3)
+        );
         assert_eq!(count(&of(2)["instances"]), 5);
         assert_eq!(of(3)["strategy"]["model"].as_str(), Some("b"));
         assert_eq!(count(&of(3)["strategy"]["instances"]), 3);

@@ -1,8 +1,9 @@
 //! Whether the machine itself stood still.
 //!
-//! On a virtual machine a core may stand still for tens of milliseconds because its host runs somebody else. Whatever is
-//! measured meanwhile is late through no fault of its own. One thread for each core wakes up every millisecond, with a
-//! real-time priority that nothing measured has, so how late it wakes up is how long nothing could run there.
+//! On a virtual machine a core may stand still for tens of milliseconds because its host runs
+//! somebody else. Whatever is measured meanwhile is late through no fault of its own. One thread
+//! for each core wakes up every millisecond, with a real-time priority that nothing measured has,
+//! so how late it wakes up is how long nothing could run there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
 };
 
 use crate::compare::HostStalls;
@@ -80,17 +81,24 @@ impl HostWatch {
     /// If a thread cannot be started.
     pub(super) fn start() -> std::io::Result<Self> {
         let allowed = sched_getaffinity(Pid::from_raw(0))?;
-        let mut watch = Self { cores: Vec::new(), stop: Arc::default(), threads: Vec::new() };
+        let mut watch = Self {
+            cores: Vec::new(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
         for cpu in (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false)) {
             let mut only = CpuSet::new();
             only.set(cpu)?;
             let (core, stop) = (Arc::new(Core::default()), Arc::clone(&watch.stop));
             watch.cores.push(Arc::clone(&core));
-            let thread = std::thread::Builder::new().name(format!("host-watch-{cpu}")).spawn(move || {
-                // A core that was taken away meanwhile is no reason to end; the thread watches another then.
-                let _unpinned = sched_setaffinity(Pid::from_raw(0), &only);
-                core.watch(&stop);
-            })?;
+            let thread = std::thread::Builder::new()
+                .name(format!("host-watch-{cpu}"))
+                .spawn(move || {
+                    // A core that was taken away meanwhile is no reason to end; the thread watches
+                    // another then.
+                    let _unpinned = sched_setaffinity(Pid::from_raw(0), &only);
+                    core.watch(&stop);
+                })?;
             watch.threads.push(thread);
         }
         Ok(watch)
@@ -98,22 +106,39 @@ impl HostWatch {
 
     /// From here on.
     pub(super) fn mark(&self) -> Mark {
-        self.cores.iter().for_each(|core| core.longest_us.store(0, Ordering::Relaxed));
-        Mark(self.cores.iter().map(|core| core.stalled_us.load(Ordering::Relaxed)).collect())
+        self.cores
+            .iter()
+            .for_each(|core| core.longest_us.store(0, Ordering::Relaxed));
+        Mark(
+            self.cores
+                .iter()
+                .map(|core| core.stalled_us.load(Ordering::Relaxed))
+                .collect(),
+        )
     }
 
-    /// What stood still since the newest mark. `None` where that cannot be told from the load's own doing: without the right
-    /// to real-time priorities.
+    /// What stood still since the newest mark. `None` where that cannot be told from the load's own
+    /// doing: without the right to real-time priorities.
     pub(super) fn since(&self, mark: &Mark) -> Option<HostStalls> {
-        let told =
-            |core: &Arc<Core>| core.ready.load(Ordering::Acquire) && core.apart.load(Ordering::Relaxed);
+        let told = |core: &Arc<Core>| {
+            core.ready.load(Ordering::Acquire) && core.apart.load(Ordering::Relaxed)
+        };
         self.cores.iter().all(told).then(|| {
             let ms = |us: u64| us as f64 / 1e3;
             let stalled = self.cores.iter().zip(&mark.0);
-            let stalled =
-                stalled.map(|(core, before)| core.stalled_us.load(Ordering::Relaxed).saturating_sub(*before));
-            let longest = self.cores.iter().map(|core| core.longest_us.load(Ordering::Relaxed));
-            HostStalls { total_ms: ms(stalled.sum()), longest_ms: ms(longest.max().unwrap_or(0)) }
+            let stalled = stalled.map(|(core, before)| {
+                core.stalled_us
+                    .load(Ordering::Relaxed)
+                    .saturating_sub(*before)
+            });
+            let longest = self
+                .cores
+                .iter()
+                .map(|core| core.longest_us.load(Ordering::Relaxed));
+            HostStalls {
+                total_ms: ms(stalled.sum()),
+                longest_ms: ms(longest.max().unwrap_or(0)),
+            }
         })
     }
 }
@@ -135,8 +160,11 @@ mod tests {
 
     #[test]
     fn only_what_is_long_counts_and_only_since_the_mark() {
-        let watch =
-            HostWatch { cores: vec![Arc::default(), Arc::default()], stop: Arc::default(), threads: vec![] };
+        let watch = HostWatch {
+            cores: vec![Arc::default(), Arc::default()],
+            stop: Arc::default(),
+            threads: vec![],
+        };
         let ms = Duration::from_millis;
         watch.cores[0].woke(ms(50));
         let mark = watch.mark();
@@ -145,12 +173,24 @@ mod tests {
             core.ready.store(true, Ordering::Release);
             core.apart.store(true, Ordering::Relaxed);
         }
-        assert_eq!(watch.since(&mark), Some(HostStalls { total_ms: 0.0, longest_ms: 0.0 }));
+        assert_eq!(
+            watch.since(&mark),
+            Some(HostStalls {
+                total_ms: 0.0,
+                longest_ms: 0.0
+            })
+        );
         for late in [1, 2, 20, 10] {
             watch.cores[1].woke(ms(late));
         }
         watch.cores[0].woke(ms(4));
-        assert_eq!(watch.since(&mark), Some(HostStalls { total_ms: 34.0, longest_ms: 20.0 }));
+        assert_eq!(
+            watch.since(&mark),
+            Some(HostStalls {
+                total_ms: 34.0,
+                longest_ms: 20.0
+            })
+        );
     }
 
     #[test]

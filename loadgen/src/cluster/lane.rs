@@ -48,7 +48,8 @@ impl Lane {
         let process = fleet.frontend(&strategy.name, &configuration)?;
         let target: TargetUrl = format!("http://{}", process.address).parse()?;
         let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await?;
-        let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding)?;
+        let transport =
+            AnyTransport::new(&target, address, &experiment.model, experiment.encoding)?;
         let metrics = Some(Metrics { target, address });
         let mut lane = Self::new(experiment, strategy, transport, metrics);
         lane.measured.instances = Some(experiment.instances_used(strategy));
@@ -62,16 +63,29 @@ impl Lane {
         strategy: &Strategy,
         url: &str,
     ) -> Result<(Self, ModelMetadata), ClusterError> {
-        let of_strategy =
-            |source| ClusterError::Given { strategy: strategy.name.clone(), source: Box::new(source) };
+        let of_strategy = |source| ClusterError::Given {
+            strategy: strategy.name.clone(),
+            source: Box::new(source),
+        };
         let target: TargetUrl = url.parse().map_err(of_strategy)?;
-        let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await.map_err(of_strategy)?;
+        let (address, metadata) = target
+            .metadata(&experiment.model, ASK_LIMIT)
+            .await
+            .map_err(of_strategy)?;
         let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding)
             .map_err(of_strategy)?;
-        let elsewhere: Option<TargetUrl> =
-            strategy.metrics_url.as_ref().map(|url| url.parse()).transpose().map_err(of_strategy)?;
+        let elsewhere: Option<TargetUrl> = strategy
+            .metrics_url
+            .as_ref()
+            .map(|url| url.parse())
+            .transpose()
+            .map_err(of_strategy)?;
         let metrics = match elsewhere {
-            Some(target) => target.address().await.ok().map(|address| Metrics { target, address }),
+            Some(target) => target
+                .address()
+                .await
+                .ok()
+                .map(|address| Metrics { target, address }),
             None => Some(Metrics { target, address }),
         };
         let mut lane = Self::new(experiment, strategy, transport, metrics);
@@ -79,7 +93,8 @@ impl Lane {
             Some(metrics) => metrics.scrape().await.ok(),
             None => None,
         };
-        lane.measured.instances = scrape.and_then(|scrape| counters::instances(&scrape, &experiment.model));
+        lane.measured.instances =
+            scrape.and_then(|scrape| counters::instances(&scrape, &experiment.model));
         if lane.measured.instances.is_none() {
             lane.metrics = None;
         }
@@ -102,7 +117,14 @@ impl Lane {
             redundancy: None,
         };
         let (model, transport) = (experiment.model.clone(), Arc::new(transport));
-        Self { process: None, model, metrics, before: None, transport, measured }
+        Self {
+            process: None,
+            model,
+            metrics,
+            before: None,
+            transport,
+            measured,
+        }
     }
 
     /// Whether the metrics could be found.
@@ -110,15 +132,19 @@ impl Lane {
         self.metrics.is_some()
     }
 
-    /// Waits until a frontend that was started here finds all its instances up. Others are taken as they are.
+    /// Waits until a frontend that was started here finds all its instances up. Others are taken as
+    /// they are.
     pub(super) async fn settle(&self, places: Option<&Places>) -> Result<(), ClusterError> {
-        let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else { return Ok(()) };
+        let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else {
+            return Ok(());
+        };
         let until = Instant::now() + SETTLE_LIMIT;
         while !counters::all_up(&metrics.scrape().await?) {
             if Instant::now() > until {
                 return Err(ClusterError::NotReady {
                     strategy: self.measured.name.clone(),
-                    logs: places.map_or_else(String::new, |places| places.work.display().to_string()),
+                    logs: places
+                        .map_or_else(String::new, |places| places.work.display().to_string()),
                 });
             }
             tokio::time::sleep(SETTLE_PERIOD).await;
@@ -136,12 +162,13 @@ impl Lane {
     pub(super) async fn finish(mut self) -> Result<Measured, ClusterError> {
         let after = self.counted().await?;
         let counted = self.before.as_ref().zip(after.as_ref());
-        self.measured.redundancy = counted.map(|(before, after)| counters::difference(before, after));
+        self.measured.redundancy =
+            counted.map(|(before, after)| counters::difference(before, after));
         Ok(self.measured)
     }
 
-    /// Forgets a block that is to be measured again, and what was counted since `before` it. It was `disturbed` by the
-    /// machine, or the generator was late.
+    /// Forgets a block that is to be measured again, and what was counted since `before` it. It was
+    /// `disturbed` by the machine, or the generator was late.
     pub(super) async fn forget_block(
         &mut self,
         before: Option<Redundancy>,
@@ -150,9 +177,10 @@ impl Lane {
         let after = self.counted().await?;
         // Where the block cannot be taken out, the whole count is worth nothing.
         self.before = match (self.before.take(), before, after) {
-            (Some(start), Some(before), Some(after)) => {
-                Some(counters::sum(&start, &counters::difference(&before, &after)))
-            }
+            (Some(start), Some(before), Some(after)) => Some(counters::sum(
+                &start,
+                &counters::difference(&before, &after),
+            )),
             _ => None,
         };
         self.measured.repeated_blocks += 1;
@@ -162,7 +190,9 @@ impl Lane {
 
     /// `None` where a frontend that runs already does not say; one started here must.
     pub(super) async fn counted(&self) -> Result<Option<Redundancy>, ClusterError> {
-        let Some(metrics) = &self.metrics else { return Ok(None) };
+        let Some(metrics) = &self.metrics else {
+            return Ok(None);
+        };
         match metrics.scrape().await {
             Ok(scrape) => Ok(Some(counters::redundancy(&scrape, &self.model))),
             Err(_) if self.process.is_none() => Ok(None),

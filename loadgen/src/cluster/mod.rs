@@ -1,7 +1,9 @@
-//! Experiments with real frontends, one for each strategy: started on this machine over the same instances, or given.
+//! Experiments with real frontends, one for each strategy: started on this machine over the same
+//! instances, or given.
 //!
-//! Only one frontend has load at a time: blocks alternate (A B C A B C ...), so that whatever the machine does meanwhile
-//! happens to all. Block `i` of every strategy has the same planned times and rows.
+//! Only one frontend has load at a time: blocks alternate (A B C A B C ...), so that whatever the
+//! machine does meanwhile happens to all. Block `i` of every strategy has the same planned times
+//! and rows.
 
 mod counters;
 mod events;
@@ -74,7 +76,9 @@ pub enum ClusterError {
         first: String,
     },
     /// Processes are to be started, and nobody says from where.
-    #[error("no model repository for the instances; give it with --repository, or every strategy a url")]
+    #[error(
+        "no model repository for the instances; give it with --repository, or every strategy a url"
+    )]
     NoPlaces,
     /// Instances stay down.
     #[error("strategy {strategy}: not all of its instances came up within {} s; see the logs in {logs}", SETTLE_LIMIT.as_secs())]
@@ -123,8 +127,8 @@ pub enum Update<'a> {
     },
 }
 
-/// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started. When `stop` is asked for,
-/// what there is comes back, its last block partial.
+/// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started.
+/// When `stop` is asked for, what there is comes back, its last block partial.
 ///
 /// # Errors
 /// [`ClusterError`]; the processes are ended in any case.
@@ -139,9 +143,9 @@ pub async fn compare(
     let started = Instant::now();
     let fleet = match places {
         _ if !experiment.starts_processes() => None,
-        Some(places) => {
-            Some(Fleet::start(experiment, places, |ready, of| observe(Update::Starting(ready, of)))?)
-        }
+        Some(places) => Some(Fleet::start(experiment, places, |ready, of| {
+            observe(Update::Starting(ready, of))
+        })?),
         None => return Err(ClusterError::NoPlaces),
     };
     let mut lanes: Vec<Lane> = Vec::with_capacity(experiment.strategies.len());
@@ -149,7 +153,9 @@ pub async fn compare(
     for strategy in &experiment.strategies {
         let (lane, of_model) = match (&strategy.url, &fleet, places) {
             (Some(url), ..) => Lane::given(experiment, strategy, url).await?,
-            (None, Some(fleet), Some(places)) => Lane::start(experiment, strategy, fleet, places).await?,
+            (None, Some(fleet), Some(places)) => {
+                Lane::start(experiment, strategy, fleet, places).await?
+            }
             (None, ..) => return Err(ClusterError::NoPlaces),
         };
         if let Some(metadata) = &metadata
@@ -167,25 +173,54 @@ pub async fn compare(
     let settings = settings(experiment, &lanes, files);
     let Some(metadata) = metadata else {
         // No strategies: the experiment's check refuses that.
-        return Ok(Comparison { settings, strategies: vec![], faults: vec![] });
+        return Ok(Comparison {
+            settings,
+            strategies: vec![],
+            faults: vec![],
+        });
     };
     let plan = |requests: usize, number: u64| -> Result<Plan, ClusterError> {
-        let seed = experiment.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number);
-        let schedule =
-            Schedule::plan(experiment.arrivals, experiment.rate, Length::Requests(requests), seed)?;
-        let options =
-            RequestOptions { encoding: experiment.encoding, allow_approximate: None, deadline: None };
+        let seed = experiment
+            .seed
+            .wrapping_mul(0x9e37_79b9)
+            .wrapping_add(number);
+        let schedule = Schedule::plan(
+            experiment.arrivals,
+            experiment.rate,
+            Length::Requests(requests),
+            seed,
+        )?;
+        let options = RequestOptions {
+            encoding: experiment.encoding,
+            allow_approximate: None,
+            deadline: None,
+        };
         let bodies = Bodies::encode(rows, &metadata, options, schedule.len(), seed)?;
         let timeout = Duration::from_millis(experiment.timeout_ms);
-        Ok(Plan { schedule: Arc::new(schedule), bodies: Arc::new(bodies), timeout })
+        Ok(Plan {
+            schedule: Arc::new(schedule),
+            bodies: Arc::new(bodies),
+            timeout,
+        })
     };
     if experiment.warm_up > 0 {
         let plan = plan(experiment.warm_up, WARM_UP_SEED)?;
         for (index, lane) in lanes.iter().enumerate() {
             lane.settle(places).await?;
             let progress = Arc::new(Progress::new(&plan.schedule));
-            observe(Update::Begins { strategy: index, block: None, progress: Arc::clone(&progress) });
-            run(&plan, Arc::clone(&lane.transport), KernelPacer, progress, stop).await?;
+            observe(Update::Begins {
+                strategy: index,
+                block: None,
+                progress: Arc::clone(&progress),
+            });
+            run(
+                &plan,
+                Arc::clone(&lane.transport),
+                KernelPacer,
+                progress,
+                stop,
+            )
+            .await?;
         }
     }
     for lane in &mut lanes {
@@ -197,11 +232,19 @@ pub async fn compare(
     let mut for_stalls = (experiment.blocks * lanes.len()).div_ceil(STALL_REPEATS_SHARE);
     'blocks: for (block, requests) in experiment.block_requests().into_iter().enumerate() {
         let plan = plan(requests, block as u64)?;
-        let events: Vec<Event> =
-            experiment.events.iter().filter(|event| event.block == block).copied().collect();
+        let events: Vec<Event> = experiment
+            .events
+            .iter()
+            .filter(|event| event.block == block)
+            .copied()
+            .collect();
         for (index, lane) in lanes.iter_mut().enumerate() {
             // What is done to instances is not done twice.
-            let mut repeats = if events.is_empty() { experiment.repeats } else { 0 };
+            let mut repeats = if events.is_empty() {
+                experiment.repeats
+            } else {
+                0
+            };
             if stop.sending.is_cancelled() || stop.waiting.is_cancelled() {
                 break 'blocks;
             }
@@ -210,17 +253,33 @@ pub async fn compare(
                 let counted = lane.counted().await?;
                 let progress = Arc::new(Progress::new(&plan.schedule));
                 let begun = Arc::clone(&progress);
-                observe(Update::Begins { strategy: index, block: Some(block), progress: begun });
+                observe(Update::Begins {
+                    strategy: index,
+                    block: Some(block),
+                    progress: begun,
+                });
                 let started_s = started.elapsed().as_secs_f64();
                 let actor = match &fleet {
                     Some(fleet) => {
                         let name = lane.measured.name.clone();
-                        Some(Actor::start(Arc::clone(fleet), events.clone(), started_s, name)?)
+                        Some(Actor::start(
+                            Arc::clone(fleet),
+                            events.clone(),
+                            started_s,
+                            name,
+                        )?)
                     }
                     None => None,
                 };
                 let mark = watch.mark();
-                let recording = run(&plan, Arc::clone(&lane.transport), KernelPacer, progress, stop).await?;
+                let recording = run(
+                    &plan,
+                    Arc::clone(&lane.transport),
+                    KernelPacer,
+                    progress,
+                    stop,
+                )
+                .await?;
                 let stalls = watch.since(&mark);
                 if let Some(actor) = actor {
                     let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
@@ -229,7 +288,12 @@ pub async fn compare(
                 let valid = LagReport::of(&recording).is_valid();
                 // After Ctrl-C nothing more is sent, and a repeated block would be partial.
                 let stopped = stop.sending.is_cancelled() || stop.waiting.is_cancelled();
-                let block_of = Block { started_s, recording, valid, stalls };
+                let block_of = Block {
+                    started_s,
+                    recording,
+                    valid,
+                    stalls,
+                };
                 let disturbed = block_of.is_disturbed() && for_stalls > 0;
                 if (valid && !disturbed) || block_of.recording.partial || repeats == 0 || stopped {
                     break block_of;
@@ -238,9 +302,17 @@ pub async fn compare(
                 for_stalls -= usize::from(disturbed);
                 lane.forget_block(counted, disturbed).await?;
                 let stalls = stalls.filter(|_| disturbed);
-                observe(Update::Repeats { strategy: index, block, stalls });
+                observe(Update::Repeats {
+                    strategy: index,
+                    block,
+                    stalls,
+                });
             };
-            observe(Update::Ended { strategy: index, block, recording: &ended.recording });
+            observe(Update::Ended {
+                strategy: index,
+                block,
+                recording: &ended.recording,
+            });
             lane.measured.blocks.push(ended);
         }
     }
@@ -248,23 +320,45 @@ pub async fn compare(
     for lane in lanes {
         strategies.push(lane.finish().await?);
     }
-    Ok(Comparison { settings, strategies, faults })
+    Ok(Comparison {
+        settings,
+        strategies,
+        faults,
+    })
 }
 
-fn settings(experiment: &Experiment, lanes: &[Lane], (images, labels): (String, Option<String>)) -> Settings {
+fn settings(
+    experiment: &Experiment,
+    lanes: &[Lane],
+    (images, labels): (String, Option<String>),
+) -> Settings {
     let mut notes = BTreeMap::new();
     if experiment.starts_processes() {
-        let Instances { deployed, redundant, slots } = experiment.instances;
+        let Instances {
+            deployed,
+            redundant,
+            slots,
+        } = experiment.instances;
         notes.insert(
             "cluster".to_owned(),
-            format!("{deployed} + {redundant} instances on one machine, {slots} requests at a time each"),
+            format!(
+                "{deployed} + {redundant} instances on one machine, {slots} requests at a time each"
+            ),
         );
         notes.insert("faults".to_owned(), faults(experiment));
     }
     let given = experiment.strategies.iter().zip(lanes);
     let given = given.filter_map(|(strategy, lane)| {
-        let silent = if lane.has_metrics() { "" } else { " (no metrics)" };
-        Some(format!("{} at {}{silent}", strategy.name, strategy.url.as_ref()?))
+        let silent = if lane.has_metrics() {
+            ""
+        } else {
+            " (no metrics)"
+        };
+        Some(format!(
+            "{} at {}{silent}",
+            strategy.name,
+            strategy.url.as_ref()?
+        ))
     });
     let given: Vec<String> = given.collect();
     if !given.is_empty() {
@@ -289,5 +383,8 @@ fn settings(experiment: &Experiment, lanes: &[Lane], (images, labels): (String, 
 /// The fault profile in one line.
 fn faults(experiment: &Experiment) -> String {
     let text = toml::Value::try_from(&experiment.faults).map(|value| value.to_string());
-    text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    text.unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }

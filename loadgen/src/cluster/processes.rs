@@ -69,8 +69,15 @@ impl Process {
     /// Starts it and waits for the line that ends in its address.
     fn start(mut command: Command, name: &str, work: &Path) -> Result<Self, ProcessError> {
         let log = work.join(format!("{name}.log"));
-        let write = |source| ProcessError::Write { path: log.clone(), source };
-        let file = File::options().create(true).append(true).open(&log).map_err(write)?;
+        let write = |source| ProcessError::Write {
+            path: log.clone(),
+            source,
+        };
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(write)?;
         let program = PathBuf::from(command.get_program());
         let mut child = command
             .stdin(Stdio::null())
@@ -88,12 +95,23 @@ impl Process {
             let _ = sender.send(line);
         });
         let line = receiver.recv_timeout(START_LIMIT).unwrap_or_default();
-        let process =
-            Self { child, address: line.rsplit("http://").next().unwrap_or_default().trim().to_owned() };
+        let process = Self {
+            child,
+            address: line
+                .rsplit("http://")
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+        };
         if !line.contains("http://") {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let reason = said.lines().last().unwrap_or("it said nothing").to_owned();
-            return Err(ProcessError::NotReady { name: name.to_owned(), reason, log });
+            return Err(ProcessError::NotReady {
+                name: name.to_owned(),
+                reason,
+                log,
+            });
         }
         Ok(process)
     }
@@ -138,14 +156,23 @@ impl Fleet {
         let mut faults = experiment.faults.clone();
         faults.seed ^= experiment.seed;
         let text = toml::to_string(&faults).unwrap_or_default();
-        std::fs::write(&profile, text)
-            .map_err(|source| ProcessError::Write { path: profile.clone(), source })?;
+        std::fs::write(&profile, text).map_err(|source| ProcessError::Write {
+            path: profile.clone(),
+            source,
+        })?;
         let epoch_unix_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or_default());
+            .map_or(0, |since| {
+                u64::try_from(since.as_millis()).unwrap_or_default()
+            });
         let models = experiment.models().join(",");
-        let mut fleet =
-            Self { places: places.clone(), models, profile, epoch_unix_ms, instances: Vec::new() };
+        let mut fleet = Self {
+            places: places.clone(),
+            models,
+            profile,
+            epoch_unix_ms,
+            instances: Vec::new(),
+        };
         let total = experiment.instances.deployed + experiment.instances.redundant;
         for number in 0..total {
             let instance = fleet.spawn(number, "127.0.0.1:0")?;
@@ -170,7 +197,11 @@ impl Fleet {
 
     /// Starts a killed instance anew, at its old address.
     pub(super) fn restart(&mut self, number: usize) -> Result<(), ProcessError> {
-        let Some(address) = self.instances.get(number).map(|process| process.address.clone()) else {
+        let Some(address) = self
+            .instances
+            .get(number)
+            .map(|process| process.address.clone())
+        else {
             return Ok(());
         };
         let process = self.spawn(number, &address)?;
@@ -181,14 +212,23 @@ impl Fleet {
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
-        self.instances.iter().map(|process| process.address.clone()).collect()
+        self.instances
+            .iter()
+            .map(|process| process.address.clone())
+            .collect()
     }
 
     /// Starts a frontend with this configuration.
-    pub(super) fn frontend(&self, name: &str, configuration: &toml::Table) -> Result<Process, ProcessError> {
+    pub(super) fn frontend(
+        &self,
+        name: &str,
+        configuration: &toml::Table,
+    ) -> Result<Process, ProcessError> {
         let path = self.places.work.join(format!("frontend-{name}.toml"));
-        std::fs::write(&path, configuration.to_string())
-            .map_err(|source| ProcessError::Write { path: path.clone(), source })?;
+        std::fs::write(&path, configuration.to_string()).map_err(|source| ProcessError::Write {
+            path: path.clone(),
+            source,
+        })?;
         let mut command = Command::new(self.places.programs.join("parapet-frontend"));
         command.arg("--config").arg(&path);
         Process::start(command, &format!("frontend-{name}"), &self.places.work)

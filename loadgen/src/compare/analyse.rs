@@ -5,15 +5,21 @@ use std::collections::BTreeMap;
 use super::pool::Pool;
 use super::{
     Block, Bootstrap, CompareReport, Comparison, Confidence, Cost, Estimate, Interval, Measured,
-    OrderInterval, Redundancy, SCHEMA, StrategyReport, distribution, resample, samples_needed, warning,
+    OrderInterval, Redundancy, SCHEMA, StrategyReport, distribution, resample, samples_needed,
+    warning,
 };
 use crate::report::{Summary, accuracy, by_provenance, charged_us, count, errors};
 use crate::run::{Outcome, Record};
 use crate::target::Failure;
 
 /// The percentiles that are reported, by the names of [`Summary`]'s fields.
-pub(crate) const PERCENTILES: [(&str, f64); 5] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_5", 0.995), ("p99_9", 0.999)];
+pub(crate) const PERCENTILES: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99_5", 0.995),
+    ("p99_9", 0.999),
+];
 const MEDIAN: usize = 0;
 const TAIL: usize = 4;
 
@@ -47,8 +53,8 @@ pub enum AnalyseError {
     },
 }
 
-/// The figures of a comparison; the others' gap and median are put in relation to the strategy named `baseline`. Only
-/// rounds count which every strategy finished.
+/// The figures of a comparison; the others' gap and median are put in relation to the strategy
+/// named `baseline`. Only rounds count which every strategy finished.
 ///
 /// # Errors
 /// When names are wrong, or there is nothing to compare.
@@ -57,7 +63,11 @@ pub fn analyse(
     baseline: &str,
     bootstrap: Bootstrap,
 ) -> Result<CompareReport, AnalyseError> {
-    let Comparison { settings, strategies, faults } = comparison;
+    let Comparison {
+        settings,
+        strategies,
+        faults,
+    } = comparison;
     let base = check_names(strategies, baseline)?;
     let rounds = finished_rounds(strategies);
     if rounds.is_empty() {
@@ -67,22 +77,35 @@ pub fn analyse(
     let counted: Vec<Counted<'_>> = strategies
         .iter()
         .map(|measured| {
-            Counted::new(measured, &rounds, timeout_us)
-                .ok_or_else(|| AnalyseError::NoRequest { strategy: measured.name.clone() })
+            Counted::new(measured, &rounds, timeout_us).ok_or_else(|| AnalyseError::NoRequest {
+                strategy: measured.name.clone(),
+            })
         })
         .collect::<Result<_, _>>()?;
     let draws = resample::draws(rounds.len(), bootstrap);
-    let drawn: Vec<Vec<Drawn>> = counted.iter().map(|strategy| strategy.draw(&draws)).collect();
+    let drawn: Vec<Vec<Drawn>> = counted
+        .iter()
+        .map(|strategy| strategy.draw(&draws))
+        .collect();
     let bin_s = distribution::bin_s(comparison);
     let reports = counted.iter().zip(&drawn).map(|(strategy, draws)| {
-        let relation = Relation { base: &counted[base], base_drawn: &drawn[base], drawn: draws };
+        let relation = Relation {
+            base: &counted[base],
+            base_drawn: &drawn[base],
+            drawn: draws,
+        };
         strategy.report(&relation, timeout_us, bin_s)
     });
     let mut report = CompareReport {
         schema: SCHEMA.to_owned(),
-        valid: counted.iter().all(|strategy| strategy.invalid_blocks() == 0),
+        valid: counted
+            .iter()
+            .all(|strategy| strategy.invalid_blocks() == 0),
         partial: rounds.len() < settings.blocks
-            || strategies.iter().flat_map(|measured| &measured.blocks).any(|block| block.recording.partial),
+            || strategies
+                .iter()
+                .flat_map(|measured| &measured.blocks)
+                .any(|block| block.recording.partial),
         settings: settings.clone(),
         baseline: baseline.to_owned(),
         rounds: rounds.len(),
@@ -96,19 +119,34 @@ pub fn analyse(
 }
 
 fn check_names(strategies: &[Measured], baseline: &str) -> Result<usize, AnalyseError> {
-    let names: Vec<String> = strategies.iter().map(|measured| measured.name.clone()).collect();
+    let names: Vec<String> = strategies
+        .iter()
+        .map(|measured| measured.name.clone())
+        .collect();
     if let Some(place) = (1..names.len()).find(|place| names[..*place].contains(&names[*place])) {
-        return Err(AnalyseError::Name { name: names[place].clone() });
+        return Err(AnalyseError::Name {
+            name: names[place].clone(),
+        });
     }
     let base = names.iter().position(|name| name == baseline);
-    base.ok_or_else(|| AnalyseError::Baseline { baseline: baseline.to_owned(), strategies: names })
+    base.ok_or_else(|| AnalyseError::Baseline {
+        baseline: baseline.to_owned(),
+        strategies: names,
+    })
 }
 
 /// Indices of the rounds that every strategy finished.
 fn finished_rounds(strategies: &[Measured]) -> Vec<usize> {
-    let common = strategies.iter().map(|measured| measured.blocks.len()).min().unwrap_or(0);
-    let finished =
-        |round: &usize| strategies.iter().all(|measured| !measured.blocks[*round].recording.partial);
+    let common = strategies
+        .iter()
+        .map(|measured| measured.blocks.len())
+        .min()
+        .unwrap_or(0);
+    let finished = |round: &usize| {
+        strategies
+            .iter()
+            .all(|measured| !measured.blocks[*round].recording.partial)
+    };
     (0..common).filter(finished).collect()
 }
 
@@ -136,20 +174,39 @@ fn gap(percentiles: &[f64; PERCENTILES.len()]) -> f64 {
 
 impl<'a> Counted<'a> {
     fn new(measured: &'a Measured, rounds: &[usize], timeout_us: u64) -> Option<Self> {
-        let blocks: Vec<&Block> = rounds.iter().map(|round| &measured.blocks[*round]).collect();
+        let blocks: Vec<&Block> = rounds
+            .iter()
+            .map(|round| &measured.blocks[*round])
+            .collect();
         let charged: Vec<Vec<u64>> = blocks
             .iter()
             .map(|block| {
                 let recording = &block.recording;
                 let records = recording.records.iter();
-                records.filter_map(|record| charged_us(record, timeout_us, recording)).collect()
+                records
+                    .filter_map(|record| charged_us(record, timeout_us, recording))
+                    .collect()
             })
             .collect();
         let pool = Pool::new(charged.iter().map(Vec::as_slice));
         let [p50, p90, p99, p99_5, p99_9] = percentiles(|quantile| pool.quantile_ms(quantile))?;
         let (count, mean, max) = (pool.len() as u64, pool.mean_ms()?, pool.quantile_ms(1.0)?);
-        let latency = Summary { count, mean, p50, p90, p99, p99_5, p99_9, max };
-        Some(Self { measured, blocks, pool, latency })
+        let latency = Summary {
+            count,
+            mean,
+            p50,
+            p90,
+            p99,
+            p99_5,
+            p99_9,
+            max,
+        };
+        Some(Self {
+            measured,
+            blocks,
+            pool,
+            latency,
+        })
     }
 
     fn draw(&self, draws: &[Vec<u32>]) -> Vec<Drawn> {
@@ -162,17 +219,31 @@ impl<'a> Counted<'a> {
     }
 
     fn percentiles(&self) -> [f64; PERCENTILES.len()] {
-        let Summary { p50, p90, p99, p99_5, p99_9, .. } = self.latency;
+        let Summary {
+            p50,
+            p90,
+            p99,
+            p99_5,
+            p99_9,
+            ..
+        } = self.latency;
         [p50, p90, p99, p99_5, p99_9]
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
-        self.blocks.iter().flat_map(|block| &block.recording.records)
+        self.blocks
+            .iter()
+            .flat_map(|block| &block.recording.records)
     }
 
     fn report(&self, relation: &Relation<'_>, timeout_us: u64, bin_s: f64) -> StrategyReport {
         let counts = count(self.records());
-        let Measured { name, description, instances, .. } = self.measured;
+        let Measured {
+            name,
+            description,
+            instances,
+            ..
+        } = self.measured;
         StrategyReport {
             name: name.clone(),
             description: description.clone(),
@@ -180,14 +251,20 @@ impl<'a> Counted<'a> {
             invalid_blocks: self.invalid_blocks(),
             repeated_blocks: self.measured.repeated_blocks,
             stalled_repeats: self.measured.stalled_repeats,
-            stalled_blocks: self.blocks.iter().filter(|block| block.is_disturbed()).count(),
+            stalled_blocks: self
+                .blocks
+                .iter()
+                .filter(|block| block.is_disturbed())
+                .count(),
             counts,
             errors: errors(self.records()),
             latency: self.latency,
             confidence: self.confidence(relation.drawn),
             gap_ms: Estimate {
                 value: gap(&self.percentiles()),
-                interval: resample::middle(relation.drawn.iter().map(|drawn| drawn.as_ref().map(gap))),
+                interval: resample::middle(
+                    relation.drawn.iter().map(|drawn| drawn.as_ref().map(gap)),
+                ),
             },
             gap_ratio: relation.ratio(self, |base, this| gap(base) / gap(this)),
             p50_ratio: relation.ratio(self, |base, this| this[MEDIAN] / base[MEDIAN]),
@@ -196,7 +273,9 @@ impl<'a> Counted<'a> {
             cost: cost(self.measured),
             spectrum: distribution::spectrum(&self.pool),
             series: distribution::series(
-                self.blocks.iter().map(|block| (block.started_s, &block.recording)),
+                self.blocks
+                    .iter()
+                    .map(|block| (block.started_s, &block.recording)),
                 timeout_us,
                 bin_s,
             ),
@@ -207,10 +286,15 @@ impl<'a> Counted<'a> {
         let samples = self.pool.len() as u64;
         let confidence = |(place, (name, quantile)): (usize, (&str, f64))| {
             let binomial = OrderInterval::of(samples, quantile).and_then(|ranks| {
-                let (low, high) = (self.pool.ranked_ms(ranks.low)?, self.pool.ranked_ms(ranks.high)?);
+                let (low, high) = (
+                    self.pool.ranked_ms(ranks.low)?,
+                    self.pool.ranked_ms(ranks.high)?,
+                );
                 Some(Interval { low, high })
             });
-            let drawn = drawn.iter().map(|drawn| drawn.map(|percentiles| percentiles[place]));
+            let drawn = drawn
+                .iter()
+                .map(|drawn| drawn.map(|percentiles| percentiles[place]));
             let confidence = Confidence {
                 binomial,
                 bootstrap: resample::middle(drawn),
@@ -219,7 +303,11 @@ impl<'a> Counted<'a> {
             };
             (name.to_owned(), confidence)
         };
-        PERCENTILES.into_iter().enumerate().map(confidence).collect()
+        PERCENTILES
+            .into_iter()
+            .enumerate()
+            .map(confidence)
+            .collect()
     }
 }
 
@@ -233,7 +321,10 @@ impl Relation<'_> {
         let value = figure(&self.base.percentiles(), &this.percentiles());
         let drawn = self.base_drawn.iter().zip(self.drawn);
         let drawn = drawn.map(|(base, this)| Some(figure(base.as_ref()?, this.as_ref()?)));
-        value.is_finite().then(|| Estimate { value, interval: resample::middle(drawn) })
+        value.is_finite().then(|| Estimate {
+            value,
+            interval: resample::middle(drawn),
+        })
     }
 }
 
@@ -248,10 +339,18 @@ fn percentiles(quantile: impl Fn(f64) -> Option<f64>) -> Drawn {
 fn cost(measured: &Measured) -> Cost {
     let refused = |record: &Record| {
         use Failure::{Connect, Status};
-        matches!(record.outcome, Some(Outcome::Failed(Connect | Status(429 | 503))))
+        matches!(
+            record.outcome,
+            Some(Outcome::Failed(Connect | Status(429 | 503)))
+        )
     };
-    let records = measured.blocks.iter().flat_map(|block| &block.recording.records);
-    let accepted = records.filter(|record| record.sent_us.is_some() && !refused(record)).count();
+    let records = measured
+        .blocks
+        .iter()
+        .flat_map(|block| &block.recording.records);
+    let accepted = records
+        .filter(|record| record.sent_us.is_some() && !refused(record))
+        .count();
     let redundancy = measured.redundancy;
     let share = |part: u64, whole: f64| (whole > 0.0).then(|| part as f64 / whole);
     let counted = |part: fn(&Redundancy) -> u64, of: f64| share(part(redundancy.as_ref()?), of);
@@ -259,7 +358,8 @@ fn cost(measured: &Measured) -> Cost {
         accepted,
         extra_work: counted(|counts| counts.issued, accepted as f64),
         wasted_work: counted(|counts| counts.wasted, accepted as f64),
-        unrecoverable: redundancy.and_then(|counts| share(counts.unrecoverable, counts.groups as f64)),
+        unrecoverable: redundancy
+            .and_then(|counts| share(counts.unrecoverable, counts.groups as f64)),
         redundancy,
     }
 }

@@ -1,14 +1,14 @@
 //! How far a percentile of `n` samples can be trusted, from nothing but `n`.
 //!
-//! The number of samples at or below the true quantile `q` is binomial with `n` trials of probability `q`, whatever the
-//! distribution of the samples. So the order statistics of ranks `l < u` enclose it with probability
-//! `P(l <= X < u)`, `X ~ Bin(n, q)` (Hahn and Meeker, *Statistical Intervals*, section 5.2). Each side is given half of
-//! what may go wrong: `l` is the largest rank with `P(X < l) <= (1 - C) / 2`, and `u` the smallest with
-//! `P(X < u) >= (1 + C) / 2`.
+//! The number of samples at or below the true quantile `q` is binomial with `n` trials of
+//! probability `q`, whatever the distribution of the samples. So the order statistics of ranks `l <
+//! u` enclose it with probability `P(l <= X < u)`, `X ~ Bin(n, q)` (Hahn and Meeker, *Statistical
+//! Intervals*, section 5.2). Each side is given half of what may go wrong: `l` is the largest rank
+//! with `P(X < l) <= (1 - C) / 2`, and `u` the smallest with `P(X < u) >= (1 + C) / 2`.
 //!
-//! Even the largest sample is an upper bound only if `1 - q^n >= (1 + C) / 2`, and the smallest a lower one only if
-//! `1 - (1 - q)^n >= (1 + C) / 2`; before that, a percentile is a guess and not to be quoted. At `C` = 95 % this asks for
-//! 6 samples for p50, 368 for p99 and 3,688 for p99.9.
+//! Even the largest sample is an upper bound only if `1 - q^n >= (1 + C) / 2`, and the smallest a
+//! lower one only if `1 - (1 - q)^n >= (1 + C) / 2`; before that, a percentile is a guess and not
+//! to be quoted. At `C` = 95 % this asks for 6 samples for p50, 368 for p99 and 3,688 for p99.9.
 
 /// The confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -37,7 +37,10 @@ impl OrderInterval {
             return None;
         }
         let below = Binomial::new(samples, quantile);
-        Some(Self { low: below.quantile(miss()).max(1), high: below.quantile(1.0 - miss()) + 1 })
+        Some(Self {
+            low: below.quantile(miss()).max(1),
+            high: below.quantile(1.0 - miss()) + 1,
+        })
     }
 }
 
@@ -47,7 +50,8 @@ pub fn samples_needed(quantile: f64) -> u64 {
     (miss().ln() / rarer.ln()).ceil() as u64
 }
 
-/// A binomial distribution by its probabilities around the mode, which is where all but 1e-16 of them is.
+/// A binomial distribution by its probabilities around the mode, which is where all but 1e-16 of
+/// them is.
 struct Binomial {
     first: u64,
     weights: Vec<f64>,
@@ -76,7 +80,11 @@ impl Binomial {
             }
         }
         let total = weights.iter().sum();
-        Self { first, weights, total }
+        Self {
+            first,
+            weights,
+            total,
+        }
     }
 
     /// The smallest count with a share of at least `share` at or below it.

@@ -15,15 +15,26 @@ const LEAST_BIN_S: f64 = 1.0;
 /// The distribution at `1 - 10^(-i / 10)`, up to the largest sample.
 pub(super) fn spectrum(pool: &Pool) -> Vec<SpectrumPoint> {
     let last = (pool.len() as f64).log10() * f64::from(POINTS_PER_DECADE);
-    let quantiles = (0..).map(|step| 1.0 - 10_f64.powf(-f64::from(step) / f64::from(POINTS_PER_DECADE)));
-    let quantiles = quantiles.take(if last.is_finite() { last.ceil() as usize } else { 0 });
-    let point = |quantile| pool.quantile_ms(quantile).map(|ms| SpectrumPoint { quantile, ms });
+    let quantiles =
+        (0..).map(|step| 1.0 - 10_f64.powf(-f64::from(step) / f64::from(POINTS_PER_DECADE)));
+    let quantiles = quantiles.take(if last.is_finite() {
+        last.ceil() as usize
+    } else {
+        0
+    });
+    let point = |quantile| {
+        pool.quantile_ms(quantile)
+            .map(|ms| SpectrumPoint { quantile, ms })
+    };
     quantiles.chain([1.0]).filter_map(point).collect()
 }
 
 /// Seconds in each bin of a comparison's time series.
 pub(super) fn bin_s(comparison: &Comparison) -> f64 {
-    let blocks = comparison.strategies.iter().flat_map(|strategy| &strategy.blocks);
+    let blocks = comparison
+        .strategies
+        .iter()
+        .flat_map(|strategy| &strategy.blocks);
     let end = blocks.map(|block| block.started_s + block.recording.sending_ended.as_secs_f64());
     bin_of(end.fold(0.0, f64::max))
 }
@@ -43,7 +54,9 @@ pub(super) fn series<'a>(
         for record in &recording.records {
             if let Some(charged) = charged_us(record, timeout_us, recording) {
                 let due_s = started_s + record.planned_us as f64 / 1e6;
-                bins.entry((due_s / bin_s) as u64).or_default().push(charged);
+                bins.entry((due_s / bin_s) as u64)
+                    .or_default()
+                    .push(charged);
             }
         }
     }
@@ -57,7 +70,10 @@ pub(super) fn series<'a>(
             max: pool.quantile_ms(1.0)?,
         })
     };
-    Series { bin_s, bins: bins.into_iter().filter_map(bin).collect() }
+    Series {
+        bin_s,
+        bins: bins.into_iter().filter_map(bin).collect(),
+    }
 }
 
 /// What the plots of a single run show.
@@ -77,7 +93,9 @@ pub(crate) fn recording_plots(recording: &Recording, timeout_us: u64) -> Recordi
         (pool.len() as u64, spectrum(&pool))
     };
     let records = &recording.records;
-    let all = records.iter().filter_map(|record| charged_us(record, timeout_us, recording));
+    let all = records
+        .iter()
+        .filter_map(|record| charged_us(record, timeout_us, recording));
     let answers = records.iter().filter(|record| record.answer().is_some());
     RecordingPlots {
         all: distribution(all.collect()),

@@ -61,8 +61,8 @@ pub struct Measured {
     pub instances: Option<usize>,
     /// Its blocks, in the order of the schedule.
     pub blocks: Vec<Block>,
-    /// Blocks that were measured again because the generator had been late or the machine had stood still; what was measured
-    /// first is not in `blocks`.
+    /// Blocks that were measured again because the generator had been late or the machine had stood
+    /// still; what was measured first is not in `blocks`.
     pub repeated_blocks: usize,
     /// Those of them in which the machine had stood still ([`Block::is_disturbed`]).
     pub stalled_repeats: usize,
@@ -71,23 +71,37 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// All blocks as one recording, whose times count from the comparison's start. The lulls between blocks stay.
+    /// All blocks as one recording, whose times count from the comparison's start. The lulls
+    /// between blocks stay.
     pub fn recording(&self) -> Recording {
-        let from_start = |started_s: f64, time: Duration| Duration::from_secs_f64(started_s.max(0.0)) + time;
+        let from_start =
+            |started_s: f64, time: Duration| Duration::from_secs_f64(started_s.max(0.0)) + time;
         let mut whole = Recording {
-            records: Vec::with_capacity(self.blocks.iter().map(|block| block.recording.records.len()).sum()),
+            records: Vec::with_capacity(
+                self.blocks
+                    .iter()
+                    .map(|block| block.recording.records.len())
+                    .sum(),
+            ),
             sending_ended: Duration::ZERO,
             ended: Duration::ZERO,
             partial: false,
         };
-        for Block { started_s, recording, .. } in &self.blocks {
+        for Block {
+            started_s,
+            recording,
+            ..
+        } in &self.blocks
+        {
             let shift = (started_s * 1e6) as u64;
-            whole.records.extend(recording.records.iter().map(|record| Record {
-                planned_us: record.planned_us + shift,
-                sent_us: record.sent_us.map(|at| at + shift),
-                done_us: record.done_us.map(|at| at + shift),
-                ..*record
-            }));
+            whole
+                .records
+                .extend(recording.records.iter().map(|record| Record {
+                    planned_us: record.planned_us + shift,
+                    sent_us: record.sent_us.map(|at| at + shift),
+                    done_us: record.done_us.map(|at| at + shift),
+                    ..*record
+                }));
             whole.sending_ended = from_start(*started_s, recording.sending_ended);
             whole.ended = from_start(*started_s, recording.ended);
             whole.partial |= recording.partial;
@@ -122,11 +136,12 @@ pub struct HostStalls {
 const DISTURBING_SHARE: f64 = 0.001;
 
 impl Block {
-    /// Whether the machine stood still for long enough to be seen in the 99.9th percentile, whatever was measured: for a
-    /// thousandth of the time.
+    /// Whether the machine stood still for long enough to be seen in the 99.9th percentile,
+    /// whatever was measured: for a thousandth of the time.
     pub fn is_disturbed(&self) -> bool {
         let block_ms = self.recording.ended.as_secs_f64() * 1e3;
-        self.stalls.is_some_and(|stalls| stalls.total_ms > block_ms * DISTURBING_SHARE)
+        self.stalls
+            .is_some_and(|stalls| stalls.total_ms > block_ms * DISTURBING_SHARE)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Comparing redundancy strategies that served the same schedule.
 //!
-//! Strategies take turns, block by block (A B C A B C ...), so that whatever the machine does meanwhile happens to all of
-//! them. A *round* is one block of each. Blocks of a round share their planned times and rows; so the rounds, not the
-//! requests, are what the bootstrap draws, all strategies' blocks of a round together.
+//! Strategies take turns, block by block (A B C A B C ...), so that whatever the machine does
+//! meanwhile happens to all of them. A *round* is one block of each. Blocks of a round share their
+//! planned times and rows; so the rounds, not the requests, are what the bootstrap draws, all
+//! strategies' blocks of a round together.
 //!
-//! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to [`CompareReport`], and from many of these to [`SweepReport`].
+//! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to
+//! [`CompareReport`], and from many of these to [`SweepReport`].
 
 mod analyse;
 mod binomial;
@@ -23,8 +25,8 @@ pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
 pub(crate) use distribution::recording_plots;
 pub use input::{Block, Comparison, FaultMark, HostStalls, Measured, Redundancy, Settings};
 pub use report::{
-    Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series, SpectrumPoint,
-    StrategyReport,
+    Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series,
+    SpectrumPoint, StrategyReport,
 };
 pub(crate) use sweep::{Curve, curves};
 pub use sweep::{KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};

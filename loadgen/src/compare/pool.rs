@@ -1,8 +1,9 @@
 //! The latencies of several blocks, ready for quantiles under any weighting of the blocks.
 //!
-//! A bootstrap asks thousands of times for quantiles of the same samples, each time with every block counted some number
-//! of times. The samples are sorted once; every [`CHUNK`] of them it is noted how many came from each block. A quantile
-//! is then a binary search over these notes and a walk over one chunk, whatever the number of samples.
+//! A bootstrap asks thousands of times for quantiles of the same samples, each time with every
+//! block counted some number of times. The samples are sorted once; every [`CHUNK`] of them it is
+//! noted how many came from each block. A quantile is then a binary search over these notes and a
+//! walk over one chunk, whatever the number of samples.
 
 const CHUNK: usize = 512;
 
@@ -29,9 +30,15 @@ impl Pool {
         let mut before = Vec::with_capacity(samples.len() / CHUNK + 1);
         for chunk in samples.chunks(CHUNK) {
             before.push(seen.clone());
-            chunk.iter().for_each(|(_, block)| seen[*block as usize] += 1);
+            chunk
+                .iter()
+                .for_each(|(_, block)| seen[*block as usize] += 1);
         }
-        Self { samples, before, sizes }
+        Self {
+            samples,
+            before,
+            sizes,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -41,26 +48,40 @@ impl Pool {
     /// The value of rank `1..=len`, in milliseconds; `None` outside.
     pub(super) fn ranked_ms(&self, rank: u64) -> Option<f64> {
         let place = usize::try_from(rank.checked_sub(1)?).ok()?;
-        self.samples.get(place).map(|(value, _)| *value as f64 / 1e3)
+        self.samples
+            .get(place)
+            .map(|(value, _)| *value as f64 / 1e3)
     }
 
-    /// The smallest value that at least a share `quantile` of the samples do not exceed, in milliseconds.
+    /// The smallest value that at least a share `quantile` of the samples do not exceed, in
+    /// milliseconds.
     pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         self.ranked_ms(rank(self.len() as u64, quantile))
     }
 
     pub(super) fn mean_ms(&self) -> Option<f64> {
-        let total: f64 = self.samples.iter().map(|(value, _)| *value as f64 / 1e3).sum();
+        let total: f64 = self
+            .samples
+            .iter()
+            .map(|(value, _)| *value as f64 / 1e3)
+            .sum();
         (!self.samples.is_empty()).then(|| total / self.samples.len() as f64)
     }
 
     /// As [`Self::quantile_ms`], had block `i` occurred `times[i]` times.
     pub(super) fn weighted_quantile_ms(&self, quantile: f64, times: &[u32]) -> Option<f64> {
         let weigh = |counts: &[u64]| -> u64 {
-            counts.iter().zip(times).map(|(count, times)| count * u64::from(*times)).sum()
+            counts
+                .iter()
+                .zip(times)
+                .map(|(count, times)| count * u64::from(*times))
+                .sum()
         };
         let wanted = rank(weigh(&self.sizes), quantile);
-        let chunk = self.before.partition_point(|before| weigh(before) < wanted).checked_sub(1)?;
+        let chunk = self
+            .before
+            .partition_point(|before| weigh(before) < wanted)
+            .checked_sub(1)?;
         let mut below = weigh(&self.before[chunk]);
         let samples = &self.samples[chunk * CHUNK..];
         let found = samples.iter().find(|(_, block)| {
@@ -71,9 +92,11 @@ impl Pool {
     }
 }
 
-/// Rank, from 1, of the smallest of `count` samples that at least a share `quantile` of them do not exceed.
+/// Rank, from 1, of the smallest of `count` samples that at least a share `quantile` of them do not
+/// exceed.
 pub(super) fn rank(count: u64, quantile: f64) -> u64 {
-    // 0.999 is no sum of powers of two: the rank of 1000 samples' p99.9 is 999, not the 1000 that plain rounding up gives.
+    // 0.999 is no sum of powers of two: the rank of 1000 samples' p99.9 is 999, not the 1000 that
+    // plain rounding up gives.
     let exact = count as f64 * quantile;
     ((exact - exact * 1e-12).ceil() as u64).clamp(1, count.max(1))
 }
@@ -87,9 +110,13 @@ mod tests {
 
     #[test]
     fn ranks_are_the_least_that_reach_the_share() {
-        for (count, quantile, expected) in
-            [(1000, 0.999, 999), (10, 0.5, 5), (11, 0.5, 6), (1, 0.999, 1), (100, 1.0, 100)]
-        {
+        for (count, quantile, expected) in [
+            (1000, 0.999, 999),
+            (10, 0.5, 5),
+            (11, 0.5, 6),
+            (1, 0.999, 1),
+            (100, 1.0, 100),
+        ] {
             assert_eq!(rank(count, quantile), expected, "{quantile} of {count}");
         }
     }

@@ -12,7 +12,8 @@ use crate::target::Provenance;
 /// Name and version of [`CompareReport`]'s form.
 pub const SCHEMA: &str = "parapet-loadgen/compare/1";
 
-/// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from the planned send.
+/// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from the
+/// planned send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
     /// Name and version of this form.
@@ -49,7 +50,10 @@ pub struct Bootstrap {
 
 impl Default for Bootstrap {
     fn default() -> Self {
-        Self { resamples: 2000, seed: 1 }
+        Self {
+            resamples: 2000,
+            seed: 1,
+        }
     }
 }
 
@@ -64,8 +68,9 @@ pub struct StrategyReport {
     pub instances: Option<usize>,
     /// Blocks in which the generator did not keep its schedule.
     pub invalid_blocks: usize,
-    /// Blocks that were measured again because the generator had not kept its schedule, or because the machine had stood
-    /// still for a thousandth of the time. Neither depends on what was measured.
+    /// Blocks that were measured again because the generator had not kept its schedule, or because
+    /// the machine had stood still for a thousandth of the time. Neither depends on what was
+    /// measured.
     #[serde(default)]
     pub repeated_blocks: usize,
     /// Those of them in which the machine had stood still.
@@ -78,10 +83,11 @@ pub struct StrategyReport {
     pub counts: Counts,
     /// Failed requests by kind.
     pub errors: BTreeMap<String, usize>,
-    /// Of all requests that were due, as in a run's `latency.all`, but as exact order statistics: the value at `q` is the
-    /// smallest that at least a share `q` of the requests do not exceed.
+    /// Of all requests that were due, as in a run's `latency.all`, but as exact order statistics:
+    /// the value at `q` is the smallest that at least a share `q` of the requests do not exceed.
     pub latency: Summary,
-    /// How sure the percentiles of `latency` are, under the same names: `p50`, `p90`, `p99`, `p99_5`, `p99_9`.
+    /// How sure the percentiles of `latency` are, under the same names: `p50`, `p90`, `p99`,
+    /// `p99_5`, `p99_9`.
     pub confidence: BTreeMap<String, Confidence>,
     /// `p99_9 - p50`.
     pub gap_ms: Estimate,
@@ -101,8 +107,8 @@ pub struct StrategyReport {
     pub series: Series,
 }
 
-/// A figure and the range that its true value is in with a confidence of 95 %, by the block bootstrap; absent with fewer
-/// than two rounds.
+/// A figure and the range that its true value is in with a confidence of 95 %, by the block
+/// bootstrap; absent with fewer than two rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The figure.
@@ -123,8 +129,8 @@ pub struct Interval {
 /// How sure a percentile is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confidence {
-    /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]); absent if there are too
-    /// few of them for one.
+    /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]);
+    /// absent if there are too few of them for one.
     pub binomial: Option<Interval>,
     /// Range by the block bootstrap, which heeds that neighbouring requests are slow together.
     pub bootstrap: Option<Interval>,
@@ -139,11 +145,14 @@ pub struct Confidence {
 pub struct Cost {
     /// Requests that were sent and not refused (429, 503, no connection).
     pub accepted: usize,
-    /// Redundant requests issued for each accepted one; absent if none was accepted, or the frontend does not say.
+    /// Redundant requests issued for each accepted one; absent if none was accepted, or the
+    /// frontend does not say.
     pub extra_work: Option<f64>,
-    /// Redundant requests whose answer was not needed, for each accepted one; absent as `extra_work` is.
+    /// Redundant requests whose answer was not needed, for each accepted one; absent as
+    /// `extra_work` is.
     pub wasted_work: Option<f64>,
-    /// Share of coding groups with a member that was late and could not be reconstructed; absent without groups.
+    /// Share of coding groups with a member that was late and could not be reconstructed; absent
+    /// without groups.
     pub unrecoverable: Option<f64>,
     /// The counts; absent if the frontend does not say.
     pub redundancy: Option<Redundancy>,
@@ -185,7 +194,9 @@ pub struct Bin {
 impl CompareReport {
     /// The strategy of that name.
     pub fn strategy(&self, name: &str) -> Option<&StrategyReport> {
-        self.strategies.iter().find(|strategy| strategy.name == name)
+        self.strategies
+            .iter()
+            .find(|strategy| strategy.name == name)
     }
 }
 

@@ -14,7 +14,8 @@ pub const RATE: &str = "rate";
 /// How many times its value at the lowest rate p99.9 may be before the knee.
 pub const KNEE: f64 = 2.0;
 
-/// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or `straggler_probability`.
+/// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or
+/// `straggler_probability`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepReport {
     /// Name and version of this form.
@@ -26,7 +27,8 @@ pub struct SweepReport {
     pub baseline: String,
     /// The points.
     pub points: Vec<SweepPoint>,
-    /// For each strategy and each setting of the axes other than the rate, where its latency takes off.
+    /// For each strategy and each setting of the axes other than the rate, where its latency takes
+    /// off.
     pub knees: Vec<Knee>,
 }
 
@@ -39,8 +41,8 @@ pub struct SweepPoint {
     pub valid: bool,
     /// Whether the comparison was ended early.
     pub partial: bool,
-    /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be told from it because
-    /// their intervals overlap with its own. One alone has won.
+    /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be
+    /// told from it because their intervals overlap with its own. One alone has won.
     pub best: Vec<String>,
     /// The strategies.
     pub rows: Vec<Row>,
@@ -84,7 +86,8 @@ pub struct Knee {
     pub lowest_rate: f64,
     /// p99.9 there.
     pub p99_9_at_lowest: f64,
-    /// The lowest rate measured at which p99.9 is more than [`KNEE`] times that; `None` if there is none.
+    /// The lowest rate measured at which p99.9 is more than [`KNEE`] times that; `None` if there is
+    /// none.
     pub rate: Option<f64>,
 }
 
@@ -92,7 +95,13 @@ impl SweepPoint {
     /// The main figures of a comparison made at `axes`.
     pub fn new(axes: BTreeMap<String, f64>, report: &CompareReport) -> Self {
         let rows: Vec<Row> = report.strategies.iter().map(Row::new).collect();
-        Self { axes, valid: report.valid, partial: report.partial, best: best(&rows), rows }
+        Self {
+            axes,
+            valid: report.valid,
+            partial: report.partial,
+            best: best(&rows),
+            rows,
+        }
     }
 
     /// The strategy that is better than all others, if one is.
@@ -129,35 +138,73 @@ impl Row {
 
     /// The interval of p99.9. A figure without one, or with too few samples, is not known at all.
     fn range(&self) -> Interval {
-        self.p99_9.interval.filter(|_| self.quotable).unwrap_or(Interval { low: 0.0, high: f64::INFINITY })
+        self.p99_9
+            .interval
+            .filter(|_| self.quotable)
+            .unwrap_or(Interval {
+                low: 0.0,
+                high: f64::INFINITY,
+            })
     }
 }
 
 fn best(rows: &[Row]) -> Vec<String> {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort_by(|one, other| one.p99_9.value.total_cmp(&other.p99_9.value));
-    let Some(first) = rows.first().map(|row| row.range()) else { return Vec::new() };
-    rows.iter().filter(|row| row.range().overlaps(&first)).map(|row| row.name.clone()).collect()
+    let Some(first) = rows.first().map(|row| row.range()) else {
+        return Vec::new();
+    };
+    rows.iter()
+        .filter(|row| row.range().overlaps(&first))
+        .map(|row| row.name.clone())
+        .collect()
 }
 
 impl SweepReport {
     /// A sweep's report.
     pub fn new(baseline: String, points: Vec<SweepPoint>, partial: bool) -> Self {
         let knees = knees(&points);
-        Self { schema: SWEEP_SCHEMA.to_owned(), partial, baseline, points, knees }
+        Self {
+            schema: SWEEP_SCHEMA.to_owned(),
+            partial,
+            baseline,
+            points,
+            knees,
+        }
     }
 }
 
-/// For each strategy and each setting of the other axes, the lowest rate at which p99.9 is more than [`KNEE`] times what it
-/// is at the lowest rate. Points that are not valid, or have no rate, do not count.
+/// For each strategy and each setting of the other axes, the lowest rate at which p99.9 is more
+/// than [`KNEE`] times what it is at the lowest rate. Points that are not valid, or have no rate,
+/// do not count.
 pub fn knees(points: &[SweepPoint]) -> Vec<Knee> {
     curves(points.iter().filter(|point| point.valid), RATE)
         .into_iter()
-        .filter_map(|Curve { strategy, axes, points }| {
-            let (lowest_rate, Estimate { value: p99_9_at_lowest, .. }) = *points.first()?;
-            let knee = points.iter().find(|(_, p99_9)| p99_9.value > KNEE * p99_9_at_lowest);
-            Some(Knee { strategy, axes, lowest_rate, p99_9_at_lowest, rate: knee.map(|(rate, _)| *rate) })
-        })
+        .filter_map(
+            |Curve {
+                 strategy,
+                 axes,
+                 points,
+             }| {
+                let (
+                    lowest_rate,
+                    Estimate {
+                        value: p99_9_at_lowest,
+                        ..
+                    },
+                ) = *points.first()?;
+                let knee = points
+                    .iter()
+                    .find(|(_, p99_9)| p99_9.value > KNEE * p99_9_at_lowest);
+                Some(Knee {
+                    strategy,
+                    axes,
+                    lowest_rate,
+                    p99_9_at_lowest,
+                    rate: knee.map(|(rate, _)| *rate),
+                })
+            },
+        )
         .collect()
 }
 
@@ -177,19 +224,27 @@ pub(crate) fn curves<'a>(points: impl Iterator<Item = &'a SweepPoint>, axis: &st
     let mut curves: Vec<Curve> = Vec::new();
     for point in points {
         let mut axes = point.axes.clone();
-        let Some(value) = axes.remove(axis) else { continue };
+        let Some(value) = axes.remove(axis) else {
+            continue;
+        };
         for row in &point.rows {
             let at = (value, row.p99_9);
             let same = |curve: &&mut Curve| curve.strategy == row.name && curve.axes == axes;
             match curves.iter_mut().find(same) {
                 Some(curve) => curve.points.push(at),
                 None => {
-                    curves.push(Curve { strategy: row.name.clone(), axes: axes.clone(), points: vec![at] });
+                    curves.push(Curve {
+                        strategy: row.name.clone(),
+                        axes: axes.clone(),
+                        points: vec![at],
+                    });
                 }
             }
         }
     }
-    curves.iter_mut().for_each(|curve| curve.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
+    curves
+        .iter_mut()
+        .for_each(|curve| curve.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
     curves
 }
 
@@ -198,8 +253,14 @@ mod tests {
     use super::*;
 
     fn row(name: &str, p99_9: f64, spread: f64) -> Row {
-        let interval = Some(Interval { low: p99_9 - spread, high: p99_9 + spread });
-        let estimate = Estimate { value: p99_9, interval };
+        let interval = Some(Interval {
+            low: p99_9 - spread,
+            high: p99_9 + spread,
+        });
+        let estimate = Estimate {
+            value: p99_9,
+            interval,
+        };
         Row {
             name: name.to_owned(),
             samples: 10_000,
@@ -217,14 +278,27 @@ mod tests {
 
     fn point(rate: f64, k: f64, rows: Vec<Row>) -> SweepPoint {
         let axes = BTreeMap::from([(RATE.to_owned(), rate), ("k".to_owned(), k)]);
-        SweepPoint { axes, valid: true, partial: false, best: best(&rows), rows }
+        SweepPoint {
+            axes,
+            valid: true,
+            partial: false,
+            best: best(&rows),
+            rows,
+        }
     }
 
     #[test]
     fn one_wins_only_clear_of_the_others() {
         let of = |rows| point(1.0, 2.0, rows);
-        assert_eq!(of(vec![row("a", 30.0, 1.0), row("b", 20.0, 1.0)]).winner(), Some("b"));
-        let tie = of(vec![row("a", 21.0, 1.0), row("b", 20.0, 1.0), row("c", 50.0, 1.0)]);
+        assert_eq!(
+            of(vec![row("a", 30.0, 1.0), row("b", 20.0, 1.0)]).winner(),
+            Some("b")
+        );
+        let tie = of(vec![
+            row("a", 21.0, 1.0),
+            row("b", 20.0, 1.0),
+            row("c", 50.0, 1.0),
+        ]);
         assert_eq!((tie.winner(), tie.best.join(" ")), (None, "b a".to_owned()));
         let mut unsure = row("b", 20.0, 1.0);
         unsure.p99_9.interval = None;
@@ -233,12 +307,21 @@ mod tests {
 
     #[test]
     fn a_knee_is_where_the_tail_doubles() {
-        let mut points: Vec<SweepPoint> = [(300.0, 25.0), (100.0, 10.0), (200.0, 19.0), (400.0, 90.0)]
-            .map(|(rate, p99_9)| point(rate, 2.0, vec![row("a", p99_9, 1.0), row("b", 10.0, 1.0)]))
-            .into();
+        let mut points: Vec<SweepPoint> =
+            [(300.0, 25.0), (100.0, 10.0), (200.0, 19.0), (400.0, 90.0)]
+                .map(|(rate, p99_9)| {
+                    point(rate, 2.0, vec![row("a", p99_9, 1.0), row("b", 10.0, 1.0)])
+                })
+                .into();
         let found = knees(&points);
-        assert_eq!(found.iter().map(|knee| knee.rate).collect::<Vec<_>>(), [Some(300.0), None]);
-        assert_eq!((found[0].lowest_rate, found[0].p99_9_at_lowest), (100.0, 10.0));
+        assert_eq!(
+            found.iter().map(|knee| knee.rate).collect::<Vec<_>>(),
+            [Some(300.0), None]
+        );
+        assert_eq!(
+            (found[0].lowest_rate, found[0].p99_9_at_lowest),
+            (100.0, 10.0)
+        );
         points[0].valid = false;
         assert_eq!(knees(&points)[0].rate, Some(400.0));
         points.push(point(100.0, 3.0, vec![row("a", 7.0, 1.0)]));

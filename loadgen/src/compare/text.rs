@@ -23,8 +23,15 @@ impl Display for CompareText<'_> {
             settings.blocks,
             settings.block_s
         )?;
-        report.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {}", warning.text))?;
-        let width = report.strategies.iter().map(|strategy| strategy.name.chars().count()).max();
+        report
+            .warnings
+            .iter()
+            .try_for_each(|warning| writeln!(out, "warning: {}", warning.text))?;
+        let width = report
+            .strategies
+            .iter()
+            .map(|strategy| strategy.name.chars().count())
+            .max();
         let width = width.unwrap_or_default().max(8);
         writeln!(out)?;
         times(out, report, width)?;
@@ -41,9 +48,13 @@ impl Display for CompareText<'_> {
 }
 
 fn times(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt::Result {
-    let columns = ["requests", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
+    let columns = [
+        "requests", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
+    ];
     write!(out, "{:<width$}", "ms")?;
-    columns.iter().try_for_each(|column| write!(out, "{column:>10} "))?;
+    columns
+        .iter()
+        .try_for_each(|column| write!(out, "{column:>10} "))?;
     writeln!(out)?;
     for strategy in &report.strategies {
         let latency = strategy.latency;
@@ -58,7 +69,10 @@ fn times(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt::
             (latency.max, ""),
         ];
         for (time, name) in columns {
-            let doubtful = strategy.confidence.get(name).is_some_and(|confidence| !confidence.quotable);
+            let doubtful = strategy
+                .confidence
+                .get(name)
+                .is_some_and(|confidence| !confidence.quotable);
             write!(out, "{time:>10.3}{}", if doubtful { '*' } else { ' ' })?;
         }
         writeln!(out)?;
@@ -70,11 +84,25 @@ fn relations(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> f
     let baseline = &report.baseline;
     let header = ["p99.9 - p50, ms", "times narrower", "p50 ratio"];
     write!(out, "{:<width$}", "95 %")?;
-    header.iter().try_for_each(|column| write!(out, "{column:>28}"))?;
+    header
+        .iter()
+        .try_for_each(|column| write!(out, "{column:>28}"))?;
     writeln!(out, "   against {baseline}")?;
-    for StrategyReport { name, gap_ms, gap_ratio, p50_ratio, .. } in &report.strategies {
+    for StrategyReport {
+        name,
+        gap_ms,
+        gap_ratio,
+        p50_ratio,
+        ..
+    } in &report.strategies
+    {
         write!(out, "{name:<width$}{:>28}", estimate(Some(*gap_ms)))?;
-        writeln!(out, "{:>28}{:>28}", estimate(*gap_ratio), estimate(*p50_ratio))?;
+        writeln!(
+            out,
+            "{:>28}{:>28}",
+            estimate(*gap_ratio),
+            estimate(*p50_ratio)
+        )?;
     }
     Ok(())
 }
@@ -92,7 +120,9 @@ fn answers(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt
         "instances",
     ];
     write!(out, "{:<width$}", "")?;
-    columns.iter().try_for_each(|column| write!(out, "{column:>14}"))?;
+    columns
+        .iter()
+        .try_for_each(|column| write!(out, "{column:>14}"))?;
     writeln!(out)?;
     for strategy in &report.strategies {
         let counts = strategy.counts;
@@ -108,7 +138,9 @@ fn answers(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt
             strategy.cost.unrecoverable,
         ];
         write!(out, "{:<width$}", strategy.name)?;
-        columns.iter().try_for_each(|share| write!(out, "{:>14}", percent(*share)))?;
+        columns
+            .iter()
+            .try_for_each(|share| write!(out, "{:>14}", percent(*share)))?;
         writeln!(out, "{:>14}", or_dash(strategy.instances))?;
     }
     Ok(())
@@ -132,8 +164,14 @@ pub(crate) fn percent(share: Option<f64>) -> String {
 pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
     match estimate {
         None => "-".to_owned(),
-        Some(Estimate { value, interval: None }) => format!("{value:.2}"),
-        Some(Estimate { value, interval: Some(range) }) => {
+        Some(Estimate {
+            value,
+            interval: None,
+        }) => format!("{value:.2}"),
+        Some(Estimate {
+            value,
+            interval: Some(range),
+        }) => {
             format!("{value:.2} ({:.2} to {:.2})", range.low, range.high)
         }
     }

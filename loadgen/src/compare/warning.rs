@@ -18,14 +18,17 @@ pub struct Warning {
 }
 
 /// Kinds of warnings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
     /// The generator was late.
     InvalidGenerator,
     /// The machine stood still.
     StalledHost,
-    /// The generator was late or the machine stood still, and what was measured then was measured again.
+    /// The generator was late or the machine stood still, and what was measured then was measured
+    /// again.
     Repeated,
     /// The comparison was ended early.
     Partial,
@@ -54,23 +57,44 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
         let text = format!(
             "ended early: {done} of {planned} rounds were finished by all strategies, and only these count"
         );
-        warnings.push(Warning { kind: WarningKind::Partial, strategy: None, text });
+        warnings.push(Warning {
+            kind: WarningKind::Partial,
+            strategy: None,
+            text,
+        });
     }
     if report.rounds < FEW_ROUNDS {
         let rounds = report.rounds;
         let text = format!(
             "{rounds} rounds are few for the bootstrap, whose intervals are then too narrow; run at least {FEW_ROUNDS}"
         );
-        warnings.push(Warning { kind: WarningKind::FewRounds, strategy: None, text });
+        warnings.push(Warning {
+            kind: WarningKind::FewRounds,
+            strategy: None,
+            text,
+        });
     }
-    let counts: Vec<usize> = report.strategies.iter().filter_map(|strategy| strategy.instances).collect();
+    let counts: Vec<usize> = report
+        .strategies
+        .iter()
+        .filter_map(|strategy| strategy.instances)
+        .collect();
     if counts.iter().any(|count| *count != counts[0]) {
-        let text =
-            format!("the strategies ran on {counts:?} instances, so part of any difference is hardware");
-        warnings.push(Warning { kind: WarningKind::UnequalInstances, strategy: None, text });
+        let text = format!(
+            "the strategies ran on {counts:?} instances, so part of any difference is hardware"
+        );
+        warnings.push(Warning {
+            kind: WarningKind::UnequalInstances,
+            strategy: None,
+            text,
+        });
     }
     for strategy in &report.strategies {
-        let about = |(kind, text)| Warning { kind, strategy: Some(strategy.name.clone()), text };
+        let about = |(kind, text)| Warning {
+            kind,
+            strategy: Some(strategy.name.clone()),
+            text,
+        };
         warnings.extend(of_strategy(strategy, report).into_iter().map(about));
     }
     warnings.sort_by_key(|warning| warning.kind);
@@ -80,7 +104,13 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
 fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(WarningKind, String)> {
     let mut found = Vec::new();
     let StrategyReport {
-        name, invalid_blocks, repeated_blocks, stalled_repeats, stalled_blocks, counts, ..
+        name,
+        invalid_blocks,
+        repeated_blocks,
+        stalled_repeats,
+        stalled_blocks,
+        counts,
+        ..
     } = strategy;
     if *invalid_blocks > 0 {
         let text = format!(
@@ -99,9 +129,16 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
         found.push((WarningKind::StalledHost, text));
     }
     let late = repeated_blocks.saturating_sub(*stalled_repeats);
-    for (times, what) in [(late, "the generator was late"), (*stalled_repeats, "the machine stood still")] {
+    for (times, what) in [
+        (late, "the generator was late"),
+        (*stalled_repeats, "the machine stood still"),
+    ] {
         if times > 0 {
-            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let times = if times == 1 {
+                "once".to_owned()
+            } else {
+                format!("{times} times")
+            };
             let text = format!("{name}: {what} {times}, and the block was measured again");
             found.push((WarningKind::Repeated, text));
         }
@@ -114,8 +151,13 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
         );
         found.push((WarningKind::NoAnswer, text));
     }
-    let short = strategy.confidence.iter().filter(|(_, confidence)| !confidence.quotable);
-    if let Some((percentile, confidence)) = short.max_by_key(|(_, confidence)| confidence.needs_samples) {
+    let short = strategy
+        .confidence
+        .iter()
+        .filter(|(_, confidence)| !confidence.quotable);
+    if let Some((percentile, confidence)) =
+        short.max_by_key(|(_, confidence)| confidence.needs_samples)
+    {
         let text = format!(
             "{name}: {} is not to be quoted before {} more requests",
             percentile.replace('_', "."),
@@ -131,13 +173,18 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
 
 fn losses(strategy: &StrategyReport, baseline: &str) -> impl Iterator<Item = String> {
     let name = &strategy.name;
-    let gap = strategy.gap_ratio.filter(|ratio| ratio.interval.is_some_and(|range| range.high < 1.0));
+    let gap = strategy
+        .gap_ratio
+        .filter(|ratio| ratio.interval.is_some_and(|range| range.high < 1.0));
     let gap = gap.map(|ratio| {
         let wider = 1.0 / ratio.value;
-        format!("{name} loses: its gap between p99.9 and p50 is {wider:.2} times that of {baseline}")
+        format!(
+            "{name} loses: its gap between p99.9 and p50 is {wider:.2} times that of {baseline}"
+        )
     });
-    let slower =
-        |ratio: &Estimate| ratio.value > SLOWER && ratio.interval.is_some_and(|range| range.low > 1.0);
+    let slower = |ratio: &Estimate| {
+        ratio.value > SLOWER && ratio.interval.is_some_and(|range| range.low > 1.0)
+    };
     let median = strategy.p50_ratio.filter(slower);
     let median = median.map(|ratio| {
         let more = 100.0 * (ratio.value - 1.0);

@@ -25,7 +25,11 @@ impl Experiment {
             fix: fix.to_owned(),
         };
         if !(self.rate.is_finite() && self.rate > 0.0) {
-            return Err(field("rate", self.rate.to_string(), "give requests/s above 0"));
+            return Err(field(
+                "rate",
+                self.rate.to_string(),
+                "give requests/s above 0",
+            ));
         }
         let cluster = self.starts_processes();
         for (name, value, needed) in [
@@ -39,14 +43,28 @@ impl Experiment {
         }
         if self.requests < self.blocks {
             let problem = format!("{} requests for {} blocks", self.requests, self.blocks);
-            return Err(field("requests", problem, "give at least one request to each block"));
+            return Err(field(
+                "requests",
+                problem,
+                "give at least one request to each block",
+            ));
         }
         if self.timeout_ms == 0 {
-            return Err(field("timeout_ms", "0".to_owned(), "give milliseconds above 0"));
+            return Err(field(
+                "timeout_ms",
+                "0".to_owned(),
+                "give milliseconds above 0",
+            ));
         }
-        self.faults.validate().map_err(|problem| field("faults", problem, "see parapet-instance"))?;
+        self.faults
+            .validate()
+            .map_err(|problem| field("faults", problem, "see parapet-instance"))?;
         if self.strategies.is_empty() {
-            return Err(field("strategies", "none".to_owned(), "add a [[strategies]] table"));
+            return Err(field(
+                "strategies",
+                "none".to_owned(),
+                "add a [[strategies]] table",
+            ));
         }
         let mut names = BTreeSet::new();
         for (index, strategy) in self.strategies.iter().enumerate() {
@@ -62,13 +80,18 @@ impl Experiment {
             let problem = format!("no strategy is named {:?}", self.baseline);
             return Err(field("baseline", problem, "name one of [[strategies]]"));
         }
-        self.check_given().map_err(|(name, problem, fix)| field(name, problem, fix))?;
+        self.check_given()
+            .map_err(|(name, problem, fix)| field(name, problem, fix))?;
         let total = self.instances.deployed + self.instances.redundant;
         for (index, event) in self.events.iter().enumerate() {
             let name = |part: &str| format!("events[{index}].{part}");
             if event.instance >= total {
                 let problem = format!("instance {} of {total}", event.instance);
-                return Err(field(&name("instance"), problem, "count from 0, the redundant ones last"));
+                return Err(field(
+                    &name("instance"),
+                    problem,
+                    "count from 0, the redundant ones last",
+                ));
             }
             if event.block >= self.blocks {
                 let problem = format!("block {} of {}", event.block, self.blocks);
@@ -84,7 +107,11 @@ impl Experiment {
             }
             if event.what == What::Freeze && event.for_s.is_none() {
                 let fix = "give the seconds after which the instance goes on";
-                return Err(field(&name("for_s"), "a freeze without an end".to_owned(), fix));
+                return Err(field(
+                    &name("for_s"),
+                    "a freeze without an end".to_owned(),
+                    fix,
+                ));
             }
         }
         Ok(())
@@ -92,11 +119,15 @@ impl Experiment {
 
     /// What cannot happen to frontends that run already.
     fn check_given(&self) -> Result<(), (&'static str, String, &'static str)> {
-        let given = self.strategies.iter().find(|strategy| strategy.url.is_some());
+        let given = self
+            .strategies
+            .iter()
+            .find(|strategy| strategy.url.is_some());
         if let Some(Strategy { name, .. }) = given
             && !self.events.is_empty()
         {
-            let problem = format!("strategy {name:?} has a url, and events need instances started here");
+            let problem =
+                format!("strategy {name:?} has a url, and events need instances started here");
             return Err(("events", problem, "remove them, or the url"));
         }
         if given.is_none() || self.starts_processes() {
@@ -115,7 +146,10 @@ impl Experiment {
     }
 
     fn check_strategy(&self, strategy: &Strategy) -> Result<(), Mistake> {
-        for (part, url) in [("url", &strategy.url), ("metrics_url", &strategy.metrics_url)] {
+        for (part, url) in [
+            ("url", &strategy.url),
+            ("metrics_url", &strategy.metrics_url),
+        ] {
             if let Some(url) = url
                 && url.parse::<TargetUrl>().is_err()
             {
@@ -123,11 +157,22 @@ impl Experiment {
                 return Err((part, format!("{url:?} is no address"), fix.to_owned()));
             }
         }
-        let Strategy { settings, parity_models, backup_model, url, metrics_url, .. } = strategy;
+        let Strategy {
+            settings,
+            parity_models,
+            backup_model,
+            url,
+            metrics_url,
+            ..
+        } = strategy;
         if url.is_some() {
             if !settings.is_empty() || !parity_models.is_empty() || backup_model.is_some() {
                 let fix = "a frontend that runs has its own; remove them, or the url";
-                return Err(("url", "beside settings or models".to_owned(), fix.to_owned()));
+                return Err((
+                    "url",
+                    "beside settings or models".to_owned(),
+                    fix.to_owned(),
+                ));
             }
             return Ok(());
         }
@@ -135,7 +180,11 @@ impl Experiment {
             let fix = "give the url of a frontend that runs, or remove it";
             return Err(("metrics_url", "without url".to_owned(), fix.to_owned()));
         }
-        let Instances { deployed, redundant, .. } = self.instances;
+        let Instances {
+            deployed,
+            redundant,
+            ..
+        } = self.instances;
         let kind = strategy.known_kind().ok_or_else(|| {
             let kinds = StrategyKind::ALL.map(StrategyKind::name).join(", ");
             (
@@ -144,35 +193,59 @@ impl Experiment {
                 format!("use one of {kinds}"),
             )
         })?;
-        if matches!(kind, StrategyKind::EqualResources | StrategyKind::ApproximateBackup) && redundant == 0 {
+        if matches!(
+            kind,
+            StrategyKind::EqualResources | StrategyKind::ApproximateBackup
+        ) && redundant == 0
+        {
             let problem = format!("{} without redundant instances", kind.name());
-            return Err(("settings.kind", problem, "raise instances.redundant".to_owned()));
+            return Err((
+                "settings.kind",
+                problem,
+                "raise instances.redundant".to_owned(),
+            ));
         }
         match kind {
-            StrategyKind::ApproximateBackup if strategy.backup_model.is_none() => {
-                Err(("backup_model", "none".to_owned(), "name the cheaper model".to_owned()))
-            }
+            StrategyKind::ApproximateBackup if strategy.backup_model.is_none() => Err((
+                "backup_model",
+                "none".to_owned(),
+                "name the cheaper model".to_owned(),
+            )),
             StrategyKind::Coded | StrategyKind::CodedHedged => {
-                let (k, r) = (strategy.number("k").unwrap_or(0), strategy.number("r").unwrap_or(1));
+                let (k, r) = (
+                    strategy.number("k").unwrap_or(0),
+                    strategy.number("r").unwrap_or(1),
+                );
                 if k > deployed {
                     let problem = format!("k = {k} with {deployed} deployed instances");
-                    let fix =
-                        "a group's members go to different instances: lower k or raise instances.deployed";
+                    let fix = "a group's members go to different instances: lower k or raise instances.deployed";
                     return Err(("settings.k", problem, fix.to_owned()));
                 }
-                let encoder = strategy.settings.get("encoder").and_then(toml::Value::as_str);
+                let encoder = strategy
+                    .settings
+                    .get("encoder")
+                    .and_then(toml::Value::as_str);
                 if encoder == Some("learned") {
-                    let problem = "a learned code has no parity models to give instances to".to_owned();
+                    let problem =
+                        "a learned code has no parity models to give instances to".to_owned();
                     let fix = "compare frontends that run already, by url";
                     return Err(("settings.encoder", problem, fix.to_owned()));
                 }
                 if strategy.parity_models.len() != r {
                     let problem = format!("{} models for r = {r}", strategy.parity_models.len());
-                    return Err(("parity_models", problem, "name one for each parity row".to_owned()));
+                    return Err((
+                        "parity_models",
+                        problem,
+                        "name one for each parity row".to_owned(),
+                    ));
                 }
                 if redundant < r {
                     let problem = format!("r = {r} with {redundant} redundant instances");
-                    return Err(("settings.r", problem, "raise instances.redundant".to_owned()));
+                    return Err((
+                        "settings.r",
+                        problem,
+                        "raise instances.redundant".to_owned(),
+                    ));
                 }
                 Ok(())
             }

@@ -1,6 +1,7 @@
 //! An experiment's file: the cluster, its faults, the load, and the strategies to compare on them.
 //!
-//! A strategy is either made here, from its settings and the instances, or served already by a frontend at its `url`.
+//! A strategy is either made here, from its settings and the instances, or served already by a
+//! frontend at its `url`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,11 +35,13 @@ pub struct Experiment {
     /// Blocks into which each strategy's requests are cut; the strategies take turns after each.
     #[serde(default = "ten")]
     pub blocks: usize,
-    /// Requests to each strategy before its first block, which count for nothing: they fill connections and percentiles.
+    /// Requests to each strategy before its first block, which count for nothing: they fill
+    /// connections and percentiles.
     #[serde(default = "warm_up")]
     pub warm_up: usize,
-    /// How often a block in which the generator was late, or the machine stood still, is measured again, at once and for the
-    /// strategy alone. Whether it is depends on nothing that was measured. Blocks with events are not.
+    /// How often a block in which the generator was late, or the machine stood still, is measured
+    /// again, at once and for the strategy alone. Whether it is depends on nothing that was
+    /// measured. Blocks with events are not.
     #[serde(default = "repeats")]
     pub repeats: usize,
     /// Milliseconds after which a request is given up.
@@ -74,7 +77,8 @@ pub struct Experiment {
 pub struct Instances {
     /// Serve the deployed model under every strategy.
     pub deployed: usize,
-    /// Serve what the strategy makes of them: parity models, a backup model, further replicas, or nothing.
+    /// Serve what the strategy makes of them: parity models, a backup model, further replicas, or
+    /// nothing.
     pub redundant: usize,
     /// Requests that an instance is given at a time.
     #[serde(default = "one_slot")]
@@ -83,7 +87,11 @@ pub struct Instances {
 
 impl Default for Instances {
     fn default() -> Self {
-        Self { deployed: 0, redundant: 0, slots: 1 }
+        Self {
+            deployed: 0,
+            redundant: 0,
+            slots: 1,
+        }
     }
 }
 
@@ -122,7 +130,8 @@ pub struct Strategy {
     /// What it does, in a line.
     #[serde(default)]
     pub description: String,
-    /// `[models.strategy]` of the frontend's configuration, but for instances and models, which the roles give.
+    /// `[models.strategy]` of the frontend's configuration, but for instances and models, which the
+    /// roles give.
     #[serde(default)]
     pub settings: toml::Table,
     /// For coded strategies, the parity model of each row.
@@ -130,8 +139,8 @@ pub struct Strategy {
     pub parity_models: Vec<String>,
     /// For the approximate backup, its model.
     pub backup_model: Option<String>,
-    /// A frontend that runs already and serves the model under this strategy, in place of all but name and description:
-    /// `http://host:port`.
+    /// A frontend that runs already and serves the model under this strategy, in place of all but
+    /// name and description: `http://host:port`.
     pub url: Option<String>,
     /// Where that frontend's `/metrics` are, if not at `url`.
     pub metrics_url: Option<String>,
@@ -173,12 +182,17 @@ pub enum FileError {
 impl Strategy {
     /// The strategy's kind, as the frontend knows it.
     pub fn kind(&self) -> &str {
-        self.settings.get("kind").and_then(toml::Value::as_str).unwrap_or_default()
+        self.settings
+            .get("kind")
+            .and_then(toml::Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Its kind, if there is one of that name.
     pub fn known_kind(&self) -> Option<StrategyKind> {
-        StrategyKind::ALL.into_iter().find(|kind| kind.name() == self.kind())
+        StrategyKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == self.kind())
     }
 
     pub(super) fn number(&self, key: &str) -> Option<usize> {
@@ -188,7 +202,12 @@ impl Strategy {
 
 impl Experiment {
     /// A comparison of frontends that run already, one for each strategy; all else has its default.
-    pub fn of_targets(model: String, rate: f64, requests: usize, strategies: Vec<Strategy>) -> Self {
+    pub fn of_targets(
+        model: String,
+        rate: f64,
+        requests: usize,
+        strategies: Vec<Strategy>,
+    ) -> Self {
         Self {
             model,
             seed: one(),
@@ -200,7 +219,8 @@ impl Experiment {
             repeats: repeats(),
             timeout_ms: timeout_ms(),
             encoding: binary(),
-            baseline: usual_baseline(strategies.iter().map(|strategy| strategy.name.as_str())).to_owned(),
+            baseline: usual_baseline(strategies.iter().map(|strategy| strategy.name.as_str()))
+                .to_owned(),
             instances: Instances::default(),
             faults: FaultProfile::default(),
             events: Vec::new(),
@@ -212,7 +232,9 @@ impl Experiment {
 
     /// Whether any strategy needs instances and a frontend started for it.
     pub fn starts_processes(&self) -> bool {
-        self.strategies.iter().any(|strategy| strategy.url.is_none())
+        self.strategies
+            .iter()
+            .any(|strategy| strategy.url.is_none())
     }
 
     /// Reads and checks the file at `path`.
@@ -220,10 +242,15 @@ impl Experiment {
     /// # Errors
     /// [`FileError`].
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-        let mut experiment: Self = parapet_toml_file::parse(&text)
-            .map_err(|source| FileError::Toml { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut experiment: Self =
+            parapet_toml_file::parse(&text).map_err(|source| FileError::Toml {
+                path: path.to_owned(),
+                source,
+            })?;
         let fields: toml::Table = toml::from_str(&text).unwrap_or_default();
         experiment.written = fields.keys().cloned().collect();
         experiment.check(path)?;
@@ -233,7 +260,11 @@ impl Experiment {
     /// All models that the cluster serves, each once.
     pub fn models(&self) -> Vec<String> {
         let mut models = vec![self.model.clone()];
-        for strategy in self.strategies.iter().filter(|strategy| strategy.url.is_none()) {
+        for strategy in self
+            .strategies
+            .iter()
+            .filter(|strategy| strategy.url.is_none())
+        {
             for model in strategy.parity_models.iter().chain(&strategy.backup_model) {
                 if !models.contains(model) {
                     models.push(model.clone());
@@ -255,13 +286,18 @@ impl Experiment {
     /// The requests of each block; the first ones take what does not divide.
     pub fn block_requests(&self) -> Vec<usize> {
         let (each, more) = (self.requests / self.blocks, self.requests % self.blocks);
-        (0..self.blocks).map(|block| each + usize::from(block < more)).collect()
+        (0..self.blocks)
+            .map(|block| each + usize::from(block < more))
+            .collect()
     }
 }
 
-/// The strategy that others are compared with, if nobody says: the same machines without redundancy, or the first.
+/// The strategy that others are compared with, if nobody says: the same machines without
+/// redundancy, or the first.
 pub fn usual_baseline<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
-    let usual = names.clone().find(|name| *name == StrategyKind::EqualResources.name());
+    let usual = names
+        .clone()
+        .find(|name| *name == StrategyKind::EqualResources.name());
     usual.or_else(|| names.next()).unwrap_or_default()
 }
 
@@ -355,27 +391,51 @@ metrics_url = "http://127.0.0.1:9001"
         assert!(read(GOOD).unwrap().starts_processes());
         let event = "[[events]]\nblock = 0\nafter_s = 0\nwhat = \"kill\"\ninstance = 0\n";
         for (mistake, named) in [
-            (GIVEN.replace("127.0.0.1:8001", ""), "strategies[1].url: \"http://\" is no address"),
-            (GIVEN.replace("9001\"", "9001/metrics\""), "strategies[1].metrics_url"),
-            (GIVEN.replace("url = \"http://127.0.0.1:8000\"", ""), "instances.deployed: 0"),
+            (
+                GIVEN.replace("127.0.0.1:8001", ""),
+                "strategies[1].url: \"http://\" is no address",
+            ),
+            (
+                GIVEN.replace("9001\"", "9001/metrics\""),
+                "strategies[1].metrics_url",
+            ),
+            (
+                GIVEN.replace("url = \"http://127.0.0.1:8000\"", ""),
+                "instances.deployed: 0",
+            ),
             (
                 format!("{GIVEN}settings = {{ kind = \"coded\", k = 2 }}"),
                 "strategies[1].url: beside settings",
             ),
-            (format!("{GIVEN}backup_model = \"b\""), "strategies[1].url: beside settings"),
-            (format!("{GIVEN}{event}"), "events: strategy \"none\" has a url"),
+            (
+                format!("{GIVEN}backup_model = \"b\""),
+                "strategies[1].url: beside settings",
+            ),
+            (
+                format!("{GIVEN}{event}"),
+                "events: strategy \"none\" has a url",
+            ),
             (
                 format!("{GIVEN}[instances]\ndeployed = 2\nredundant = 0"),
                 "instances: every strategy has a url",
             ),
-            (format!("{GIVEN}[faults]\nseed = 3"), "faults: every strategy has a url"),
             (
-                GOOD.replace("settings = { kind = \"equal_resources\" }", "metrics_url = \"http://a\""),
+                format!("{GIVEN}[faults]\nseed = 3"),
+                "faults: every strategy has a url",
+            ),
+            (
+                GOOD.replace(
+                    "settings = { kind = \"equal_resources\" }",
+                    "metrics_url = \"http://a\"",
+                ),
                 "metrics_url: without url",
             ),
         ] {
             let error = read(&mistake).unwrap_err();
-            assert!(error.contains(named) && !error.contains('\n'), "{error}, not {named}");
+            assert!(
+                error.contains(named) && !error.contains('\n'),
+                "{error}, not {named}"
+            );
         }
     }
 
@@ -384,14 +444,38 @@ metrics_url = "http://127.0.0.1:9001"
         for (from, to, named) in [
             ("rate = 270", "rate = 0", "rate: 0; give"),
             ("rate = 270", "rat = 270", "line 3: unknown field `rat`"),
-            ("deployed = 4", "deployed = 1", "settings.k: k = 2 with 1 deployed"),
-            ("redundant = 2", "redundant = 0", "without redundant instances"),
-            ("kind = \"coded\"", "kind = \"coder\"", "unknown strategy \"coder\"; use one of none, "),
-            ("parity_models = [\"parity\"]", "", "parity_models: 0 models for r = 1"),
-            ("instance = 5", "instance = 6", "events[0].instance: instance 6 of 6"),
+            (
+                "deployed = 4",
+                "deployed = 1",
+                "settings.k: k = 2 with 1 deployed",
+            ),
+            (
+                "redundant = 2",
+                "redundant = 0",
+                "without redundant instances",
+            ),
+            (
+                "kind = \"coded\"",
+                "kind = \"coder\"",
+                "unknown strategy \"coder\"; use one of none, ",
+            ),
+            (
+                "parity_models = [\"parity\"]",
+                "",
+                "parity_models: 0 models for r = 1",
+            ),
+            (
+                "instance = 5",
+                "instance = 6",
+                "events[0].instance: instance 6 of 6",
+            ),
             ("block = 1", "block = 10", "events[0].block"),
             ("for_s = 0.3", "", "a freeze without an end"),
-            ("baseline = \"er\"", "baseline = \"none\"", "no strategy is named \"none\""),
+            (
+                "baseline = \"er\"",
+                "baseline = \"none\"",
+                "no strategy is named \"none\"",
+            ),
             ("name = \"er\"", "name = \"coded\"", "there twice"),
             ("requests = 25", "requests = 9", "9 requests for 10 blocks"),
             ("ms = 18", "ms = -1", "service_time.ms"),

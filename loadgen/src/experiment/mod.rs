@@ -1,8 +1,8 @@
-//! What an experiment is made of, the same for a real run and a simulated one: which strategies on which instances, and
-//! what happens to those. Pure, but for [`Experiment::read`].
+//! What an experiment is made of, the same for a real run and a simulated one: which strategies on
+//! which instances, and what happens to those. Pure, but for [`Experiment::read`].
 //!
-//! Every strategy has as many instances in all: `instances` that one without redundancy would have, and `redundant` more,
-//! which [`Roles`] gives to whatever the strategy needs.
+//! Every strategy has as many instances in all: `instances` that one without redundancy would have,
+//! and `redundant` more, which [`Roles`] gives to whatever the strategy needs.
 
 mod check;
 mod faults;
@@ -22,7 +22,9 @@ pub enum ExperimentError {
     #[error("unknown strategy {0:?}; choose among {names}", names = StrategyKind::names())]
     UnknownStrategy(String),
     /// A strategy's parameter that it does not have, or that is no number.
-    #[error("strategy {spec:?}: {part:?} is no parameter; write it as, say, coded:k=3:r=1:flush_ms=6")]
+    #[error(
+        "strategy {spec:?}: {part:?} is no parameter; write it as, say, coded:k=3:r=1:flush_ms=6"
+    )]
     Parameter {
         /// The strategy as it was written.
         spec: String,
@@ -40,7 +42,9 @@ pub enum ExperimentError {
         fix: &'static str,
     },
     /// Groups that no pool can serve.
-    #[error("k = {k} is more than the {instances} instances of the deployed model; lower k or add instances")]
+    #[error(
+        "k = {k} is more than the {instances} instances of the deployed model; lower k or add instances"
+    )]
     TooFewForGroup {
         /// Queries in a group.
         k: usize,
@@ -48,7 +52,9 @@ pub enum ExperimentError {
         instances: usize,
     },
     /// A strategy with pools of its own, and too few instances for them.
-    #[error("strategy {strategy} needs at least {needed} redundant instances and has {redundant}; add some")]
+    #[error(
+        "strategy {strategy} needs at least {needed} redundant instances and has {redundant}; add some"
+    )]
     TooFewRedundant {
         /// Its name.
         strategy: &'static str,

@@ -57,15 +57,26 @@ impl Roles {
     /// # Errors
     /// When there are too few instances of either sort.
     pub fn pools(&self, strategy: &StrategySpec) -> Result<Vec<(Role, usize)>, ExperimentError> {
-        let Self { instances, redundant } = *self;
+        let Self {
+            instances,
+            redundant,
+        } = *self;
         if instances == 0 {
             let fix = "give at least one instance of the deployed model";
-            return Err(ExperimentError::Number { what: "instances", value: "0".to_owned(), fix });
+            return Err(ExperimentError::Number {
+                what: "instances",
+                value: "0".to_owned(),
+                fix,
+            });
         }
         let needs = |needed: usize| {
             let strategy = strategy.kind.name();
             if redundant < needed {
-                return Err(ExperimentError::TooFewRedundant { strategy, needed, redundant });
+                return Err(ExperimentError::TooFewRedundant {
+                    strategy,
+                    needed,
+                    redundant,
+                });
             }
             Ok(())
         };
@@ -82,8 +93,12 @@ impl Roles {
                 needs(r)?;
                 // Rows before the remainder have one more.
                 let of_row = |row: usize| redundant / r + usize::from(row < redundant % r);
-                let rows = (0u8..).zip(0..r).map(|(row, place)| (Role::Parity(row), of_row(place)));
-                Ok(std::iter::once((Role::Deployed, instances)).chain(rows).collect())
+                let rows = (0u8..)
+                    .zip(0..r)
+                    .map(|(row, place)| (Role::Parity(row), of_row(place)));
+                Ok(std::iter::once((Role::Deployed, instances))
+                    .chain(rows)
+                    .collect())
             }
             StrategyKind::ApproximateBackup => {
                 needs(1)?;
@@ -98,27 +113,52 @@ mod tests {
     use super::*;
 
     fn pools(spec: &str) -> Result<Vec<(Role, usize)>, ExperimentError> {
-        Roles { instances: 12, redundant: 7 }.pools(&spec.parse().unwrap())
+        Roles {
+            instances: 12,
+            redundant: 7,
+        }
+        .pools(&spec.parse().unwrap())
     }
 
     #[test]
     fn every_redundant_strategy_has_as_many_instances() {
-        for spec in
-            ["equal_resources", "replicate", "hedge", "coded:r=3", "coded_hedged", "approximate_backup"]
-        {
+        for spec in [
+            "equal_resources",
+            "replicate",
+            "hedge",
+            "coded:r=3",
+            "coded_hedged",
+            "approximate_backup",
+        ] {
             let total: usize = pools(spec).unwrap().iter().map(|(_, count)| count).sum();
             assert_eq!(total, 19, "{spec}");
         }
         assert_eq!(pools("none"), Ok(vec![(Role::Deployed, 12)]));
-        let parity = [(Role::Parity(0), 3), (Role::Parity(1), 2), (Role::Parity(2), 2)];
+        let parity = [
+            (Role::Parity(0), 3),
+            (Role::Parity(1), 2),
+            (Role::Parity(2), 2),
+        ];
         assert_eq!(pools("coded:r=3").unwrap()[1..], parity);
     }
 
     #[test]
     fn too_few_instances_are_refused() {
-        assert_eq!(pools("coded:k=13"), Err(ExperimentError::TooFewForGroup { k: 13, instances: 12 }));
-        assert!(matches!(pools("coded:r=8"), Err(ExperimentError::TooFewRedundant { needed: 8, .. })));
-        let none = Roles { instances: 0, redundant: 1 };
+        assert_eq!(
+            pools("coded:k=13"),
+            Err(ExperimentError::TooFewForGroup {
+                k: 13,
+                instances: 12
+            })
+        );
+        assert!(matches!(
+            pools("coded:r=8"),
+            Err(ExperimentError::TooFewRedundant { needed: 8, .. })
+        ));
+        let none = Roles {
+            instances: 0,
+            redundant: 1,
+        };
         assert!(none.pools(&"none".parse().unwrap()).is_err());
     }
 }

@@ -73,7 +73,8 @@ impl StrategyKind {
     }
 }
 
-/// Settings that strategies may have; each takes those that concern it. The defaults are the frontend's.
+/// Settings that strategies may have; each takes those that concern it. The defaults are the
+/// frontend's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StrategySettings {
     /// Queries in a coding group.
@@ -94,7 +95,8 @@ pub struct StrategySettings {
     pub redundant_burst: f64,
     /// Late copies allowed for each query.
     pub hedge_share: f64,
-    /// No redundant requests while more queries than this wait for a slot; as many as there are slots if `None`.
+    /// No redundant requests while more queries than this wait for a slot; as many as there are
+    /// slots if `None`.
     pub shed_above: Option<usize>,
     /// Parity queries only when they are due.
     pub defer_parity: bool,
@@ -149,20 +151,26 @@ impl fmt::Display for StrategySpec {
 }
 
 impl StrategySpec {
-    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or `hold_back_ms=22`), and further
-    /// `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`, `redundant_share`, `hedge_share`, `burst`, `shed_above`,
-    /// `defer_parity`; what is not there is as in `defaults`.
+    /// Reads `name` or `name:k=3:r=1:copies=2:eager=true:flush_ms=6:hold_back=0.97` (or
+    /// `hold_back_ms=22`), and further `hold_back_min_ms`, `hold_back_max_ms`, `max_over_median`,
+    /// `redundant_share`, `hedge_share`, `burst`, `shed_above`, `defer_parity`; what is not there
+    /// is as in `defaults`.
     ///
     /// # Errors
     /// When there is no such strategy or parameter, or a number cannot be.
     pub fn parse(text: &str, defaults: &StrategySettings) -> Result<Self, ExperimentError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
-        let kind = StrategyKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = StrategyKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name);
         let kind = kind.ok_or_else(|| ExperimentError::UnknownStrategy(name.to_owned()))?;
         let mut settings = defaults.clone();
         for part in parts {
-            let wrong = || ExperimentError::Parameter { spec: text.to_owned(), part: part.to_owned() };
+            let wrong = || ExperimentError::Parameter {
+                spec: text.to_owned(),
+                part: part.to_owned(),
+            };
             let (name, value) = part.split_once('=').ok_or_else(wrong)?;
             match name {
                 "k" => settings.k = value.parse().map_err(|_| wrong())?,
@@ -173,7 +181,9 @@ impl StrategySpec {
                 "hold_back_ms" => {
                     settings.hold_back = HoldBackPolicy::Fixed(millis(value).ok_or_else(wrong)?);
                 }
-                "redundant_share" => settings.redundant_share = value.parse().map_err(|_| wrong())?,
+                "redundant_share" => {
+                    settings.redundant_share = value.parse().map_err(|_| wrong())?
+                }
                 "hedge_share" => settings.hedge_share = value.parse().map_err(|_| wrong())?,
                 "burst" => settings.redundant_burst = value.parse().map_err(|_| wrong())?,
                 "defer_parity" => settings.defer_parity = value.parse().map_err(|_| wrong())?,
@@ -181,7 +191,9 @@ impl StrategySpec {
                 "hold_back_min_ms" | "hold_back_max_ms" => {
                     let time = millis(value).ok_or_else(wrong)?;
                     match &mut settings.hold_back {
-                        HoldBackPolicy::Learned { min, .. } if name == "hold_back_min_ms" => *min = time,
+                        HoldBackPolicy::Learned { min, .. } if name == "hold_back_min_ms" => {
+                            *min = time
+                        }
                         HoldBackPolicy::Learned { max, .. } => *max = time,
                         HoldBackPolicy::Fixed(_) => return Err(wrong()),
                     }
@@ -189,7 +201,9 @@ impl StrategySpec {
                 "max_over_median" => {
                     let given: f64 = value.parse().map_err(|_| wrong())?;
                     match &mut settings.hold_back {
-                        HoldBackPolicy::Learned { max_over_median, .. } => *max_over_median = given,
+                        HoldBackPolicy::Learned {
+                            max_over_median, ..
+                        } => *max_over_median = given,
                         HoldBackPolicy::Fixed(_) => return Err(wrong()),
                     }
                 }
@@ -204,10 +218,15 @@ impl StrategySpec {
             }
         }
         settings.check()?;
-        Ok(Self { label: text.to_owned(), kind, settings })
+        Ok(Self {
+            label: text.to_owned(),
+            kind,
+            settings,
+        })
     }
 
-    /// The configuration of the frontend's own strategy, for these pools with `slots` for each instance.
+    /// The configuration of the frontend's own strategy, for these pools with `slots` for each
+    /// instance.
     pub fn config(&self, pools: &[(Role, usize)], slots: u32) -> StrategyConfig {
         let deployed = pools.first().map_or(0, |(_, instances)| *instances);
         let all_slots = deployed.saturating_mul(slots as usize);
@@ -230,15 +249,17 @@ impl StrategySpec {
                 burst: settings.redundant_burst,
                 shed_above,
             }),
-            StrategyKind::ApproximateBackup => StrategyConfig::ApproximateBackup(ApproximateBackupConfig {
-                pool: PoolId::FIRST_REDUNDANT,
-                delay,
-                eager: settings.eager,
-                late_truth_wait: LATE_TRUTH_WAIT,
-                share: settings.redundant_share,
-                burst: settings.redundant_burst,
-                shed_above,
-            }),
+            StrategyKind::ApproximateBackup => {
+                StrategyConfig::ApproximateBackup(ApproximateBackupConfig {
+                    pool: PoolId::FIRST_REDUNDANT,
+                    delay,
+                    eager: settings.eager,
+                    late_truth_wait: LATE_TRUTH_WAIT,
+                    share: settings.redundant_share,
+                    burst: settings.redundant_burst,
+                    shed_above,
+                })
+            }
             StrategyKind::Coded => StrategyConfig::Coded(settings.coded(shed_above)),
             StrategyKind::CodedHedged => StrategyConfig::CodedHedged(CodedHedgedConfig {
                 coded: settings.coded(shed_above),
@@ -256,24 +277,66 @@ impl StrategySettings {
     /// One line that names the setting, its value and what to give.
     pub fn check(&self) -> Result<(), ExperimentError> {
         let number = |good: bool, what: &'static str, value: String, fix: &'static str| {
-            if good { Ok(()) } else { Err(ExperimentError::Number { what, value, fix }) }
+            if good {
+                Ok(())
+            } else {
+                Err(ExperimentError::Number { what, value, fix })
+            }
         };
-        number((2..=64).contains(&self.k), "k", self.k.to_string(), "give 2 to 64 queries in a group")?;
-        number((1..=16).contains(&self.r), "r", self.r.to_string(), "give 1 to 16 parity rows")?;
-        number((2..=8).contains(&self.copies), "copies", self.copies.to_string(), "give 2 to 8")?;
-        if let HoldBackPolicy::Learned { percentile, max_over_median, .. } = self.hold_back {
+        number(
+            (2..=64).contains(&self.k),
+            "k",
+            self.k.to_string(),
+            "give 2 to 64 queries in a group",
+        )?;
+        number(
+            (1..=16).contains(&self.r),
+            "r",
+            self.r.to_string(),
+            "give 1 to 16 parity rows",
+        )?;
+        number(
+            (2..=8).contains(&self.copies),
+            "copies",
+            self.copies.to_string(),
+            "give 2 to 8",
+        )?;
+        if let HoldBackPolicy::Learned {
+            percentile,
+            max_over_median,
+            ..
+        } = self.hold_back
+        {
             let good = (0.5..1.0).contains(&percentile);
             let fix = "give a quantile from 0.5 to below 1, as 0.97";
             number(good, "hold-back percentile", percentile.to_string(), fix)?;
             let good = max_over_median >= 1.0;
-            number(good, "max_over_median", max_over_median.to_string(), "give a number from 1, as 1.5")?;
+            number(
+                good,
+                "max_over_median",
+                max_over_median.to_string(),
+                "give a number from 1, as 1.5",
+            )?;
         }
-        for (what, share) in [("redundant share", self.redundant_share), ("hedge share", self.hedge_share)] {
-            number((0.0..=16.0).contains(&share), what, share.to_string(), "give a number from 0 to 16")?;
+        for (what, share) in [
+            ("redundant share", self.redundant_share),
+            ("hedge share", self.hedge_share),
+        ] {
+            number(
+                (0.0..=16.0).contains(&share),
+                what,
+                share.to_string(),
+                "give a number from 0 to 16",
+            )?;
         }
         let burst = self.redundant_burst;
         let good = (0.0..=1e9).contains(&burst);
-        number(good, "redundant burst", burst.to_string(), "give a number from 0 to 1000000000")
+        number(
+            good,
+            "redundant burst",
+            burst.to_string(),
+            "give a number from 0 to 1000000000",
+        )
     }
 
     fn coded(&self, shed_above: usize) -> CodedConfig {
@@ -310,7 +373,10 @@ mod tests {
     #[test]
     fn strategies_are_read_with_their_parameters() {
         let spec: StrategySpec = "coded:k=4:r=2".parse().unwrap();
-        assert_eq!((spec.kind, spec.settings.k, spec.settings.r), (StrategyKind::Coded, 4, 2));
+        assert_eq!(
+            (spec.kind, spec.settings.k, spec.settings.r),
+            (StrategyKind::Coded, 4, 2)
+        );
         assert_eq!(spec.to_string(), "coded:k=4:r=2");
         for kind in StrategyKind::ALL {
             assert_eq!(kind.name().parse::<StrategySpec>().unwrap().kind, kind);
@@ -320,7 +386,10 @@ mod tests {
     #[test]
     fn mistakes_are_named_on_one_line() {
         for (text, named) in [
-            ("code", "unknown strategy \"code\"; choose among none, equal_resources"),
+            (
+                "code",
+                "unknown strategy \"code\"; choose among none, equal_resources",
+            ),
             ("coded:k", "\"k\" is no parameter"),
             ("coded:k=two", "\"k=two\" is no parameter"),
             ("coded:k=1", "k 1; give 2 to 64"),

@@ -140,10 +140,12 @@ pub struct Body {
 pub struct Bodies(Vec<Body>);
 
 impl Bodies {
-    /// Encodes rows for `model` in an order that `seed` fixes: at most [`MAX_DISTINCT`] and no more than `requests`.
+    /// Encodes rows for `model` in an order that `seed` fixes: at most [`MAX_DISTINCT`] and no more
+    /// than `requests`.
     ///
     /// # Errors
-    /// [`BodiesError`] when the model's metadata does not ask for one FP32 input of as many elements as a row has.
+    /// [`BodiesError`] when the model's metadata does not ask for one FP32 input of as many
+    /// elements as a row has.
     pub fn encode(
         rows: &Rows,
         model: &ModelMetadata,
@@ -159,23 +161,44 @@ impl Bodies {
         order.truncate(MAX_DISTINCT.min(requests.max(1)));
         let body = |row: usize| {
             let tensor = Tensor::from_f32(input, shape.clone(), &rows.sample(row))?;
-            let mut request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
+            let mut request = InferRequest {
+                inputs: vec![tensor],
+                ..InferRequest::default()
+            };
             options.write_to(&mut request);
             let label = rows.label(row);
             let encoding = match options.encoding {
                 WireEncoding::Binary => Encoding::Binary,
                 WireEncoding::Json => Encoding::Json,
                 WireEncoding::Grpc => {
-                    let bytes = write_request(&model.name, None, &request).encode_to_vec().into();
-                    return Ok(Body { bytes, header_length: None, content_type: GRPC, row, label });
+                    let bytes = write_request(&model.name, None, &request)
+                        .encode_to_vec()
+                        .into();
+                    return Ok(Body {
+                        bytes,
+                        header_length: None,
+                        content_type: GRPC,
+                        row,
+                        label,
+                    });
                 }
             };
             let encoded = encode_request(&request, encoding)?;
             let content_type = encoded.content_type();
             let header_length = encoded.header_length;
-            Ok(Body { bytes: encoded.body, header_length, content_type, row, label })
+            Ok(Body {
+                bytes: encoded.body,
+                header_length,
+                content_type,
+                row,
+                label,
+            })
         };
-        order.into_iter().map(body).collect::<Result<_, _>>().map(Self)
+        order
+            .into_iter()
+            .map(body)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The body of request `index`.
@@ -190,23 +213,37 @@ impl RequestOptions {
             request.ask_binary_outputs();
         }
         if let Some(allow) = self.allow_approximate {
-            request.parameters.insert("allow_approximate".to_owned(), allow.into());
+            request
+                .parameters
+                .insert("allow_approximate".to_owned(), allow.into());
         }
         if let Some(deadline) = self.deadline {
             let micros = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
-            request.parameters.insert("timeout".to_owned(), micros.into());
+            request
+                .parameters
+                .insert("timeout".to_owned(), micros.into());
         }
     }
 }
 
 /// The model's input and the shape of a request of one sample.
-fn input_of<'a>(rows: &Rows, model: &'a ModelMetadata) -> Result<(&'a str, Vec<usize>), BodiesError> {
+fn input_of<'a>(
+    rows: &Rows,
+    model: &'a ModelMetadata,
+) -> Result<(&'a str, Vec<usize>), BodiesError> {
     let [input] = model.inputs.as_slice() else {
-        return Err(BodiesError::Inputs { model: model.name.clone(), inputs: model.inputs.len() });
+        return Err(BodiesError::Inputs {
+            model: model.name.clone(),
+            inputs: model.inputs.len(),
+        });
     };
     if input.datatype != Datatype::Fp32 {
         let (model, input, datatype) = (model.name.clone(), input.name.clone(), input.datatype);
-        return Err(BodiesError::Datatype { model, input, datatype });
+        return Err(BodiesError::Datatype {
+            model,
+            input,
+            datatype,
+        });
     }
     // The batch axis comes first, of any length: one sample each here.
     let axis = |(index, &length): (usize, &i64)| match (index, length) {
@@ -214,8 +251,11 @@ fn input_of<'a>(rows: &Rows, model: &'a ModelMetadata) -> Result<(&'a str, Vec<u
         (_, length) => usize::try_from(length).ok(),
     };
     let shape: Option<Vec<usize>> = input.shape.iter().enumerate().map(axis).collect();
-    let elements =
-        |shape: &[usize]| shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
+    let elements = |shape: &[usize]| {
+        shape
+            .iter()
+            .try_fold(1_usize, |product, &axis| product.checked_mul(axis))
+    };
     match shape {
         Some(shape) if elements(&shape) == Some(rows.sample_len()) => Ok((&input.name, shape)),
         _ => Err(BodiesError::Shape {

@@ -103,11 +103,17 @@ fn is_byte(element: Element) -> bool {
 pub(super) struct Npz(parapet_npz::Npz);
 
 fn form(array: &Array) -> String {
-    format!("{:?} ({} {:?})", array.name, array.header.descr, array.header.shape)
+    format!(
+        "{:?} ({} {:?})",
+        array.name, array.header.descr, array.header.shape
+    )
 }
 
 fn suits(array: &Array, role: Role) -> bool {
-    array.header.element().is_some_and(|element| (role.takes)(element, array.header.shape.len()))
+    array
+        .header
+        .element()
+        .is_some_and(|element| (role.takes)(element, array.header.shape.len()))
 }
 
 impl Npz {
@@ -120,7 +126,10 @@ impl Npz {
     }
 
     /// The images: the array's name, its shape and its values.
-    pub(super) fn images(&mut self, key: Option<&str>) -> Result<(String, Vec<usize>, Values), NpzError> {
+    pub(super) fn images(
+        &mut self,
+        key: Option<&str>,
+    ) -> Result<(String, Vec<usize>, Values), NpzError> {
         let found = match self.choose(IMAGES, key)? {
             Some(found) => found,
             None => return Err(self.ambiguous(IMAGES, 0)),
@@ -168,29 +177,80 @@ impl Npz {
                 others => Err(self.ambiguous(role, others + 1)),
             };
         };
-        let Role { name, wanted, option, .. } = role;
+        let Role {
+            name,
+            wanted,
+            option,
+            ..
+        } = role;
         let path = self.path();
         match self.0.arrays().iter().find(|array| array.name == key) {
-            None => Err(NpzError::Unknown { path, key: key.to_owned(), option, arrays: self.list() }),
+            None => Err(NpzError::Unknown {
+                path,
+                key: key.to_owned(),
+                option,
+                arrays: self.list(),
+            }),
             Some(array) if suits(array, role) => Ok(Some(array.clone())),
-            Some(array) => Err(NpzError::Form { path, array: form(array), role: name, wanted, option }),
+            Some(array) => Err(NpzError::Form {
+                path,
+                array: form(array),
+                role: name,
+                wanted,
+                option,
+            }),
         }
     }
 
     fn ambiguous(&self, role: Role, found: usize) -> NpzError {
-        let Role { name, wanted, option, .. } = role;
-        NpzError::Ambiguous { path: self.path(), found, role: name, wanted, option, arrays: self.list() }
+        let Role {
+            name,
+            wanted,
+            option,
+            ..
+        } = role;
+        NpzError::Ambiguous {
+            path: self.path(),
+            found,
+            role: name,
+            wanted,
+            option,
+            arrays: self.list(),
+        }
     }
 
-    fn value(&self, array: String, element: usize, value: &Option<impl std::fmt::Debug>) -> NpzError {
-        let value = value.as_ref().map(|value| format!("{value:?}")).unwrap_or_default();
-        NpzError::Value { path: self.path(), array, element, value }
+    fn value(
+        &self,
+        array: String,
+        element: usize,
+        value: &Option<impl std::fmt::Debug>,
+    ) -> NpzError {
+        let value = value
+            .as_ref()
+            .map(|value| format!("{value:?}"))
+            .unwrap_or_default();
+        NpzError::Value {
+            path: self.path(),
+            array,
+            element,
+            value,
+        }
     }
 
     fn list(&self) -> String {
         let forms: Vec<String> = self.0.arrays().iter().take(MAX_LISTED).map(form).collect();
-        let mut list = if forms.is_empty() { "no arrays at all".to_owned() } else { forms.join(", ") };
-        if let Some(more) = self.0.arrays().len().checked_sub(MAX_LISTED).filter(|&more| more > 0) {
+        let mut list = if forms.is_empty() {
+            "no arrays at all".to_owned()
+        } else {
+            forms.join(", ")
+        };
+        if let Some(more) = self
+            .0
+            .arrays()
+            .len()
+            .checked_sub(MAX_LISTED)
+            .filter(|&more| more > 0)
+        {
             let _ = write!(list, " and {more} more");
         }
         list

@@ -92,12 +92,18 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Reads a file of samples and, where there is one, one of classes. Their contents tell IDX from `.npz`.
+    /// Reads a file of samples and, where there is one, one of classes. Their contents tell IDX
+    /// from `.npz`.
     ///
     /// # Errors
     /// [`RowsError`] when a file is broken or the two do not belong together.
     pub fn load(source: Source<'_>) -> Result<Self, RowsError> {
-        let Source { images: images_path, labels: labels_path, images_key, labels_key } = source;
+        let Source {
+            images: images_path,
+            labels: labels_path,
+            images_key,
+            labels_key,
+        } = source;
         let (mut npz, dims, values, name);
         if let Some(opened) = open_npz(images_path)? {
             npz = opened;
@@ -107,25 +113,50 @@ impl Rows {
         } else {
             no_key(images_path, images_key, "--images-key")?;
             let idx = read_idx(images_path)?;
-            (dims, values, name) = (idx.dims, Values::Bytes(idx.bytes), images_path.display().to_string());
+            (dims, values, name) = (
+                idx.dims,
+                Values::Bytes(idx.bytes),
+                images_path.display().to_string(),
+            );
         }
         let path = || images_path.to_path_buf();
         let &[count, ref shape @ ..] = dims.as_slice() else {
-            return Err(RowsError::Axes { path: path(), axes: dims.len() });
+            return Err(RowsError::Axes {
+                path: path(),
+                axes: dims.len(),
+            });
         };
         if shape.is_empty() {
-            return Err(RowsError::Axes { path: path(), axes: 1 });
+            return Err(RowsError::Axes {
+                path: path(),
+                axes: 1,
+            });
         }
         if values.is_empty() {
             return Err(RowsError::Empty { path: path() });
         }
         let labels = read_labels(labels_path, images_path, labels_key)?;
         let (labels_name, labels) = labels.unzip();
-        if let Some(labels) = labels.as_ref().map(Vec::len).filter(|&labels| labels != count) {
+        if let Some(labels) = labels
+            .as_ref()
+            .map(Vec::len)
+            .filter(|&labels| labels != count)
+        {
             let labels_path = labels_path.unwrap_or(images_path).to_path_buf();
-            return Err(RowsError::CountMismatch { images_path: path(), images: count, labels_path, labels });
+            return Err(RowsError::CountMismatch {
+                images_path: path(),
+                images: count,
+                labels_path,
+                labels,
+            });
         }
-        Ok(Self { shape: shape.to_vec(), count, values, labels, names: (name, labels_name) })
+        Ok(Self {
+            shape: shape.to_vec(),
+            count,
+            values,
+            labels,
+            names: (name, labels_name),
+        })
     }
 
     /// Where samples and classes come from: a file, or an array of one.
@@ -154,9 +185,12 @@ impl Rows {
         let length = self.sample_len();
         let range = row * length..(row + 1) * length;
         match &self.values {
-            Values::Bytes(bytes) => {
-                bytes.get(range).unwrap_or_default().iter().map(|&byte| f32::from(byte) / 255.0).collect()
-            }
+            Values::Bytes(bytes) => bytes
+                .get(range)
+                .unwrap_or_default()
+                .iter()
+                .map(|&byte| f32::from(byte) / 255.0)
+                .collect(),
             Values::Floats(floats) => floats.get(range).unwrap_or_default().to_vec(),
         }
     }
@@ -176,9 +210,12 @@ impl Values {
     }
 }
 
-/// The file as `.npz`; `None` if it is something else, or cannot be read, which the reader of IDX then tells.
+/// The file as `.npz`; `None` if it is something else, or cannot be read, which the reader of IDX
+/// then tells.
 fn open_npz(path: &Path) -> Result<Option<Npz>, NpzError> {
-    let Ok(mut file) = File::open(path) else { return Ok(None) };
+    let Ok(mut file) = File::open(path) else {
+        return Ok(None);
+    };
     let mut start = [0; ZIP_MAGIC.len()];
     if file.read_exact(&mut start).is_err() || start != ZIP_MAGIC || file.rewind().is_err() {
         return Ok(None);
@@ -191,7 +228,11 @@ fn named(path: &Path, array: &str) -> String {
 }
 
 fn no_key(path: &Path, key: Option<&str>, option: &'static str) -> Result<(), RowsError> {
-    let refuse = |key: &str| RowsError::Key { path: path.to_path_buf(), key: key.to_owned(), option };
+    let refuse = |key: &str| RowsError::Key {
+        path: path.to_path_buf(),
+        key: key.to_owned(),
+        option,
+    };
     key.map_or(Ok(()), |key| Err(refuse(key)))
 }
 
@@ -202,13 +243,21 @@ fn read_labels(
 ) -> Result<Option<(String, Vec<usize>)>, RowsError> {
     let place = path.unwrap_or(images_path);
     if let Some(mut npz) = open_npz(place)? {
-        return Ok(npz.labels(key, path.is_some())?.map(|(array, labels)| (named(place, &array), labels)));
+        return Ok(npz
+            .labels(key, path.is_some())?
+            .map(|(array, labels)| (named(place, &array), labels)));
     }
     no_key(place, key, "--labels-key")?;
     let Some(path) = path else { return Ok(None) };
     let labels = read_idx(path)?;
     if labels.dims.len() != 1 {
-        return Err(RowsError::Axes { path: path.to_path_buf(), axes: labels.dims.len() });
+        return Err(RowsError::Axes {
+            path: path.to_path_buf(),
+            axes: labels.dims.len(),
+        });
     }
-    Ok(Some((path.display().to_string(), labels.bytes.into_iter().map(usize::from).collect())))
+    Ok(Some((
+        path.display().to_string(),
+        labels.bytes.into_iter().map(usize::from).collect(),
+    )))
 }

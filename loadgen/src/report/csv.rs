@@ -5,13 +5,16 @@ use std::io::{self, Write};
 
 use crate::run::{Outcome, Record};
 
-/// Writes the header and a line for each record. Fields without a value are empty; `status` is `200`, `timeout`,
-/// `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
+/// Writes the header and a line for each record. Fields without a value are empty; `status` is
+/// `200`, `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
 ///
 /// # Errors
 /// What `out` says.
 pub fn write_csv(mut out: impl Write, records: &[Record]) -> io::Result<()> {
-    writeln!(out, "request,planned_us,sent_us,done_us,status,provenance,correct,row")?;
+    writeln!(
+        out,
+        "request,planned_us,sent_us,done_us,status,provenance,correct,row"
+    )?;
     for (request, record) in records.iter().enumerate() {
         let status = match record.outcome {
             Some(Outcome::Answered(_)) => "200".to_owned(),

@@ -15,16 +15,28 @@ const INTERVAL_US: u64 = 1_000_000;
 /// The plain column of largest values is in milliseconds; the histograms are of microseconds.
 const PER_MS: f64 = 1e3;
 
-/// Writes a histogram of the answered requests' latencies, in microseconds, for each second in which some were due.
-/// `started` is when the run began.
+/// Writes a histogram of the answered requests' latencies, in microseconds, for each second in
+/// which some were due. `started` is when the run began.
 ///
 /// # Errors
 /// What `out` says.
-pub fn write_hlog(mut out: impl Write, recording: &Recording, started: SystemTime) -> io::Result<()> {
+pub fn write_hlog(
+    mut out: impl Write,
+    recording: &Recording,
+    started: SystemTime,
+) -> io::Result<()> {
     let mut seconds: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
-    for record in recording.records.iter().filter(|record| record.answer().is_some()) {
-        let second = seconds.entry(record.planned_us / INTERVAL_US).or_insert_with(histogram);
-        Record::latency_us(record).into_iter().for_each(|time| second.saturating_record(time));
+    for record in recording
+        .records
+        .iter()
+        .filter(|record| record.answer().is_some())
+    {
+        let second = seconds
+            .entry(record.planned_us / INTERVAL_US)
+            .or_insert_with(histogram);
+        Record::latency_us(record)
+            .into_iter()
+            .for_each(|time| second.saturating_record(time));
     }
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -43,7 +55,8 @@ pub fn write_hlog(mut out: impl Write, recording: &Recording, started: SystemTim
     let interval = Duration::from_micros(INTERVAL_US);
     for (second, latency) in &seconds {
         let start = Duration::from_micros(second * INTERVAL_US);
-        log.write_histogram(latency, start, interval, None).map_err(io::Error::other)?;
+        log.write_histogram(latency, start, interval, None)
+            .map_err(io::Error::other)?;
     }
     out.flush()
 }
@@ -52,7 +65,9 @@ pub fn write_hlog(mut out: impl Write, recording: &Recording, started: SystemTim
 mod tests {
     use base64::prelude::{BASE64_STANDARD, Engine};
     use hdrhistogram::serialization::Deserializer;
-    use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
+    use hdrhistogram::serialization::interval_log::{
+        IntervalLogHistogram, IntervalLogIterator, LogEntry,
+    };
 
     use super::*;
     use crate::run::Outcome;
@@ -60,7 +75,11 @@ mod tests {
 
     #[test]
     fn readers_find_each_second() {
-        let answer = Answer { provenance: Provenance::Exact, confidence: None, class: None };
+        let answer = Answer {
+            provenance: Provenance::Exact,
+            confidence: None,
+            class: None,
+        };
         let record = |planned_us, outcome| Record {
             planned_us,
             sent_us: Some(planned_us),
@@ -75,13 +94,28 @@ mod tests {
             record(2_100_000, Outcome::Answered(answer)),
         ];
         let ended = Duration::from_secs(3);
-        let recording = Recording { records, sending_ended: ended, ended, partial: false };
+        let recording = Recording {
+            records,
+            sending_ended: ended,
+            ended,
+            partial: false,
+        };
         let mut log = Vec::new();
-        write_hlog(&mut log, &recording, SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
-            .unwrap();
+        write_hlog(
+            &mut log,
+            &recording,
+            SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+        )
+        .unwrap();
         let text = String::from_utf8(log.clone()).unwrap();
-        assert!(text.starts_with("#[Histogram log format version 1.3]\n"), "{text}");
-        assert!(text.contains("#[StartTime: 1700000000.000 (seconds since epoch)]\n"), "{text}");
+        assert!(
+            text.starts_with("#[Histogram log format version 1.3]\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("#[StartTime: 1700000000.000 (seconds since epoch)]\n"),
+            "{text}"
+        );
         let intervals: Vec<IntervalLogHistogram<'_>> = IntervalLogIterator::new(&log)
             .filter_map(|entry| match entry.unwrap() {
                 LogEntry::Interval(interval) => Some(interval),
@@ -89,10 +123,18 @@ mod tests {
             })
             .collect();
         let counts = intervals.iter().map(|interval| {
-            let bytes = BASE64_STANDARD.decode(interval.encoded_histogram()).unwrap();
-            let read: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+            let bytes = BASE64_STANDARD
+                .decode(interval.encoded_histogram())
+                .unwrap();
+            let read: Histogram<u64> = Deserializer::new()
+                .deserialize(&mut bytes.as_slice())
+                .unwrap();
             assert_eq!(read.max() / 100, 50);
-            (interval.start_timestamp().as_secs(), read.len(), interval.max().round())
+            (
+                interval.start_timestamp().as_secs(),
+                read.len(),
+                interval.max().round(),
+            )
         });
         assert_eq!(counts.collect::<Vec<_>>(), [(0, 2, 5.0), (2, 1, 5.0)]);
     }

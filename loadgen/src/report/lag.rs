@@ -1,8 +1,9 @@
 //! Whether the generator kept its schedule.
 //!
-//! Latency counts from the planned time, so a late send is charged to the server. That is right for lateness which the
-//! server caused, and here it causes none (sends wait for nothing); all lag is the generator's own. A run whose 99th
-//! percentile of lag exceeds `max(1 ms, 5 % of the median latency)` measures the generator, and is not valid.
+//! Latency counts from the planned time, so a late send is charged to the server. That is right for
+//! lateness which the server caused, and here it causes none (sends wait for nothing); all lag is
+//! the generator's own. A run whose 99th percentile of lag exceeds `max(1 ms, 5 % of the median
+//! latency)` measures the generator, and is not valid.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,8 @@ pub struct LagReport {
     pub limit: f64,
 }
 
-/// Largest p99 lag of a valid run whose answers have this median latency; without answers there is none to compare with.
+/// Largest p99 lag of a valid run whose answers have this median latency; without answers there is
+/// none to compare with.
 pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
     LEAST_LIMIT_MS.max(median_latency_ms.unwrap_or_default() * SHARE_OF_MEDIAN)
 }
@@ -34,12 +36,18 @@ pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
 impl LagReport {
     pub(super) fn new(lag: Option<Summary>, answered: Option<Summary>) -> Self {
         let limit = lag_limit_ms(answered.map(|latency| latency.p50));
-        lag.map_or(Self { limit, ..Self::default() }, |lag| Self {
-            p50: lag.p50,
-            p99: lag.p99,
-            max: lag.max,
-            limit,
-        })
+        lag.map_or(
+            Self {
+                limit,
+                ..Self::default()
+            },
+            |lag| Self {
+                p50: lag.p50,
+                p99: lag.p99,
+                max: lag.max,
+                limit,
+            },
+        )
     }
 
     /// Of a recording.
@@ -63,7 +71,12 @@ mod tests {
         assert_eq!(lag_limit_ms(None), 1.0);
         assert_eq!(lag_limit_ms(Some(4.0)), 1.0);
         assert_eq!(lag_limit_ms(Some(100.0)), 5.0);
-        let lag = |p99| LagReport { p50: 0.0, p99, max: 9.0, limit: 1.0 };
+        let lag = |p99| LagReport {
+            p50: 0.0,
+            p99,
+            max: 9.0,
+            limit: 1.0,
+        };
         assert!(lag(1.0).is_valid() && !lag(1.1).is_valid());
     }
 }

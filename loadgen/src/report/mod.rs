@@ -1,13 +1,15 @@
 //! From records to figures.
 //!
-//! [`RunReport`] is what `--json` writes and what other programs read; its [`SCHEMA`] changes when a field's meaning does.
-//! Times are milliseconds throughout. How requests count:
+//! [`RunReport`] is what `--json` writes and what other programs read; its [`SCHEMA`] changes when
+//! a field's meaning does. Times are milliseconds throughout. How requests count:
 //!
-//! - `answered`: status 200 with a prediction. `failed`: any other end (an error status, shed requests among them, or a
-//!   lost connection). `unanswered`: neither within the timeout, nor before the run was ended. `unsent`: never sent,
-//!   because the run was ended first. The four make `planned`.
-//! - `latency.answered` holds answers only. `latency.all` holds every request that was due, and one without an answer
-//!   counts as the timeout, or as what it really took where that is longer: a server that fails fast does not look fast.
+//! - `answered`: status 200 with a prediction. `failed`: any other end (an error status, shed
+//!   requests among them, or a lost connection). `unanswered`: neither within the timeout, nor
+//!   before the run was ended. `unsent`: never sent, because the run was ended first. The four make
+//!   `planned`.
+//! - `latency.answered` holds answers only. `latency.all` holds every request that was due, and one
+//!   without an answer counts as the timeout, or as what it really took where that is longer: a
+//!   server that fails fast does not look fast.
 
 mod csv;
 mod diff;
@@ -75,7 +77,8 @@ pub struct RunReport {
     pub provenance: BTreeMap<Provenance, Answers>,
     /// Accuracy over all answers; absent where no class is known.
     pub accuracy: Option<Accuracy>,
-    /// Failed requests by kind: `http-STATUS`, `grpc-CODE`, `connect`, `connection-lost`, `invalid-answer`.
+    /// Failed requests by kind: `http-STATUS`, `grpc-CODE`, `connect`, `connection-lost`,
+    /// `invalid-answer`.
     pub errors: BTreeMap<String, usize>,
     /// How late requests were sent.
     pub lag: LagReport,
@@ -128,7 +131,15 @@ impl Settings {
     pub(crate) fn load(&self) -> String {
         let Self { rate, seed, .. } = self;
         let when = match (&self.trace, self.arrivals) {
-            (Some(TraceSettings { file, sha256, times, scale }), _) => {
+            (
+                Some(TraceSettings {
+                    file,
+                    sha256,
+                    times,
+                    scale,
+                }),
+                _,
+            ) => {
                 let hash = sha256.get(..12).unwrap_or(sha256);
                 return format!(
                     "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, {rate:.1} requests/s, seed {seed}"

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use super::{RunReport, Summary};
 use crate::compare::StrategyReport;
 
-/// One objective, such as `p99.9=30ms`, `failed=0.1%` or `accuracy=85%`. Times and `failed` may not be exceeded; `accuracy`
-/// has to be reached.
+/// One objective, such as `p99.9=30ms`, `failed=0.1%` or `accuracy=85%`. Times and `failed` may not
+/// be exceeded; `accuracy` has to be reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slo {
     figure: Figure,
@@ -70,7 +70,8 @@ pub struct SloFigures {
 pub struct Breach {
     /// The objective.
     pub slo: Slo,
-    /// What was found instead; `None` if the figure is not known, which does not meet an objective either.
+    /// What was found instead; `None` if the figure is not known, which does not meet an objective
+    /// either.
     pub found: Option<f64>,
 }
 
@@ -134,7 +135,11 @@ impl Figure {
     }
 
     fn show(self, value: f64) -> String {
-        if self.is_share() { format!("{} %", round(100.0 * value)) } else { format!("{} ms", round(value)) }
+        if self.is_share() {
+            format!("{} %", round(100.0 * value))
+        } else {
+            format!("{} ms", round(value))
+        }
     }
 }
 
@@ -150,15 +155,26 @@ impl FromStr for Slo {
         let unknown = || SloError::Figure(text.to_owned());
         let (name, limit) = text.split_once('=').ok_or_else(unknown)?;
         let (name, limit) = (name.trim(), limit.trim());
-        let (_, figure) = FIGURES.into_iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
-        let limit = if figure.is_share() { share(limit)? } else { milliseconds(limit)? };
+        let (_, figure) = FIGURES
+            .into_iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(unknown)?;
+        let limit = if figure.is_share() {
+            share(limit)?
+        } else {
+            milliseconds(limit)?
+        };
         Ok(Self { figure, limit })
     }
 }
 
 fn share(text: &str) -> Result<f64, SloError> {
-    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-    let share = number.map(|percent| percent / 100.0).filter(|share| (0.0..=1.0).contains(share));
+    let number = text
+        .strip_suffix('%')
+        .and_then(|number| number.trim().parse::<f64>().ok());
+    let share = number
+        .map(|percent| percent / 100.0)
+        .filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| SloError::Share(text.to_owned()))
 }
 
@@ -168,13 +184,16 @@ fn milliseconds(text: &str) -> Result<f64, SloError> {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         Some(number * factor)
     });
-    time.filter(|time| time.is_finite() && *time >= 0.0).ok_or_else(|| SloError::Time(text.to_owned()))
+    time.filter(|time| time.is_finite() && *time >= 0.0)
+        .ok_or_else(|| SloError::Time(text.to_owned()))
 }
 
 impl Display for Slo {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let name =
-            FIGURES.into_iter().find(|(_, figure)| *figure == self.figure).map_or("", |(name, _)| name);
+        let name = FIGURES
+            .into_iter()
+            .find(|(_, figure)| *figure == self.figure)
+            .map_or("", |(name, _)| name);
         write!(out, "{name} {}", self.figure.show(self.limit))
     }
 }
@@ -182,7 +201,12 @@ impl Display for Slo {
 impl Display for Breach {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self.found {
-            Some(found) => write!(out, "objective {} missed: {}", self.slo, self.slo.figure.show(found)),
+            Some(found) => write!(
+                out,
+                "objective {} missed: {}",
+                self.slo,
+                self.slo.figure.show(found)
+            ),
             None => write!(out, "objective {} missed: nothing was measured", self.slo),
         }
     }
@@ -203,12 +227,19 @@ mod tests {
             p99_9: 31.25,
             max: 50.0,
         };
-        SloFigures { latency: Some(latency), failed: Some(0.002), accuracy: Some(0.9) }
+        SloFigures {
+            latency: Some(latency),
+            failed: Some(0.002),
+            accuracy: Some(0.9),
+        }
     }
 
     fn missed(texts: &[&str]) -> Vec<String> {
         let slos: Vec<Slo> = texts.iter().map(|text| text.parse().unwrap()).collect();
-        check(&slos, figures()).iter().map(Breach::to_string).collect()
+        check(&slos, figures())
+            .iter()
+            .map(Breach::to_string)
+            .collect()
     }
 
     #[test]
@@ -237,8 +268,17 @@ mod tests {
     #[test]
     fn what_was_not_measured_does_not_meet_an_objective() {
         let slos = ["accuracy=1%".parse().unwrap()];
-        let found = check(&slos, SloFigures { accuracy: None, ..figures() });
-        assert_eq!(found[0].to_string(), "objective accuracy 1 % missed: nothing was measured");
+        let found = check(
+            &slos,
+            SloFigures {
+                accuracy: None,
+                ..figures()
+            },
+        );
+        assert_eq!(
+            found[0].to_string(),
+            "objective accuracy 1 % missed: nothing was measured"
+        );
     }
 
     #[test]
@@ -251,7 +291,13 @@ mod tests {
             ("failed=0.1", "\"0.1\" is no share"),
             ("accuracy=101%", "\"101%\" is no share"),
         ] {
-            assert!(text.parse::<Slo>().unwrap_err().to_string().starts_with(start), "{text}");
+            assert!(
+                text.parse::<Slo>()
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with(start),
+                "{text}"
+            );
         }
     }
 }

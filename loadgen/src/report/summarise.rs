@@ -21,7 +21,9 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
     let latency = Latency {
         answered: Summary::of(&latency_histogram(records)),
         all: Summary::of_micros(
-            records.iter().filter_map(|record| charged_us(record, timeout_us, recording)),
+            records
+                .iter()
+                .filter_map(|record| charged_us(record, timeout_us, recording)),
         ),
     };
     let lag = LagReport::of(recording);
@@ -32,7 +34,11 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
         partial: recording.partial,
         settings,
         elapsed_s,
-        answered_per_s: if elapsed_s > 0.0 { counts.answered as f64 / elapsed_s } else { 0.0 },
+        answered_per_s: if elapsed_s > 0.0 {
+            counts.answered as f64 / elapsed_s
+        } else {
+            0.0
+        },
         counts,
         latency,
         service: Summary::of_micros(answers().filter_map(Record::service_us)),
@@ -48,7 +54,9 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
 pub fn latency_histogram(records: &[Record]) -> Histogram<u64> {
     let mut latency = histogram();
     let answers = records.iter().filter(|record| record.answer().is_some());
-    answers.filter_map(Record::latency_us).for_each(|time| latency.saturating_record(time));
+    answers
+        .filter_map(Record::latency_us)
+        .for_each(|time| latency.saturating_record(time));
     latency
 }
 
@@ -75,7 +83,8 @@ pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording
         return record.latency_us();
     }
     let due = Duration::from_micros(record.planned_us) <= recording.sending_ended;
-    (due || record.sent_us.is_some()).then(|| record.latency_us().unwrap_or_default().max(timeout_us))
+    (due || record.sent_us.is_some())
+        .then(|| record.latency_us().unwrap_or_default().max(timeout_us))
 }
 
 pub(crate) fn by_provenance<'a>(
@@ -89,8 +98,11 @@ pub(crate) fn by_provenance<'a>(
         }
     }
     let answers = |records: Vec<&Record>| {
-        let confidences: Vec<f64> =
-            records.iter().filter_map(|record| record.answer()?.confidence).map(f64::from).collect();
+        let confidences: Vec<f64> = records
+            .iter()
+            .filter_map(|record| record.answer()?.confidence)
+            .map(f64::from)
+            .collect();
         Some(Answers {
             count: records.len(),
             share: records.len() as f64 / answered.max(1) as f64,
@@ -100,7 +112,10 @@ pub(crate) fn by_provenance<'a>(
                 .then(|| confidences.iter().sum::<f64>() / confidences.len() as f64),
         })
     };
-    groups.into_iter().filter_map(|(provenance, records)| Some((provenance, answers(records)?))).collect()
+    groups
+        .into_iter()
+        .filter_map(|(provenance, records)| Some((provenance, answers(records)?)))
+        .collect()
 }
 
 pub(crate) fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Accuracy> {
@@ -109,7 +124,11 @@ pub(crate) fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<
         judged += 1;
         correct += usize::from(agrees);
     }
-    (judged > 0).then(|| Accuracy { judged, correct, accuracy: correct as f64 / judged as f64 })
+    (judged > 0).then(|| Accuracy {
+        judged,
+        correct,
+        accuracy: correct as f64 / judged as f64,
+    })
 }
 
 pub(crate) fn errors<'a>(records: impl Iterator<Item = &'a Record>) -> BTreeMap<String, usize> {
@@ -148,40 +167,76 @@ mod tests {
 
     fn record(planned_us: u64, done_us: Option<u64>, outcome: Option<Outcome>) -> Record {
         let sent_us = done_us.map(|_| planned_us + 1_000);
-        Record { planned_us, sent_us, done_us, outcome, row: 0, label: Some(7) }
+        Record {
+            planned_us,
+            sent_us,
+            done_us,
+            outcome,
+            row: 0,
+            label: Some(7),
+        }
     }
 
     fn answered(class: usize) -> Option<Outcome> {
         let provenance = Provenance::Exact;
-        Some(Outcome::Answered(Answer { provenance, confidence: Some(0.5), class: Some(class) }))
+        Some(Outcome::Answered(Answer {
+            provenance,
+            confidence: Some(0.5),
+            class: Some(class),
+        }))
     }
 
     fn report() -> RunReport {
         let records = vec![
             record(0, Some(4_000), answered(7)),
-            record(1_000, Some(3_000), Some(Outcome::Failed(Failure::Status(429)))),
+            record(
+                1_000,
+                Some(3_000),
+                Some(Outcome::Failed(Failure::Status(429))),
+            ),
             record(2_000, Some(12_000), answered(8)),
             record(3_000, None, None),
             record(90_000, None, None),
         ];
         let (sending_ended, ended) = (Duration::from_millis(10), Duration::from_millis(20));
-        summarise(settings(), &Recording { records, sending_ended, ended, partial: true })
+        summarise(
+            settings(),
+            &Recording {
+                records,
+                sending_ended,
+                ended,
+                partial: true,
+            },
+        )
     }
 
     #[test]
     fn a_fast_failure_is_no_fast_answer() {
-        let RunReport { latency, counts, accuracy, .. } = report();
+        let RunReport {
+            latency,
+            counts,
+            accuracy,
+            ..
+        } = report();
         let all = latency.all.unwrap();
         assert_eq!(all.count, 4, "due were all but the one at 90 ms");
         assert!(all.p90 >= 50.0 && latency.answered.unwrap().max < 12.1);
-        assert_eq!((counts.planned, counts.sent, counts.failed, counts.unsent), (5, 3, 1, 2));
+        assert_eq!(
+            (counts.planned, counts.sent, counts.failed, counts.unsent),
+            (5, 3, 1, 2)
+        );
         assert_eq!(accuracy.unwrap().accuracy, 0.5);
     }
 
     #[test]
     fn nothing_at_all_makes_a_report() {
         let time = Duration::ZERO;
-        let nothing = Recording { records: vec![], sending_ended: time, ended: time, partial: true };
+        let nothing = Recording {
+            records: vec![],
+            sending_ended: time,
+            ended: time,
+            partial: true,
+        };
         let report = summarise(settings(), &nothing);
         assert!(report.latency.all.is_none() && report.provenance.is_empty());
         assert_eq!(report.answered_per_s, 0.0);
@@ -192,7 +247,14 @@ mod tests {
     fn the_schema_is_what_it_says() {
         let value = serde_json::to_value(report()).unwrap();
         let keys = |pointer: &str| -> Vec<String> {
-            value.pointer(pointer).unwrap().as_object().unwrap().keys().cloned().collect()
+            value
+                .pointer(pointer)
+                .unwrap()
+                .as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect()
         };
         assert_eq!(value["schema"], "parapet-loadgen/run/1");
         let mut top = keys("");
@@ -203,8 +265,14 @@ mod tests {
         for (pointer, expected) in [
             ("/counts", "answered failed planned sent unanswered unsent"),
             ("/latency", "all answered"),
-            ("/latency/answered", "count max mean p50 p90 p99 p99_5 p99_9"),
-            ("/provenance/exact", "accuracy count latency mean_confidence share"),
+            (
+                "/latency/answered",
+                "count max mean p50 p90 p99 p99_5 p99_9",
+            ),
+            (
+                "/provenance/exact",
+                "accuracy count latency mean_confidence share",
+            ),
             ("/accuracy", "accuracy correct judged"),
             ("/lag", "limit max p50 p99"),
             ("/errors", "http-429"),
@@ -213,6 +281,9 @@ mod tests {
             found.sort();
             assert_eq!(found.join(" "), expected, "{pointer}");
         }
-        assert_eq!(serde_json::from_value::<RunReport>(value).unwrap(), report());
+        assert_eq!(
+            serde_json::from_value::<RunReport>(value).unwrap(),
+            report()
+        );
     }
 }

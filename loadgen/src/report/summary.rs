@@ -9,9 +9,13 @@ const MAX_US: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// An empty histogram of microseconds.
-#[allow(clippy::expect_used, reason = "the arguments are constants in the range that the library documents")]
+#[allow(
+    clippy::expect_used,
+    reason = "the arguments are constants in the range that the library documents"
+)]
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS).expect("bounds and digits are allowed")
+    Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS)
+        .expect("bounds and digits are allowed")
 }
 
 /// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).

@@ -23,11 +23,19 @@ impl Display for Text<'_> {
         writeln!(
             out,
             "planned {}  sent {}  answered {}  failed {}  unanswered {}  unsent {}",
-            counts.planned, counts.sent, counts.answered, counts.failed, counts.unanswered, counts.unsent
+            counts.planned,
+            counts.sent,
+            counts.answered,
+            counts.failed,
+            counts.unanswered,
+            counts.unsent
         )?;
         if !report.errors.is_empty() {
-            let errors: Vec<String> =
-                report.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+            let errors: Vec<String> = report
+                .errors
+                .iter()
+                .map(|(kind, count)| format!("{kind} {count}"))
+                .collect();
             writeln!(out, "errors: {}", errors.join("  "))?;
         }
         writeln!(out)?;
@@ -39,9 +47,13 @@ impl Display for Text<'_> {
 }
 
 fn times(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
-    let columns = ["count", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
+    let columns = [
+        "count", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
+    ];
     write!(out, "{:<26}", "time in ms")?;
-    columns.iter().try_for_each(|column| write!(out, "{column:>10}"))?;
+    columns
+        .iter()
+        .try_for_each(|column| write!(out, "{column:>10}"))?;
     writeln!(out)?;
     line(out, "latency, answered", report.latency.answered)?;
     for (provenance, answers) in &report.provenance {
@@ -53,9 +65,23 @@ fn times(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
 }
 
 fn line(out: &mut Formatter<'_>, name: &str, summary: Option<Summary>) -> fmt::Result {
-    let Some(Summary { count, mean, p50, p90, p99, p99_5, p99_9, max }) = summary else { return Ok(()) };
+    let Some(Summary {
+        count,
+        mean,
+        p50,
+        p90,
+        p99,
+        p99_5,
+        p99_9,
+        max,
+    }) = summary
+    else {
+        return Ok(());
+    };
     write!(out, "{name:<26}{count:>10}")?;
-    [p50, mean, p90, p99, p99_5, p99_9, max].iter().try_for_each(|time| write!(out, "{time:>10.3}"))?;
+    [p50, mean, p90, p99, p99_5, p99_9, max]
+        .iter()
+        .try_for_each(|time| write!(out, "{time:>10.3}"))?;
     writeln!(out)
 }
 
@@ -63,15 +89,27 @@ fn answers(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
     if report.provenance.is_empty() {
         return Ok(());
     }
-    writeln!(out, "{:<26}{:>10}{:>10}{:>12}{:>12}", "answers", "count", "share", "accuracy", "confidence")?;
+    writeln!(
+        out,
+        "{:<26}{:>10}{:>10}{:>12}{:>12}",
+        "answers", "count", "share", "accuracy", "confidence"
+    )?;
     let accuracy = |accuracy: Option<Accuracy>| {
-        accuracy.map_or("-".to_owned(), |figures| format!("{:.2} %", 100.0 * figures.accuracy))
+        accuracy.map_or("-".to_owned(), |figures| {
+            format!("{:.2} %", 100.0 * figures.accuracy)
+        })
     };
     for (provenance, answers) in &report.provenance {
         let share = format!("{:.2} %", 100.0 * answers.share);
-        let confidence = answers.mean_confidence.map_or("-".to_owned(), |mean| format!("{mean:.3}"));
+        let confidence = answers
+            .mean_confidence
+            .map_or("-".to_owned(), |mean| format!("{mean:.3}"));
         let correct = accuracy(answers.accuracy);
-        writeln!(out, "  {provenance:<24}{:>10}{share:>10}{correct:>12}{confidence:>12}", answers.count)?;
+        writeln!(
+            out,
+            "  {provenance:<24}{:>10}{share:>10}{correct:>12}{confidence:>12}",
+            answers.count
+        )?;
     }
     let (count, correct) = (report.counts.answered, accuracy(report.accuracy));
     writeln!(out, "  {:<24}{count:>10}{:>10}{correct:>12}\n", "all", "")
@@ -79,7 +117,11 @@ fn answers(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
 
 fn verdict(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
     let lag = &report.lag;
-    writeln!(out, "scheduling lag: p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms", lag.p50, lag.p99, lag.max)?;
+    writeln!(
+        out,
+        "scheduling lag: p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
+        lag.p50, lag.p99, lag.max
+    )?;
     if !report.valid {
         writeln!(
             out,

@@ -1,7 +1,7 @@
 //! A run: every request sent at its planned time, and what came of it.
 //!
-//! Open loop: no request waits for another one's answer, and there is no bound on requests in flight but the schedule's
-//! own length and each request's timeout.
+//! Open loop: no request waits for another one's answer, and there is no bound on requests in
+//! flight but the schedule's own length and each request's timeout.
 
 mod pacer;
 mod progress;
@@ -55,7 +55,12 @@ pub async fn run<T: Transport, P: Pacer + Send + 'static>(
 ) -> std::io::Result<Recording> {
     let start = Instant::now();
     let tasks = TaskTracker::new();
-    let sender = Arc::new(Sender { plan: plan.clone(), transport, progress: Arc::clone(&progress), start });
+    let sender = Arc::new(Sender {
+        plan: plan.clone(),
+        transport,
+        progress: Arc::clone(&progress),
+        start,
+    });
     let release = {
         let (tasks, runtime) = (tasks.clone(), tokio::runtime::Handle::current());
         move |index| {

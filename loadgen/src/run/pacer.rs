@@ -17,8 +17,9 @@ pub type Release = Box<dyn FnMut(usize) + Send>;
 
 /// Calls back when requests are due.
 pub trait Pacer {
-    /// Calls `release` for every request of `schedule`, each as soon after `start` as it is due and never sooner. Dropping
-    /// the future ends that. Fails when pacing cannot begin; then nothing was released.
+    /// Calls `release` for every request of `schedule`, each as soon after `start` as it is due and
+    /// never sooner. Dropping the future ends that. Fails when pacing cannot begin; then nothing
+    /// was released.
     fn pace(
         self,
         start: Instant,
@@ -29,8 +30,9 @@ pub trait Pacer {
 
 /// Paces from a task of the runtime's, with a timer of the kernel's.
 ///
-/// The runtime's own timers have a granularity of 1 ms. The kernel's are exact to a few microseconds and are waited for
-/// together with the sockets: no thread of their own, and no two switches between threads for each request.
+/// The runtime's own timers have a granularity of 1 ms. The kernel's are exact to a few
+/// microseconds and are waited for together with the sockets: no thread of their own, and no two
+/// switches between threads for each request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KernelPacer;
 
@@ -44,10 +46,17 @@ impl Pacer for KernelPacer {
         let timer = Timer::new()?;
         for (index, &planned_us) in schedule.planned_us().iter().enumerate() {
             let planned = Duration::from_micros(planned_us);
-            while let Some(left) = planned.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            while let Some(left) = planned
+                .checked_sub(start.elapsed())
+                .filter(|left| !left.is_zero())
+            {
                 let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
-                timer.get_ref().0.set(expiration, TimerSetTimeFlags::empty())?;
-                // Setting the timer takes its last expiration back, so that there is nothing to be read.
+                timer
+                    .get_ref()
+                    .0
+                    .set(expiration, TimerSetTimeFlags::empty())?;
+                // Setting the timer takes its last expiration back, so that there is nothing to be
+                // read.
                 timer.readable().await?.clear_ready();
             }
             release(index);

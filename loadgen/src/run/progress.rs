@@ -12,8 +12,8 @@ use crate::report::histogram;
 use crate::schedule::Schedule;
 use crate::target::Provenance;
 
-/// Collects what happens to requests; can be looked at meanwhile. A lock suffices: it is held for some 50 ns, twice a
-/// request.
+/// Collects what happens to requests; can be looked at meanwhile. A lock suffices: it is held for
+/// some 50 ns, twice a request.
 #[derive(Debug)]
 pub struct Progress(Mutex<State>);
 
@@ -52,10 +52,20 @@ pub struct Snapshot {
 impl Progress {
     /// Before the first request.
     pub fn new(schedule: &Schedule) -> Self {
-        let record = |&planned_us: &u64| Record { planned_us, ..Record::default() };
+        let record = |&planned_us: &u64| Record {
+            planned_us,
+            ..Record::default()
+        };
         let records: Vec<Record> = schedule.planned_us().iter().map(record).collect();
-        let snapshot = Snapshot { planned: records.len(), ..Snapshot::default() };
-        Self(Mutex::new(State { records, latency: histogram(), snapshot }))
+        let snapshot = Snapshot {
+            planned: records.len(),
+            ..Snapshot::default()
+        };
+        Self(Mutex::new(State {
+            records,
+            latency: histogram(),
+            snapshot,
+        }))
     }
 
     /// How far the run is.
@@ -67,7 +77,13 @@ impl Progress {
         };
         let [p50, p90, p99, p99_9] = [0.5, 0.9, 0.99, 0.999]
             .map(|quantile| Duration::from_micros(latency.value_at_quantile(quantile)));
-        Snapshot { p50, p90, p99, p99_9, ..snapshot }
+        Snapshot {
+            p50,
+            p90,
+            p99,
+            p99_9,
+            ..snapshot
+        }
     }
 
     /// Latencies of answers so far, in microseconds.
@@ -88,12 +104,17 @@ impl Progress {
 
     pub(super) fn done(&self, index: usize, at: Duration, outcome: Outcome) {
         let state = &mut *self.0.lock();
-        let Some(record) = state.records.get_mut(index) else { return };
+        let Some(record) = state.records.get_mut(index) else {
+            return;
+        };
         (record.done_us, record.outcome) = (Some(micros(at)), Some(outcome));
         if let Outcome::Answered(answer) = outcome {
             state.snapshot.answered += 1;
-            state.snapshot.reconstructed += usize::from(answer.provenance == Provenance::Reconstructed);
-            state.latency.saturating_record(record.latency_us().unwrap_or_default());
+            state.snapshot.reconstructed +=
+                usize::from(answer.provenance == Provenance::Reconstructed);
+            state
+                .latency
+                .saturating_record(record.latency_us().unwrap_or_default());
         } else {
             state.snapshot.without_answer += 1;
         }
@@ -103,6 +124,11 @@ impl Progress {
     pub(super) fn finish(&self, sending_ended: Duration, ended: Duration) -> Recording {
         let records = std::mem::take(&mut self.0.lock().records);
         let partial = records.iter().any(|record| record.outcome.is_none());
-        Recording { records, sending_ended, ended, partial }
+        Recording {
+            records,
+            sending_ended,
+            ended,
+            partial,
+        }
     }
 }

@@ -35,7 +35,8 @@ pub struct Record {
 impl Record {
     /// Time from the planned send, which is the latency that an open-loop client sees.
     pub fn latency_us(&self) -> Option<u64> {
-        self.done_us.map(|done| done.saturating_sub(self.planned_us))
+        self.done_us
+            .map(|done| done.saturating_sub(self.planned_us))
     }
 
     /// Time from the actual send.
@@ -45,7 +46,8 @@ impl Record {
 
     /// How late the generator sent it.
     pub fn lag_us(&self) -> Option<u64> {
-        self.sent_us.map(|sent| sent.saturating_sub(self.planned_us))
+        self.sent_us
+            .map(|sent| sent.saturating_sub(self.planned_us))
     }
 
     /// The answer, if there is one.

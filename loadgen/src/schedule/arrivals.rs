@@ -16,7 +16,8 @@ use super::bursts::{Bursts, Modulated};
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
     Constant,
-    /// Independent of each other, as many users' requests are: gaps are exponential with mean `1 / rate`.
+    /// Independent of each other, as many users' requests are: gaps are exponential with mean `1 /
+    /// rate`.
     Poisson,
     /// Poisson at two rates in turns, as crowds come and go.
     Bursts(Bursts),
@@ -128,7 +129,10 @@ mod tests {
             assert_eq!(json, format!("{text:?}"));
             assert_eq!(serde_json::from_str::<Arrivals>(&json).unwrap(), arrivals);
         }
-        assert_eq!("bursts".parse::<Arrivals>().unwrap().to_string(), "bursts:5:200:800");
+        assert_eq!(
+            "bursts".parse::<Arrivals>().unwrap().to_string(),
+            "bursts:5:200:800"
+        );
         assert!("Poisson".parse::<Arrivals>().is_err());
     }
 }

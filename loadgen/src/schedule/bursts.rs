@@ -1,14 +1,15 @@
 //! Bursty arrivals: a Markov-modulated Poisson process with two states.
 //!
-//! In the burst state, requests arrive at [`Bursts::ratio`] times the rate of the calm state; the process stays in either
-//! for an exponential time. With mean sojourns `b` (burst) and `c` (calm), a share `p = b / (b + c)` of all time is burst,
-//! so a mean of `rate` requests/s asks for `rate / (p * ratio + 1 - p)` in the calm state. It begins in the burst state
-//! with probability `p`, which makes it stationary.
+//! In the burst state, requests arrive at [`Bursts::ratio`] times the rate of the calm state; the
+//! process stays in either for an exponential time. With mean sojourns `b` (burst) and `c` (calm),
+//! a share `p = b / (b + c)` of all time is burst, so a mean of `rate` requests/s asks for `rate /
+//! (p * ratio + 1 - p)` in the calm state. It begins in the burst state with probability `p`, which
+//! makes it stationary.
 //!
-//! Source: Fischer and Meier-Hellstern, "The Markov-modulated Poisson process (MMPP) cookbook", Performance Evaluation
-//! 18(2), 1993. Two states give the index of dispersion of counts a closed form, which the tests hold the process to:
-//! over long windows `1 + 2 p (1 - p) (h - l)^2 / (rate (1/b + 1/c))`, with `h` and `l` the rates of the two states; a
-//! Poisson process has 1.
+//! Source: Fischer and Meier-Hellstern, "The Markov-modulated Poisson process (MMPP) cookbook",
+//! Performance Evaluation 18(2), 1993. Two states give the index of dispersion of counts a closed
+//! form, which the tests hold the process to: over long windows `1 + 2 p (1 - p) (h - l)^2 / (rate
+//! (1/b + 1/c))`, with `h` and `l` the rates of the two states; a Poisson process has 1.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,10 +19,12 @@ use rand_distr::Exp1;
 
 use super::UnknownArrivals;
 
-/// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but for a thousandth.
+/// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but for
+/// a thousandth.
 const MAX_CYCLES: f64 = 1000.0;
 
-/// Shape of a bursty process; its mean rate is given apart. Written `bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS`.
+/// Shape of a bursty process; its mean rate is given apart. Written
+/// `bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bursts {
     /// Rate in a burst over that between bursts; at least 2.
@@ -35,13 +38,17 @@ pub struct Bursts {
 impl Default for Bursts {
     /// Five times the calm rate for 200 ms about once a second.
     fn default() -> Self {
-        Self { ratio: 5, mean_on_ms: 200, mean_off_ms: 800 }
+        Self {
+            ratio: 5,
+            mean_on_ms: 200,
+            mean_off_ms: 800,
+        }
     }
 }
 
 impl Bursts {
-    /// Whether a mean of `rate` requests/s leaves bursts to be seen: below a request in a thousand cycles, finding the
-    /// next one would take for ever.
+    /// Whether a mean of `rate` requests/s leaves bursts to be seen: below a request in a thousand
+    /// cycles, finding the next one would take for ever.
     pub(super) fn show_at(self, rate: f64) -> bool {
         let cycle_s = (f64::from(self.mean_on_ms) + f64::from(self.mean_off_ms)) / 1e3;
         rate * cycle_s * MAX_CYCLES >= 1.0
@@ -73,7 +80,8 @@ impl Bursts {
     }
 }
 
-/// A process under way. Arrays hold the calm state's figure, then the burst state's; times are in seconds.
+/// A process under way. Arrays hold the calm state's figure, then the burst state's; times are in
+/// seconds.
 #[derive(Debug)]
 pub(super) struct Modulated {
     rates: [f64; 2],
@@ -113,7 +121,11 @@ impl Modulated {
 
 impl fmt::Display for Bursts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "bursts:{}:{}:{}", self.ratio, self.mean_on_ms, self.mean_off_ms)
+        write!(
+            formatter,
+            "bursts:{}:{}:{}",
+            self.ratio, self.mean_on_ms, self.mean_off_ms
+        )
     }
 }
 
@@ -131,9 +143,15 @@ impl FromStr for Bursts {
             .collect::<Result<_, _>>()
             .map_err(|_| UnknownArrivals::Bursts)?;
         match numbers[..] {
-            [ratio @ 2..=1_000_000, mean_on_ms @ 1..=u32::MAX, mean_off_ms @ 1..=u32::MAX] => {
-                Ok(Self { ratio, mean_on_ms, mean_off_ms })
-            }
+            [
+                ratio @ 2..=1_000_000,
+                mean_on_ms @ 1..=u32::MAX,
+                mean_off_ms @ 1..=u32::MAX,
+            ] => Ok(Self {
+                ratio,
+                mean_on_ms,
+                mean_off_ms,
+            }),
             _ => Err(UnknownArrivals::Bursts),
         }
     }
@@ -158,11 +176,18 @@ mod tests {
     fn dispersion(times: impl Iterator<Item = f64>, window_s: f64, windows: usize) -> f64 {
         let mut counts = vec![0.0; windows];
         for at in times {
-            let Some(count) = counts.get_mut((at / window_s) as usize) else { break };
+            let Some(count) = counts.get_mut((at / window_s) as usize) else {
+                break;
+            };
             *count += 1.0;
         }
         let mean = counts.iter().sum::<f64>() / windows as f64;
-        counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / windows as f64 / mean
+        counts
+            .iter()
+            .map(|count| (count - mean).powi(2))
+            .sum::<f64>()
+            / windows as f64
+            / mean
     }
 
     /// What theory says of [`dispersion`].
@@ -204,7 +229,10 @@ mod tests {
         for window_s in [0.1, 1.0] {
             let found = dispersion(times(Arrivals::Bursts(bursts), 7), window_s, 4000);
             let expected = expected(bursts, RATE, window_s);
-            assert!(expected > 5.0 && (found / expected - 1.0).abs() < 0.15, "{found}, in theory {expected}");
+            assert!(
+                expected > 5.0 && (found / expected - 1.0).abs() < 0.15,
+                "{found}, in theory {expected}"
+            );
             let poisson = dispersion(times(Arrivals::Poisson, 7), window_s, 4000);
             assert!((poisson - 1.0).abs() < 0.15, "{poisson}");
         }
@@ -212,10 +240,19 @@ mod tests {
 
     #[test]
     fn senseless_shapes_are_refused() {
-        for text in
-            ["bursts:", "bursts:5", "bursts:5:1:2:3", "bursts:1:10:10", "bursts:5:0:10", "bursts:5:10:0"]
-        {
-            assert_eq!(text.parse::<Bursts>(), Err(UnknownArrivals::Bursts), "{text}");
+        for text in [
+            "bursts:",
+            "bursts:5",
+            "bursts:5:1:2:3",
+            "bursts:1:10:10",
+            "bursts:5:0:10",
+            "bursts:5:10:0",
+        ] {
+            assert_eq!(
+                text.parse::<Bursts>(),
+                Err(UnknownArrivals::Bursts),
+                "{text}"
+            );
         }
         assert_eq!("burst".parse::<Bursts>(), Err(UnknownArrivals::Name));
     }

@@ -1,7 +1,8 @@
 //! Planned send times, made before the run from a seed.
 //!
-//! Planned in advance, so that neither the server nor the generator's own delays can shift the load, and so that several
-//! systems can be measured on the very same arrivals. [`endless`] makes the same times one by one.
+//! Planned in advance, so that neither the server nor the generator's own delays can shift the
+//! load, and so that several systems can be measured on the very same arrivals. [`endless`] makes
+//! the same times one by one.
 
 mod arrivals;
 mod bursts;
@@ -57,15 +58,24 @@ pub enum ScheduleError {
     },
 }
 
-/// Endless ascending send times in microseconds: those of [`Schedule::plan`] for the same arguments, without a bound.
+/// Endless ascending send times in microseconds: those of [`Schedule::plan`] for the same
+/// arguments, without a bound.
 ///
 /// # Errors
 /// [`ScheduleError::Rate`] when `rate` is not positive and finite.
-pub fn endless(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator<Item = u64>, ScheduleError> {
+pub fn endless(
+    arrivals: Arrivals,
+    rate: f64,
+    seed: u64,
+) -> Result<impl Iterator<Item = u64>, ScheduleError> {
     Ok(times_s(arrivals, rate, seed)?.map(microseconds))
 }
 
-fn times_s(arrivals: Arrivals, rate: f64, seed: u64) -> Result<impl Iterator<Item = f64>, ScheduleError> {
+fn times_s(
+    arrivals: Arrivals,
+    rate: f64,
+    seed: u64,
+) -> Result<impl Iterator<Item = f64>, ScheduleError> {
     if !(rate.is_finite() && rate > 0.0) {
         return Err(ScheduleError::Rate(rate));
     }
@@ -91,8 +101,14 @@ impl Schedule {
     /// Plans arrivals at a mean of `rate` requests/s; the same arguments give the same schedule.
     ///
     /// # Errors
-    /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes too many requests.
-    pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> Result<Self, ScheduleError> {
+    /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes too many
+    /// requests.
+    pub fn plan(
+        arrivals: Arrivals,
+        rate: f64,
+        length: Length,
+        seed: u64,
+    ) -> Result<Self, ScheduleError> {
         let times = times_s(arrivals, rate, seed)?;
         let (end_s, most) = match length {
             Length::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
@@ -104,7 +120,11 @@ impl Schedule {
         if most > MAX_REQUESTS && end_s * rate > MAX_REQUESTS as f64 {
             return Err(ScheduleError::TooLong { rate });
         }
-        let planned_us: Vec<u64> = times.take_while(|&at| at < end_s).take(most).map(microseconds).collect();
+        let planned_us: Vec<u64> = times
+            .take_while(|&at| at < end_s)
+            .take(most)
+            .map(microseconds)
+            .collect();
         let too_late = planned_us.last().is_some_and(|&last| last > u64::MAX / 4);
         if planned_us.len() > MAX_REQUESTS || too_late {
             return Err(ScheduleError::TooLong { rate });
@@ -126,7 +146,11 @@ impl Schedule {
             None => (f64::INFINITY, MAX_REQUESTS),
         };
         let times = trace.times_s().iter().copied();
-        let planned_us: Vec<u64> = times.take_while(|&at| at < end_s).take(most).map(microseconds).collect();
+        let planned_us: Vec<u64> = times
+            .take_while(|&at| at < end_s)
+            .take(most)
+            .map(microseconds)
+            .collect();
         if planned_us.is_empty() {
             return Err(ScheduleError::Empty);
         }
@@ -171,7 +195,8 @@ mod tests {
                 prop_assert!(schedule.planned_us().is_sorted());
                 let endless = endless(arrivals, rate, seed).unwrap().take(10_000);
                 prop_assert!(endless.eq(schedule.planned_us().iter().copied()));
-                // The mean of 10,000 exponential gaps lies within 5 % of theirs but once in 1.7 million (5 sigma).
+                // The mean of 10,000 exponential gaps lies within 5 % of theirs but once in 1.7
+                // million (5 sigma).
                 let measured = 1e6 * 9_999.0 / (schedule.planned_us()[9_999] - schedule.planned_us()[0]) as f64;
                 prop_assert!((measured / rate - 1.0).abs() < 0.05, "{} against {}", measured, rate);
             }
@@ -195,7 +220,8 @@ mod tests {
 
     #[test]
     fn seeds_differ() {
-        let plan = |seed| Schedule::plan(Arrivals::Poisson, 10.0, Length::Requests(10), seed).unwrap();
+        let plan =
+            |seed| Schedule::plan(Arrivals::Poisson, 10.0, Length::Requests(10), seed).unwrap();
         assert_ne!(plan(1), plan(2));
     }
 
@@ -203,14 +229,34 @@ mod tests {
     fn senseless_schedules_are_refused() {
         let plan = |rate, length| Schedule::plan(Arrivals::Poisson, rate, length, 1);
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(matches!(plan(rate, Length::Requests(1)), Err(ScheduleError::Rate(_))));
+            assert!(matches!(
+                plan(rate, Length::Requests(1)),
+                Err(ScheduleError::Rate(_))
+            ));
         }
         assert_eq!(plan(1.0, Length::Requests(0)), Err(ScheduleError::Empty));
-        assert_eq!(plan(1.0, Length::Duration(Duration::ZERO)), Err(ScheduleError::Empty));
-        assert!(matches!(plan(1e6, Length::Duration(HOUR)), Err(ScheduleError::TooLong { .. })));
-        assert!(matches!(plan(1.0, Length::Requests(MAX_REQUESTS + 1)), Err(ScheduleError::TooLong { .. })));
-        assert!(matches!(plan(1e-300, Length::Requests(9)), Err(ScheduleError::TooLong { .. })));
-        let rare = Schedule::plan(Arrivals::Bursts(Bursts::default()), 1e-9, Length::Requests(9), 1);
+        assert_eq!(
+            plan(1.0, Length::Duration(Duration::ZERO)),
+            Err(ScheduleError::Empty)
+        );
+        assert!(matches!(
+            plan(1e6, Length::Duration(HOUR)),
+            Err(ScheduleError::TooLong { .. })
+        ));
+        assert!(matches!(
+            plan(1.0, Length::Requests(MAX_REQUESTS + 1)),
+            Err(ScheduleError::TooLong { .. })
+        ));
+        assert!(matches!(
+            plan(1e-300, Length::Requests(9)),
+            Err(ScheduleError::TooLong { .. })
+        ));
+        let rare = Schedule::plan(
+            Arrivals::Bursts(Bursts::default()),
+            1e-9,
+            Length::Requests(9),
+            1,
+        );
         assert!(matches!(rare, Err(ScheduleError::Bursts { .. })));
     }
 }

@@ -1,7 +1,7 @@
 //! Arrivals that were recorded elsewhere.
 //!
-//! A trace has a time on each line, in seconds from the start: alone, or as the first column of a CSV file, under a
-//! header line or not. Empty lines count for nothing.
+//! A trace has a time on each line, in seconds from the start: alone, or as the first column of a
+//! CSV file, under a header line or not. Empty lines count for nothing.
 
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -132,13 +132,15 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// A scale that is none.
-    #[error("trace scale {0} is not a positive number; give --trace-scale as, say, 2 for twice the rate")]
+    #[error(
+        "trace scale {0} is not a positive number; give --trace-scale as, say, 2 for twice the rate"
+    )]
     Scale(f64),
 }
 
 impl Trace {
-    /// Reads `path`, gzip-compressed or not (its contents tell, not its name), to be sent `scale` times as fast as it was
-    /// recorded: times are divided by `scale`.
+    /// Reads `path`, gzip-compressed or not (its contents tell, not its name), to be sent `scale`
+    /// times as fast as it was recorded: times are divided by `scale`.
     ///
     /// # Errors
     /// [`TraceError`], naming the line.
@@ -146,16 +148,31 @@ impl Trace {
         if !(scale.is_finite() && scale > 0.0) {
             return Err(TraceError::Scale(scale));
         }
-        let read = |source| TraceError::Read { path: path.to_path_buf(), source };
+        let read = |source| TraceError::Read {
+            path: path.to_path_buf(),
+            source,
+        };
         let mut raw = Vec::new();
         let file = std::fs::File::open(path).map_err(read)?;
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut raw).map_err(read)?;
+        file.take(MAX_FILE_BYTES + 1)
+            .read_to_end(&mut raw)
+            .map_err(read)?;
         if raw.len() as u64 > MAX_FILE_BYTES {
-            return Err(TraceError::TooLarge { path: path.to_path_buf() });
+            return Err(TraceError::TooLarge {
+                path: path.to_path_buf(),
+            });
         }
-        let sha256 = Sha256::digest(&raw).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = Sha256::digest(&raw)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let times_s = if raw.starts_with(&GZIP_MAGIC) {
-            parse(path, scale, MAX_REQUESTS, BufReader::new(MultiGzDecoder::new(raw.as_slice())))?
+            parse(
+                path,
+                scale,
+                MAX_REQUESTS,
+                BufReader::new(MultiGzDecoder::new(raw.as_slice())),
+            )?
         } else {
             parse(path, scale, MAX_REQUESTS, Cursor::new(&raw))?
         };
@@ -173,49 +190,93 @@ impl Trace {
     }
 }
 
-/// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever a file unpacks to.
-fn parse(path: &Path, scale: f64, most: usize, mut lines: impl BufRead) -> Result<Vec<f64>, TraceError> {
+/// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever
+/// a file unpacks to.
+fn parse(
+    path: &Path,
+    scale: f64,
+    most: usize,
+    mut lines: impl BufRead,
+) -> Result<Vec<f64>, TraceError> {
     let owned = || path.to_path_buf();
     let mut times_s: Vec<f64> = Vec::new();
     let mut before = 0.0;
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
-        let read = lines.by_ref().take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut bytes);
-        let read = read.map_err(|source| TraceError::Gzip { path: owned(), line, source })?;
+        let read = lines
+            .by_ref()
+            .take(MAX_LINE_BYTES + 1)
+            .read_until(b'\n', &mut bytes);
+        let read = read.map_err(|source| TraceError::Gzip {
+            path: owned(),
+            line,
+            source,
+        })?;
         if read == 0 {
             break;
         }
         if read as u64 > MAX_LINE_BYTES {
-            return Err(TraceError::LongLine { path: owned(), line });
+            return Err(TraceError::LongLine {
+                path: owned(),
+                line,
+            });
         }
         // Empty lines are bounded as well.
         if line > 2 * most || times_s.len() >= most && !bytes.trim_ascii().is_empty() {
-            return Err(TraceError::TooMany { path: owned(), line });
+            return Err(TraceError::TooMany {
+                path: owned(),
+                line,
+            });
         }
         let text = String::from_utf8_lossy(bytes.trim_ascii());
-        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default().trim_matches('"');
+        let first = text
+            .split([',', ';', '\t', ' '])
+            .next()
+            .unwrap_or_default()
+            .trim_matches('"');
         if text.is_empty() {
             continue;
         }
         let found = match first.parse::<f64>() {
             Ok(found) if found.is_finite() => found,
-            Err(_) if line == 1 && first.starts_with(|c: char| c.is_alphabetic() || c == '#' || c == '_') => {
+            Err(_)
+                if line == 1
+                    && first.starts_with(|c: char| c.is_alphabetic() || c == '#' || c == '_') =>
+            {
                 continue;
             }
             _ => {
                 let found = first.chars().take(SHOWN).collect();
-                return Err(TraceError::NotANumber { path: owned(), line, found });
+                return Err(TraceError::NotANumber {
+                    path: owned(),
+                    line,
+                    found,
+                });
             }
         };
         if found < 0.0 {
-            return Err(TraceError::Negative { path: owned(), line, found });
+            return Err(TraceError::Negative {
+                path: owned(),
+                line,
+                found,
+            });
         }
         if found < before {
-            return Err(TraceError::NotAscending { path: owned(), line, found, before });
+            return Err(TraceError::NotAscending {
+                path: owned(),
+                line,
+                found,
+                before,
+            });
         }
         if found / scale > MAX_SECONDS {
-            return Err(TraceError::Late { path: owned(), line, found, scale });
+            return Err(TraceError::Late {
+                path: owned(),
+                line,
+                found,
+                scale,
+            });
         }
         before = found;
         times_s.push(found / scale);
@@ -258,7 +319,10 @@ mod tests {
         packed.write_all(b"seconds\n0\n0.25\n0.25\n10\n").unwrap();
         let packed = packed.finish().unwrap();
         assert_eq!(load(&packed, 1.0).unwrap().times_s, expected);
-        assert!(matches!(load(&packed[..packed.len() - 12], 1.0), Err(TraceError::Gzip { .. })));
+        assert!(matches!(
+            load(&packed[..packed.len() - 12], 1.0),
+            Err(TraceError::Gzip { .. })
+        ));
     }
 
     #[test]
@@ -282,16 +346,26 @@ mod tests {
             ("a\nb\n", "line 2: \"b\" is not a number"),
             ("-1\n", "line 1: -1 is negative"),
             ("0\n\n2\n1.5\n", "line 4: 1.5 comes after 2"),
-            ("1700000000\n", "line 1: 1700000000 is 19676 days into the run"),
+            (
+                "1700000000\n",
+                "line 1: 1700000000 is 19676 days into the run",
+            ),
             ("time\n", "holds no times"),
             ("", "holds no times"),
         ] {
-            assert!(line(contents).contains(expected), "{contents:?}: {}", line(contents));
+            assert!(
+                line(contents).contains(expected),
+                "{contents:?}: {}",
+                line(contents)
+            );
         }
         let many = |contents: &str| parse(Path::new("trace"), 1.0, 2, Cursor::new(contents));
         assert_eq!(many("0\n1\n\n").unwrap(), [0.0, 1.0]);
         for contents in ["0\n1\n2\n", "\n\n\n\n\n0\n"] {
-            assert!(matches!(many(contents), Err(TraceError::TooMany { .. })), "{contents:?}");
+            assert!(
+                matches!(many(contents), Err(TraceError::TooMany { .. })),
+                "{contents:?}"
+            );
         }
         assert!(line(&"1".repeat(5000)).contains("line 1: longer than"));
     }

@@ -33,7 +33,8 @@ pub(super) struct Cluster {
     upstream_requests: u64,
 }
 
-/// The frontend's watch of one instance. Checks of one that is well say nothing new, so only others are checked.
+/// The frontend's watch of one instance. Checks of one that is well say nothing new, so only others
+/// are checked.
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
     round: u32,
@@ -49,8 +50,16 @@ impl Cluster {
             for index in 0..pool.instances as u32 {
                 let number = ids.len() as u64;
                 let model = pool.role.model();
-                instances.push(Instance::new(simulation.instance, &pool.faults, number, model));
-                ids.push(InstanceId { pool: PoolId(id), index });
+                instances.push(Instance::new(
+                    simulation.instance,
+                    &pool.faults,
+                    number,
+                    model,
+                ));
+                ids.push(InstanceId {
+                    pool: PoolId(id),
+                    index,
+                });
             }
         }
         let stream = |number: u64| {
@@ -78,7 +87,13 @@ impl Cluster {
         for number in 0..cluster.instances.len() as u32 {
             cluster.plan_crash(0, number, queue);
         }
-        for Outage { instance, what, from, until } in &simulation.outages {
+        for Outage {
+            instance,
+            what,
+            from,
+            until,
+        } in &simulation.outages
+        {
             let (from, until, instance) = (to_nanos(*from), to_nanos(*until), *instance);
             match what {
                 What::Freeze => {
@@ -106,11 +121,17 @@ impl Cluster {
     /// A pool's instances.
     pub(super) fn pool(&self, pool: usize) -> impl Iterator<Item = &Instance> {
         let own = move |(_, id): &(&Instance, &InstanceId)| usize::from(id.pool.0) == pool;
-        self.instances.iter().zip(&self.ids).filter(own).map(|(instance, _)| instance)
+        self.instances
+            .iter()
+            .zip(&self.ids)
+            .filter(own)
+            .map(|(instance, _)| instance)
     }
 
     fn number(&self, instance: InstanceId) -> u32 {
-        self.first.get(usize::from(instance.pool.0)).map_or(u32::MAX, |first| first + instance.index)
+        self.first
+            .get(usize::from(instance.pool.0))
+            .map_or(u32::MAX, |first| first + instance.index)
     }
 
     /// A client's time to the frontend and back.
@@ -121,7 +142,13 @@ impl Cluster {
     pub(super) fn send(&mut self, now: u64, instance: InstanceId, job: JobId, queue: &mut Queue) {
         self.upstream_requests += 1;
         let at = now + self.network.to_instance.sample(&mut self.network_random);
-        queue.push(at, Event::Delivered { instance: self.number(instance), job });
+        queue.push(
+            at,
+            Event::Delivered {
+                instance: self.number(instance),
+                job,
+            },
+        );
     }
 
     pub(super) fn withdraw(&mut self, job: JobId) {
@@ -137,7 +164,9 @@ impl Cluster {
         if self.is_withdrawn(job) {
             return;
         }
-        let Some(instance) = self.instances.get_mut(number as usize) else { return };
+        let Some(instance) = self.instances.get_mut(number as usize) else {
+            return;
+        };
         match instance.take(now, job, &mut self.withdrawn) {
             Taken::Accepted(begun) => plan_end(number, begun, queue),
             Taken::Full => self.respond(now, job, Some(FailureKind::InstanceBusy), queue),
@@ -151,22 +180,30 @@ impl Cluster {
     }
 
     pub(super) fn end_batch(&mut self, now: u64, number: u32, life: u32, queue: &mut Queue) {
-        let Some(instance) = self.instances.get_mut(number as usize) else { return };
-        let Some((done, fails, begun)) = instance.end(now, life, &mut self.withdrawn) else { return };
+        let Some(instance) = self.instances.get_mut(number as usize) else {
+            return;
+        };
+        let Some((done, fails, begun)) = instance.end(now, life, &mut self.withdrawn) else {
+            return;
+        };
         plan_end(number, begun, queue);
         for job in done {
             self.respond(now, job, fails.then_some(FailureKind::InstanceError), queue);
         }
     }
 
-    // -- processes -------------------------------------------------------------------------------------------------
+    // -- processes
+    // -------------------------------------------------------------------------------------------------
 
     fn plan_crash(&mut self, now: u64, number: u32, queue: &mut Queue) {
         if let Some((crashes, random)) = &mut self.crashes
             && let Some(random) = random.get_mut(number as usize)
         {
             let interval = crashes.mean_interval_ms * random.sample::<f64, _>(Exp1);
-            queue.push(now + nanoseconds(interval), Event::Crashed { instance: number });
+            queue.push(
+                now + nanoseconds(interval),
+                Event::Crashed { instance: number },
+            );
         }
     }
 
@@ -175,20 +212,29 @@ impl Cluster {
             && let Some(random) = random.get_mut(number as usize)
         {
             let away = random.random_range(crashes.away.min_ms..=crashes.away.max_ms);
-            queue.push(now + nanoseconds(away), Event::Restarted { instance: number });
+            queue.push(
+                now + nanoseconds(away),
+                Event::Restarted { instance: number },
+            );
         }
         self.kill(now, number, queue);
     }
 
     /// A process ends, and what it had is lost.
     pub(super) fn kill(&mut self, now: u64, number: u32, queue: &mut Queue) {
-        let Some(instance) = self.instances.get_mut(number as usize) else { return };
+        let Some(instance) = self.instances.get_mut(number as usize) else {
+            return;
+        };
         let lost = instance.crash(now);
         for job in lost {
             self.respond(now, job, Some(FailureKind::ConnectionLost), queue);
         }
         let phase = self.checks_random.random_range(0.0..1.0);
-        self.plan_check(number, now + nanoseconds(self.health.interval.as_secs_f64() * 1e3 * phase), queue);
+        self.plan_check(
+            number,
+            now + nanoseconds(self.health.interval.as_secs_f64() * 1e3 * phase),
+            queue,
+        );
     }
 
     pub(super) fn restart(&mut self, now: u64, number: u32, queue: &mut Queue) {
@@ -202,28 +248,55 @@ impl Cluster {
         }
     }
 
-    // -- checks ----------------------------------------------------------------------------------------------------
+    // -- checks
+    // ----------------------------------------------------------------------------------------------------
 
     fn plan_check(&mut self, number: u32, at: u64, queue: &mut Queue) {
         if let Some(watch) = self.watches.get_mut(number as usize) {
             watch.round = watch.round.wrapping_add(1);
-            queue.push(at, Event::Checked { instance: number, round: watch.round });
+            queue.push(
+                at,
+                Event::Checked {
+                    instance: number,
+                    round: watch.round,
+                },
+            );
         }
     }
 
     /// The frontend suspects an instance: it checks it out of turn.
     pub(super) fn probe(&mut self, now: u64, instance: InstanceId, queue: &mut Queue) {
-        let Network { to_instance, to_frontend, .. } = self.network;
+        let Network {
+            to_instance,
+            to_frontend,
+            ..
+        } = self.network;
         let there = to_instance.sample(&mut self.network_random);
         let back = to_frontend.sample(&mut self.network_random);
         self.plan_check(self.number(instance), now + there + back, queue);
     }
 
     /// A check ends. What the engine is told of it, if anything.
-    pub(super) fn check(&mut self, now: u64, number: u32, round: u32, queue: &mut Queue) -> Option<bool> {
-        let well = self.instances.get(number as usize).is_some_and(|instance| !instance.is_away());
-        let watch = self.watches.get_mut(number as usize).filter(|watch| watch.round == round)?;
-        watch.failures = if well { 0 } else { watch.failures.saturating_add(1) };
+    pub(super) fn check(
+        &mut self,
+        now: u64,
+        number: u32,
+        round: u32,
+        queue: &mut Queue,
+    ) -> Option<bool> {
+        let well = self
+            .instances
+            .get(number as usize)
+            .is_some_and(|instance| !instance.is_away());
+        let watch = self
+            .watches
+            .get_mut(number as usize)
+            .filter(|watch| watch.round == round)?;
+        watch.failures = if well {
+            0
+        } else {
+            watch.failures.saturating_add(1)
+        };
         let is_down = watch.failures >= self.health.failures;
         if !well {
             // Up to a tenth more or less, as in the frontend.
@@ -237,6 +310,12 @@ impl Cluster {
 
 fn plan_end(number: u32, begun: Option<Begun>, queue: &mut Queue) {
     if let Some(Begun { ends, life }) = begun {
-        queue.push(ends, Event::BatchEnded { instance: number, life });
+        queue.push(
+            ends,
+            Event::BatchEnded {
+                instance: number,
+                life,
+            },
+        );
     }
 }

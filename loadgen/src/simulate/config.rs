@@ -63,7 +63,8 @@ pub struct SimulatedPool {
     pub slots: u32,
     /// Requests that may wait for a slot.
     pub queue: usize,
-    /// Their service time and faults. Instances are numbered through all pools; their model is [`Role::model`].
+    /// Their service time and faults. Instances are numbered through all pools; their model is
+    /// [`Role::model`].
     pub faults: FaultProfile,
 }
 
@@ -136,7 +137,8 @@ impl Default for Frontend {
     }
 }
 
-/// How an instance runs what it is sent: batches one after the other, of whatever waits when the last one ends.
+/// How an instance runs what it is sent: batches one after the other, of whatever waits when the
+/// last one ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceModel {
     /// Most requests in a batch.
@@ -147,11 +149,15 @@ pub struct InstanceModel {
 
 impl Default for InstanceModel {
     fn default() -> Self {
-        Self { max_batch_size: 8, queue_capacity: 128 }
+        Self {
+            max_batch_size: 8,
+            queue_capacity: 128,
+        }
     }
 }
 
-/// Every instance's process ends now and then, and is there again after a while; what it had is lost.
+/// Every instance's process ends now and then, and is there again after a while; what it had is
+/// lost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Crashes {
@@ -180,9 +186,9 @@ const LEAST_QUEUE: usize = 256;
 const IN_FLIGHT_FOR_SLOT: usize = 8;
 
 impl Simulation {
-    /// `strategy` on the instances that `roles` gives it, each with `slots`, under `load`. Its queues and its table of
-    /// queries are the frontend's defaults, or larger in proportion to the slots; all else has its default, and no fault
-    /// happens: instances answer at once.
+    /// `strategy` on the instances that `roles` gives it, each with `slots`, under `load`. Its
+    /// queues and its table of queries are the frontend's defaults, or larger in proportion to the
+    /// slots; all else has its default, and no fault happens: instances answer at once.
     ///
     /// # Errors
     /// When there are too few instances for the strategy.
@@ -194,18 +200,32 @@ impl Simulation {
     ) -> Result<Self, ExperimentError> {
         let pools = roles.pools(strategy)?;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
-        let all_slots: usize = pools.iter().map(|(_, instances)| slots_of(*instances)).sum();
+        let all_slots: usize = pools
+            .iter()
+            .map(|(_, instances)| slots_of(*instances))
+            .sum();
         let frontend = Frontend::default();
-        let max_in_flight = frontend.max_in_flight.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots));
+        let max_in_flight = frontend
+            .max_in_flight
+            .max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots));
         let pool = |&(role, instances): &(Role, usize)| {
             let queue = LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances)));
-            SimulatedPool { role, instances, slots, queue, faults: FaultProfile::default() }
+            SimulatedPool {
+                role,
+                instances,
+                slots,
+                queue,
+                faults: FaultProfile::default(),
+            }
         };
         Ok(Self {
             pools: pools.iter().map(pool).collect(),
             strategy: strategy.config(&pools, slots),
             load,
-            frontend: Frontend { max_in_flight, ..frontend },
+            frontend: Frontend {
+                max_in_flight,
+                ..frontend
+            },
             instance: InstanceModel::default(),
             network: Network::default(),
             crashes: None,
@@ -217,7 +237,9 @@ impl Simulation {
     /// Gives all instances this fault profile.
     #[must_use]
     pub fn with_faults(mut self, faults: &FaultProfile) -> Self {
-        self.pools.iter_mut().for_each(|pool| pool.faults = faults.clone());
+        self.pools
+            .iter_mut()
+            .for_each(|pool| pool.faults = faults.clone());
         self
     }
 
@@ -229,38 +251,99 @@ impl Simulation {
         let instances: usize = self.pools.iter().map(|pool| pool.instances).sum();
         let load = &self.load;
         let number = |good: bool, field: &'static str, value: String, fix: &'static str| {
-            if good { Ok(()) } else { Err(Invalid { field, value, fix }) }
+            if good {
+                Ok(())
+            } else {
+                Err(Invalid { field, value, fix })
+            }
         };
         let good = load.rate.is_finite() && load.rate > 0.0;
-        number(good, "rate", load.rate.to_string(), "give a positive number of queries/s, as 270")?;
+        number(
+            good,
+            "rate",
+            load.rate.to_string(),
+            "give a positive number of queries/s, as 270",
+        )?;
         let good = (1..=MAX_QUERIES).contains(&load.queries);
-        number(good, "queries", load.queries.to_string(), "give 1 to 1000000000")?;
+        number(
+            good,
+            "queries",
+            load.queries.to_string(),
+            "give 1 to 1000000000",
+        )?;
         // Virtual time is nanoseconds in 64 bits: 500 years; stay far below.
         let seconds = load.queries as f64 / load.rate;
-        number(seconds < 1e9, "rate", load.rate.to_string(), "raise it, or give fewer queries")?;
+        number(
+            seconds < 1e9,
+            "rate",
+            load.rate.to_string(),
+            "raise it, or give fewer queries",
+        )?;
         let good = (1..=MAX_INSTANCES).contains(&instances);
-        number(good, "instances", instances.to_string(), "give 1 to 100000 in all")?;
-        let good = self.pools.iter().all(|pool| pool.instances > 0 && (1..=1024).contains(&pool.slots));
-        number(good, "slots", "0 or too many".to_owned(), "give 1 to 1024 to each instance of each pool")?;
+        number(
+            good,
+            "instances",
+            instances.to_string(),
+            "give 1 to 100000 in all",
+        )?;
+        let good = self
+            .pools
+            .iter()
+            .all(|pool| pool.instances > 0 && (1..=1024).contains(&pool.slots));
+        number(
+            good,
+            "slots",
+            "0 or too many".to_owned(),
+            "give 1 to 1024 to each instance of each pool",
+        )?;
         let batch = self.instance.max_batch_size;
-        number(batch > 0, "max batch size", batch.to_string(), "give at least 1")?;
+        number(
+            batch > 0,
+            "max batch size",
+            batch.to_string(),
+            "give at least 1",
+        )?;
         let capacity = self.instance.queue_capacity;
-        number(capacity > 0, "instance queue", capacity.to_string(), "give at least 1")?;
+        number(
+            capacity > 0,
+            "instance queue",
+            capacity.to_string(),
+            "give at least 1",
+        )?;
         let in_flight = self.frontend.max_in_flight;
-        number(in_flight > 0, "max in flight", in_flight.to_string(), "give at least 1")?;
+        number(
+            in_flight > 0,
+            "max in flight",
+            in_flight.to_string(),
+            "give at least 1",
+        )?;
         let deadline = self.frontend.deadline;
-        number(!deadline.is_zero(), "deadline", "0".to_owned(), "give some milliseconds")?;
+        number(
+            !deadline.is_zero(),
+            "deadline",
+            "0".to_owned(),
+            "give some milliseconds",
+        )?;
         if let Some(crashes) = self.crashes {
             let Span { min_ms, max_ms } = crashes.away;
             let good = (1.0..=1e12).contains(&crashes.mean_interval_ms)
                 && 0.0 <= min_ms
                 && min_ms <= max_ms
                 && max_ms <= LONGEST_MS;
-            number(good, "crashes", format!("{crashes:?}"), "give an interval from 1 ms and min <= max")?;
+            number(
+                good,
+                "crashes",
+                format!("{crashes:?}"),
+                "give an interval from 1 ms and min <= max",
+            )?;
         }
         for pool in &self.pools {
             let check = pool.faults.validate();
-            check.map_err(|value| Invalid { field: "faults", value, fix: "correct the fault profile" })?;
+            check.map_err(|value| Invalid {
+                field: "faults",
+                value,
+                fix: "correct the fault profile",
+            })?;
         }
         self.network.check()
     }
@@ -278,7 +361,8 @@ impl Simulation {
             retry_share: self.frontend.retry_share,
             retry_burst: self.frontend.retry_burst,
             suspect_after: self.frontend.suspect_after,
-            // Experiments are held against queueing theory, whose queues turn nobody away, and simulated instances answer well.
+            // Experiments are held against queueing theory, whose queues turn nobody away, and
+            // simulated instances answer well.
             queue_limit: None,
             outliers: None,
         }

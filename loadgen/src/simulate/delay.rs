@@ -20,7 +20,10 @@ pub struct Delay {
 
 impl Delay {
     /// No time at all.
-    pub const NONE: Self = Self { constant_ms: 0.0, exponential_ms: 0.0 };
+    pub const NONE: Self = Self {
+        constant_ms: 0.0,
+        exponential_ms: 0.0,
+    };
 
     /// Draws one, in nanoseconds.
     pub(super) fn sample(self, random: &mut impl Rng) -> u64 {
@@ -32,7 +35,9 @@ impl Delay {
     }
 
     fn is_valid(self) -> bool {
-        [self.constant_ms, self.exponential_ms].iter().all(|ms| (0.0..=LONGEST_MS).contains(ms))
+        [self.constant_ms, self.exponential_ms]
+            .iter()
+            .all(|ms| (0.0..=LONGEST_MS).contains(ms))
     }
 
     pub(super) fn check(self, field: &'static str) -> Result<(), super::Invalid> {
@@ -40,7 +45,11 @@ impl Delay {
             return Ok(());
         }
         let value = format!("{} + {} ms", self.constant_ms, self.exponential_ms);
-        Err(super::Invalid { field, value, fix: "give two times from 0 to 3600000 ms" })
+        Err(super::Invalid {
+            field,
+            value,
+            fix: "give two times from 0 to 3600000 ms",
+        })
     }
 }
 
@@ -55,11 +64,13 @@ pub(super) fn to_nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a request takes beside an instance's own time: sockets, codecs, wake-ups of threads, on each way.
+/// What a request takes beside an instance's own time: sockets, codecs, wake-ups of threads, on
+/// each way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
-    /// From the client to the frontend and back, in all. It shifts latencies; it does not change the order of arrivals.
+    /// From the client to the frontend and back, in all. It shifts latencies; it does not change
+    /// the order of arrivals.
     pub client: Delay,
     /// From the frontend to an instance.
     pub to_instance: Delay,
@@ -68,12 +79,22 @@ pub struct Network {
 }
 
 impl Default for Network {
-    /// Small delays, of the size that one machine's own sockets have. [`calibrated`](Self::calibrated) does better.
+    /// Small delays, of the size that one machine's own sockets have.
+    /// [`calibrated`](Self::calibrated) does better.
     fn default() -> Self {
         Self {
-            client: Delay { constant_ms: 0.1, exponential_ms: 0.05 },
-            to_instance: Delay { constant_ms: 0.1, exponential_ms: 0.0 },
-            to_frontend: Delay { constant_ms: 0.1, exponential_ms: 0.05 },
+            client: Delay {
+                constant_ms: 0.1,
+                exponential_ms: 0.05,
+            },
+            to_instance: Delay {
+                constant_ms: 0.1,
+                exponential_ms: 0.0,
+            },
+            to_frontend: Delay {
+                constant_ms: 0.1,
+                exponential_ms: 0.05,
+            },
         }
     }
 }
@@ -95,16 +116,21 @@ const LEAST_SAMPLES: usize = 100;
 
 impl Network {
     /// No delay anywhere.
-    pub const NONE: Self = Self { client: Delay::NONE, to_instance: Delay::NONE, to_frontend: Delay::NONE };
+    pub const NONE: Self = Self {
+        client: Delay::NONE,
+        to_instance: Delay::NONE,
+        to_frontend: Delay::NONE,
+    };
 
-    /// The delays that a real run shows: `latencies_ms` of a run without redundancy, faults and queueing (a constant
-    /// service time of `service_ms`, and a rate far below capacity).
+    /// The delays that a real run shows: `latencies_ms` of a run without redundancy, faults and
+    /// queueing (a constant service time of `service_ms`, and a rate far below capacity).
     ///
-    /// What a latency has beyond the service time is taken for a shifted exponential. It has its tenth percentile at
-    /// `c + 0.105 m` and its median at `c + 0.693 m`, which give its shift `c` and mean `m`; a fit by the mean would
-    /// follow the few requests that the machine itself delayed. Half of the shift goes to the client's side, which the
-    /// latencies cannot tell apart from the instance's, a quarter to each way to the instance, and the random part is
-    /// on the way back.
+    /// What a latency has beyond the service time is taken for a shifted exponential. It has its
+    /// tenth percentile at `c + 0.105 m` and its median at `c + 0.693 m`, which give its shift `c`
+    /// and mean `m`; a fit by the mean would follow the few requests that the machine itself
+    /// delayed. Half of the shift goes to the client's side, which the latencies cannot tell apart
+    /// from the instance's, a quarter to each way to the instance, and the random part is on the
+    /// way back.
     ///
     /// # Errors
     /// When there are too few latencies, or they are below the service time.
@@ -112,9 +138,17 @@ impl Network {
         if latencies_ms.len() < LEAST_SAMPLES {
             return Err(CalibrationError::TooFew(latencies_ms.len()));
         }
-        let mut beyond: Vec<f64> = latencies_ms.iter().map(|latency| latency - service_ms).collect();
+        let mut beyond: Vec<f64> = latencies_ms
+            .iter()
+            .map(|latency| latency - service_ms)
+            .collect();
         beyond.sort_by(f64::total_cmp);
-        let quantile = |percent: usize| beyond.get(beyond.len() * percent / 100).copied().unwrap_or_default();
+        let quantile = |percent: usize| {
+            beyond
+                .get(beyond.len() * percent / 100)
+                .copied()
+                .unwrap_or_default()
+        };
         let (tenth, median) = (quantile(10), quantile(50));
         if median < 0.0 {
             return Err(CalibrationError::BelowService);
@@ -123,9 +157,18 @@ impl Network {
         let mean = (median - tenth) / (std::f64::consts::LN_2 - at_tenth);
         let shift = (tenth - at_tenth * mean).max(0.0);
         Ok(Self {
-            client: Delay { constant_ms: shift / 2.0, exponential_ms: 0.0 },
-            to_instance: Delay { constant_ms: shift / 4.0, exponential_ms: 0.0 },
-            to_frontend: Delay { constant_ms: shift / 4.0, exponential_ms: mean },
+            client: Delay {
+                constant_ms: shift / 2.0,
+                exponential_ms: 0.0,
+            },
+            to_instance: Delay {
+                constant_ms: shift / 4.0,
+                exponential_ms: 0.0,
+            },
+            to_frontend: Delay {
+                constant_ms: shift / 4.0,
+                exponential_ms: mean,
+            },
         })
     }
 
@@ -145,22 +188,39 @@ mod tests {
 
     #[test]
     fn calibration_finds_the_delay_that_made_the_latencies() {
-        let delay = Delay { constant_ms: 0.8, exponential_ms: 0.2 };
+        let delay = Delay {
+            constant_ms: 0.8,
+            exponential_ms: 0.2,
+        };
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let mut latencies: Vec<f64> =
-            (0..20_000).map(|_| 18.0 + delay.sample(&mut random) as f64 / 1e6).collect();
+        let mut latencies: Vec<f64> = (0..20_000)
+            .map(|_| 18.0 + delay.sample(&mut random) as f64 / 1e6)
+            .collect();
         // Now and then the machine has something else to do.
-        latencies.iter_mut().step_by(1000).for_each(|latency| *latency += 50.0);
+        latencies
+            .iter_mut()
+            .step_by(1000)
+            .for_each(|latency| *latency += 50.0);
         let network = Network::calibrated(&latencies, 18.0).unwrap();
-        let shift =
-            network.client.constant_ms + network.to_instance.constant_ms + network.to_frontend.constant_ms;
+        let shift = network.client.constant_ms
+            + network.to_instance.constant_ms
+            + network.to_frontend.constant_ms;
         assert!((shift - 0.8).abs() < 0.01, "{network:?}");
-        assert!((network.to_frontend.exponential_ms - 0.2).abs() < 0.01, "{network:?}");
+        assert!(
+            (network.to_frontend.exponential_ms - 0.2).abs() < 0.01,
+            "{network:?}"
+        );
     }
 
     #[test]
     fn a_measurement_of_something_else_is_refused() {
-        assert_eq!(Network::calibrated(&[1.0; 9], 0.5), Err(CalibrationError::TooFew(9)));
-        assert_eq!(Network::calibrated(&[1.0; 900], 18.0), Err(CalibrationError::BelowService));
+        assert_eq!(
+            Network::calibrated(&[1.0; 9], 0.5),
+            Err(CalibrationError::TooFew(9))
+        );
+        assert_eq!(
+            Network::calibrated(&[1.0; 900], 18.0),
+            Err(CalibrationError::BelowService)
+        );
     }
 }

@@ -12,8 +12,14 @@ use crate::experiment::{Experiment, FileError, Role, Strategy, StrategyKind};
 /// What only a real cluster has.
 const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
 /// What of a strategy's settings has no part in a simulation: predictions have no content.
-const REAL_SETTINGS: [&str; 6] =
-    ["encoder", "audit_every", "late_truth_wait_ms", "parity_timeout_ms", "coded_timeout_ms", "transform"];
+const REAL_SETTINGS: [&str; 6] = [
+    "encoder",
+    "audit_every",
+    "late_truth_wait_ms",
+    "parity_timeout_ms",
+    "coded_timeout_ms",
+    "transform",
+];
 /// The frontend's default, which is not the one of the other strategies.
 const HEDGE_BURST: &str = ":burst=10";
 /// So is that percentile, where the file says nothing of when a query is late.
@@ -22,18 +28,24 @@ const HEDGE_PERCENTILE: &str = ":hold_back=0.95";
 const BACKUP_SHARE: &str = ":redundant_share=0.1";
 
 impl Setup {
-    /// The simulation of what the file at `path` says, and the names of those of its fields that are not simulated.
+    /// The simulation of what the file at `path` says, and the names of those of its fields that
+    /// are not simulated.
     ///
     /// # Errors
     /// [`FileError::Field`]: a strategy that runs elsewhere, or a setting that no strategy has.
-    pub fn of_experiment(experiment: &Experiment, path: &Path) -> Result<(Self, Vec<String>), FileError> {
+    pub fn of_experiment(
+        experiment: &Experiment,
+        path: &Path,
+    ) -> Result<(Self, Vec<String>), FileError> {
         let field = |field: String, problem: String, fix: &str| FileError::Field {
             path: path.to_owned(),
             field,
             problem,
             fix: fix.to_owned(),
         };
-        let real = REAL_FIELDS.into_iter().filter(|name| experiment.written.contains(*name));
+        let real = REAL_FIELDS
+            .into_iter()
+            .filter(|name| experiment.written.contains(*name));
         let mut ignored: Vec<String> = real.map(str::to_owned).collect();
         let mut strategies = Vec::new();
         for (index, strategy) in experiment.strategies.iter().enumerate() {
@@ -44,13 +56,26 @@ impl Setup {
             }
             let spec = spec(strategy, &mut ignored).map_err(|setting| {
                 let problem = "no setting of the strategy, or not of this type".to_owned();
-                field(name(&format!("settings.{setting}")), problem, "see docs/strategies.md")
+                field(
+                    name(&format!("settings.{setting}")),
+                    problem,
+                    "see docs/strategies.md",
+                )
             })?;
             let (name, description) = (strategy.name.clone(), strategy.description.clone());
-            strategies.push(SimulatedStrategy { name, description, spec });
+            strategies.push(SimulatedStrategy {
+                name,
+                description,
+                spec,
+            });
         }
-        let faults = faults(experiment)
-            .map_err(|problem| field("faults.model_service_time".to_owned(), problem, "give one time"))?;
+        let faults = faults(experiment).map_err(|problem| {
+            field(
+                "faults.model_service_time".to_owned(),
+                problem,
+                "give one time",
+            )
+        })?;
         let setup = Self {
             strategies,
             baseline: Some(experiment.baseline.clone()),
@@ -72,7 +97,8 @@ impl Setup {
     }
 }
 
-/// A strategy's settings as a [`crate::experiment::StrategySpec`] is written; the name of the one that cannot be.
+/// A strategy's settings as a [`crate::experiment::StrategySpec`] is written; the name of the one
+/// that cannot be.
 fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String> {
     let kind = strategy.known_kind();
     let mut spec = strategy.kind().to_owned();
@@ -80,12 +106,20 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
         spec.push_str(HEDGE_BURST);
     }
     let delay = strategy.settings.get("delay").and_then(Value::as_table);
-    let says_when = delay.is_some_and(|it| it.contains_key("percentile") || it.contains_key("fixed_ms"));
+    let says_when =
+        delay.is_some_and(|it| it.contains_key("percentile") || it.contains_key("fixed_ms"));
     if kind == Some(StrategyKind::Hedge) && !says_when {
         spec.push_str(HEDGE_PERCENTILE);
     }
-    let eager = strategy.settings.get("eager").and_then(Value::as_bool).unwrap_or(false);
-    if kind == Some(StrategyKind::ApproximateBackup) && !eager && !strategy.settings.contains_key("share") {
+    let eager = strategy
+        .settings
+        .get("eager")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    if kind == Some(StrategyKind::ApproximateBackup)
+        && !eager
+        && !strategy.settings.contains_key("share")
+    {
         spec.push_str(BACKUP_SHARE);
     }
     let mut push = |parameter: &str, value: &Value| {
@@ -101,34 +135,39 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
     for (name, value) in &strategy.settings {
         let done = match (name.as_str(), value) {
             ("kind", _) => Ok(()),
-            ("k" | "r" | "copies" | "eager" | "redundant_share" | "shed_above" | "defer_parity", value) => {
-                push(name, value)
-            }
+            (
+                "k" | "r" | "copies" | "eager" | "redundant_share" | "shed_above" | "defer_parity",
+                value,
+            ) => push(name, value),
             ("burst" | "redundant_burst", value) => push("burst", value),
             ("flush_after_ms", value) => push("flush_ms", value),
-            ("max_copies", Value::Integer(copies)) => push("copies", &Value::from(copies.saturating_add(1))),
+            ("max_copies", Value::Integer(copies)) => {
+                push("copies", &Value::from(copies.saturating_add(1)))
+            }
             ("share", value) if kind == Some(StrategyKind::Hedge) => push("hedge_share", value),
             ("share", value) if kind == Some(StrategyKind::ApproximateBackup) => {
                 push("redundant_share", value)
             }
-            ("hedge", Value::Table(hedge)) => {
-                hedge.iter().try_for_each(|(part, value)| match part.as_str() {
-                    "share" => push("hedge_share", value),
-                    _ => {
-                        ignored.push(format!("{}: settings.hedge.{part}", strategy.name));
-                        Ok(())
-                    }
-                })
-            }
+            ("hedge", Value::Table(hedge)) => hedge.iter().try_for_each(|(part, value)| match part
+                .as_str()
+            {
+                "share" => push("hedge_share", value),
+                _ => {
+                    ignored.push(format!("{}: settings.hedge.{part}", strategy.name));
+                    Ok(())
+                }
+            }),
             ("hold_back" | "delay", Value::Table(delay)) => {
-                delay.iter().try_for_each(|(part, value)| match part.as_str() {
-                    "fixed_ms" => push("hold_back_ms", value),
-                    "percentile" => push("hold_back", value),
-                    "min_ms" => push("hold_back_min_ms", value),
-                    "max_ms" => push("hold_back_max_ms", value),
-                    "max_over_median" => push("max_over_median", value),
-                    _ => Err(()),
-                })
+                delay
+                    .iter()
+                    .try_for_each(|(part, value)| match part.as_str() {
+                        "fixed_ms" => push("hold_back_ms", value),
+                        "percentile" => push("hold_back", value),
+                        "min_ms" => push("hold_back_min_ms", value),
+                        "max_ms" => push("hold_back_max_ms", value),
+                        "max_over_median" => push("max_over_median", value),
+                        _ => Err(()),
+                    })
             }
             ("share", _) => {
                 ignored.push(format!("{}: settings.share", strategy.name));
@@ -168,7 +207,9 @@ fn faults(experiment: &Experiment) -> Result<FaultProfile, String> {
     for (model, time) in &experiment.faults.model_service_time {
         let role = role(experiment, model).to_owned();
         if by_role.get(&role).is_some_and(|other| other != time) {
-            return Err(format!("{model:?} and another {role} model differ, and are simulated alike"));
+            return Err(format!(
+                "{model:?} and another {role} model differ, and are simulated alike"
+            ));
         }
         by_role.insert(role, time.clone());
     }
@@ -192,17 +233,32 @@ mod tests {
     #[test]
     fn the_experiment_of_the_tail_is_simulated_as_it_is() {
         let (setup, ignored) = setup(TAIL).unwrap();
-        let specs: BTreeMap<&str, &str> =
-            setup.strategies.iter().map(|it| (it.name.as_str(), it.spec.as_str())).collect();
+        let specs: BTreeMap<&str, &str> = setup
+            .strategies
+            .iter()
+            .map(|it| (it.name.as_str(), it.spec.as_str()))
+            .collect();
         assert_eq!(
             specs["hedge"],
             "hedge:burst=10:hold_back_max_ms=100:max_over_median=1.2:hold_back_min_ms=18.5:hold_back=0.95:hedge_share=0.05"
         );
-        assert_eq!(specs["coded_eager"], "coded:flush_ms=6:hold_back_ms=0:k=2:r=1");
-        assert!(ignored.contains(&"coded: settings.encoder".to_owned()), "{ignored:?}");
+        assert_eq!(
+            specs["coded_eager"],
+            "coded:flush_ms=6:hold_back_ms=0:k=2:r=1"
+        );
+        assert!(
+            ignored.contains(&"coded: settings.encoder".to_owned()),
+            "{ignored:?}"
+        );
         let faults = setup.faults.as_ref().unwrap();
-        assert_eq!(faults.model_service_time.keys().collect::<Vec<_>>(), ["backup"]);
-        assert_eq!((setup.queries, setup.blocks, setup.deadline_ms), (20_000, 10, 2000.0));
+        assert_eq!(
+            faults.model_service_time.keys().collect::<Vec<_>>(),
+            ["backup"]
+        );
+        assert_eq!(
+            (setup.queries, setup.blocks, setup.deadline_ms),
+            (20_000, 10, 2000.0)
+        );
         assert_eq!(setup.simulations().unwrap().len(), setup.strategies.len());
     }
 
@@ -216,7 +272,10 @@ mod tests {
             .filter(|(spec, _)| spec.kind == StrategyKind::Coded)
             .map(|(spec, _)| spec.settings.k)
             .collect();
-        assert!(!coded.is_empty() && coded.iter().all(|k| *k == 4), "{coded:?}");
+        assert!(
+            !coded.is_empty() && coded.iter().all(|k| *k == 4),
+            "{coded:?}"
+        );
     }
 
     #[test]
@@ -227,8 +286,16 @@ mod tests {
                 "url = \"http://a\"",
                 "strategies[0].url: a frontend that runs",
             ),
-            ("share = 0.05", "shares = 0.05", "settings.shares: no setting"),
-            ("share = 0.05", "share = \"0.05\"", "settings.share: no setting"),
+            (
+                "share = 0.05",
+                "shares = 0.05",
+                "settings.shares: no setting",
+            ),
+            (
+                "share = 0.05",
+                "share = \"0.05\"",
+                "settings.share: no setting",
+            ),
         ] {
             assert!(TAIL.contains(from), "{from}");
             let error = setup(&TAIL.replacen(from, to, 1)).unwrap_err();

@@ -49,7 +49,12 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(model: InstanceModel, profile: &FaultProfile, number: u64, name: &str) -> Self {
+    pub(super) fn new(
+        model: InstanceModel,
+        profile: &FaultProfile,
+        number: u64,
+        name: &str,
+    ) -> Self {
         Self {
             model,
             plan: FaultPlan::new(profile, number, name),
@@ -78,7 +83,11 @@ impl Instance {
 
     /// Nanoseconds in which batches ran, up to `now`.
     pub(super) fn busy(&self, now: u64) -> u64 {
-        let running = if self.running.is_empty() { 0 } else { now.saturating_sub(self.began) };
+        let running = if self.running.is_empty() {
+            0
+        } else {
+            now.saturating_sub(self.began)
+        };
         self.busy + running
     }
 
@@ -95,7 +104,11 @@ impl Instance {
             return Taken::Full;
         }
         self.waiting.push_back(job);
-        Taken::Accepted(if self.running.is_empty() { self.begin(now, withdrawn) } else { None })
+        Taken::Accepted(if self.running.is_empty() {
+            self.begin(now, withdrawn)
+        } else {
+            None
+        })
     }
 
     /// The batch ends: its requests, whether they failed, and the next batch.
@@ -130,11 +143,18 @@ impl Instance {
         // A freeze that begins meanwhile holds the answers back.
         let mut ends = computed + to_nanos(self.freezes.remaining(Duration::from_nanos(computed)));
         for (from, until) in &self.stops {
-            ends = if (*from..*until).contains(&ends) { *until } else { ends };
+            ends = if (*from..*until).contains(&ends) {
+                *until
+            } else {
+                ends
+            };
         }
         (self.fails, self.began) = (fails, now);
         self.batches += 1;
-        Some(Begun { ends, life: self.life })
+        Some(Begun {
+            ends,
+            life: self.life,
+        })
     }
 
     /// The process ends. Returns the requests that it had.
@@ -143,7 +163,10 @@ impl Instance {
             self.busy += now.saturating_sub(self.began);
         }
         (self.life, self.away) = (self.life.wrapping_add(1), true);
-        self.running.drain(..).chain(self.waiting.drain(..)).collect()
+        self.running
+            .drain(..)
+            .chain(self.waiting.drain(..))
+            .collect()
     }
 
     /// The process is there again.

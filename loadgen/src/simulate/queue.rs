@@ -13,7 +13,10 @@ pub(super) enum Event {
     /// An instance ends its batch, unless it was restarted meanwhile.
     BatchEnded { instance: u32, life: u32 },
     /// The frontend has an instance's response.
-    Responded { job: JobId, failure: Option<FailureKind> },
+    Responded {
+        job: JobId,
+        failure: Option<FailureKind>,
+    },
     /// A parity query is computed.
     Encoded { group: GroupId, row: Row },
     /// A reconstruction is computed.
@@ -69,7 +72,11 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn push(&mut self, at: u64, event: Event) {
         self.count += 1;
-        self.heap.push(Entry { at, number: self.count, event });
+        self.heap.push(Entry {
+            at,
+            number: self.count,
+            event,
+        });
     }
 
     pub(super) fn next_at(&self) -> Option<u64> {

@@ -1,4 +1,5 @@
-//! What is simulated, all in one place: the same cluster under the same load, once for each strategy.
+//! What is simulated, all in one place: the same cluster under the same load, once for each
+//! strategy.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use super::{Crashes, InstanceModel, Invalid, Load, Network, Outage, Simulation};
 use crate::experiment::{Event, ExperimentError, Role, Roles, StrategySettings, StrategySpec};
 use crate::schedule::Arrivals;
 
-/// What a real cluster has by itself, and a simulation must be told: `[simulation]` of an experiment's file.
+/// What a real cluster has by itself, and a simulation must be told: `[simulation]` of an
+/// experiment's file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Surroundings {
@@ -59,7 +61,11 @@ pub struct SimulatedStrategy {
 impl From<&str> for SimulatedStrategy {
     /// Called as it is written.
     fn from(spec: &str) -> Self {
-        Self { name: spec.to_owned(), description: String::new(), spec: spec.to_owned() }
+        Self {
+            name: spec.to_owned(),
+            description: String::new(),
+            spec: spec.to_owned(),
+        }
     }
 }
 
@@ -82,8 +88,8 @@ pub struct Setup {
     pub rate: f64,
     /// How many queries.
     pub queries: u64,
-    /// Stretches that they are cut into, for the intervals of a comparison. Queries that wait together are in the same
-    /// one, but for those at its ends.
+    /// Stretches that they are cut into, for the intervals of a comparison. Queries that wait
+    /// together are in the same one, but for those at its ends.
     pub blocks: usize,
     /// Seed of everything; fault profiles that are given have their own.
     pub seed: u64,
@@ -105,7 +111,9 @@ impl Default for Setup {
     fn default() -> Self {
         let settings = StrategySettings::default();
         Self {
-            strategies: ["coded", "equal_resources"].map(SimulatedStrategy::from).to_vec(),
+            strategies: ["coded", "equal_resources"]
+                .map(SimulatedStrategy::from)
+                .to_vec(),
             baseline: None,
             instances: 0,
             redundant_instances: 0,
@@ -158,12 +166,22 @@ impl Setup {
         if self.strategies.is_empty() {
             return Err(SetupError::NoStrategy);
         }
-        let defaults = StrategySettings { k: self.k, r: self.r, ..StrategySettings::default() };
+        let defaults = StrategySettings {
+            k: self.k,
+            r: self.r,
+            ..StrategySettings::default()
+        };
         defaults.check()?;
         let mut simulations: Vec<(StrategySpec, Simulation)> = Vec::new();
         for SimulatedStrategy { name, spec, .. } in &self.strategies {
-            let spec = StrategySpec { label: name.clone(), ..StrategySpec::parse(spec.trim(), &defaults)? };
-            if simulations.iter().any(|(other, _)| other.label == spec.label) {
+            let spec = StrategySpec {
+                label: name.clone(),
+                ..StrategySpec::parse(spec.trim(), &defaults)?
+            };
+            if simulations
+                .iter()
+                .any(|(other, _)| other.label == spec.label)
+            {
                 return Err(SetupError::Twice(spec.label));
             }
             let simulation = self.simulation(&spec, &faults)?;
@@ -172,7 +190,11 @@ impl Setup {
         Ok(simulations)
     }
 
-    fn simulation(&self, spec: &StrategySpec, faults: &FaultProfile) -> Result<Simulation, SetupError> {
+    fn simulation(
+        &self,
+        spec: &StrategySpec,
+        faults: &FaultProfile,
+    ) -> Result<Simulation, SetupError> {
         let load = Load {
             arrivals: self.arrivals,
             rate: self.rate,
@@ -180,14 +202,27 @@ impl Setup {
             seed: self.seed,
             allow_approximate: self.surroundings.allow_approximate,
         };
-        let Surroundings { network, crashes, encode_ms, decode_ms, max_batch_size, instance_queue, .. } =
-            self.surroundings;
-        let roles = Roles { instances: self.instances, redundant: self.redundant_instances };
+        let Surroundings {
+            network,
+            crashes,
+            encode_ms,
+            decode_ms,
+            max_batch_size,
+            instance_queue,
+            ..
+        } = self.surroundings;
+        let roles = Roles {
+            instances: self.instances,
+            redundant: self.redundant_instances,
+        };
         let mut simulation = Simulation::of(spec, roles, self.slots, load)?.with_faults(faults);
         simulation.network = network;
         simulation.crashes = crashes;
         simulation.outages = self.outages(&roles.pools(spec)?);
-        simulation.instance = InstanceModel { max_batch_size, queue_capacity: instance_queue };
+        simulation.instance = InstanceModel {
+            max_batch_size,
+            queue_capacity: instance_queue,
+        };
         simulation.frontend.deadline = milliseconds("deadline", self.deadline_ms)?;
         simulation.frontend.encode = milliseconds("encode time", encode_ms)?;
         simulation.frontend.decode = milliseconds("decode time", decode_ms)?;
@@ -203,34 +238,53 @@ impl Setup {
     /// Gives coding groups this size, those of an experiment's file, too.
     pub fn set_k(&mut self, k: usize) {
         self.k = k;
-        self.strategies.iter_mut().for_each(|strategy| strategy.forget("k="));
+        self.strategies
+            .iter_mut()
+            .for_each(|strategy| strategy.forget("k="));
     }
 
     /// Gives coding groups so many parity rows, those of an experiment's file, too.
     pub fn set_r(&mut self, r: usize) {
         self.r = r;
-        self.strategies.iter_mut().for_each(|strategy| strategy.forget("r="));
+        self.strategies
+            .iter_mut()
+            .for_each(|strategy| strategy.forget("r="));
     }
 
-    /// The events that hit an instance of these pools; as in a real comparison, none lasts longer than its block.
+    /// The events that hit an instance of these pools; as in a real comparison, none lasts longer
+    /// than its block.
     fn outages(&self, pools: &[(Role, usize)]) -> Vec<Outage> {
         let block_ms = self.block_s() * 1e3;
         let mut outages = Vec::new();
-        for Event { block, after_s, what, instance, for_s } in &self.events {
+        for Event {
+            block,
+            after_s,
+            what,
+            instance,
+            for_s,
+        } in &self.events
+        {
             let (after_ms, start_ms) = (after_s * 1e3, *block as f64 * block_ms);
             let until_ms = for_s.map_or(block_ms, |for_s| (after_ms + for_s * 1e3).min(block_ms));
             if let Some(instance) = self.number(*instance, pools)
                 && after_ms < until_ms
             {
-                let time = |ms: f64| Duration::try_from_secs_f64((start_ms + ms) / 1e3).unwrap_or_default();
-                outages.push(Outage { instance, what: *what, from: time(after_ms), until: time(until_ms) });
+                let time = |ms: f64| {
+                    Duration::try_from_secs_f64((start_ms + ms) / 1e3).unwrap_or_default()
+                };
+                outages.push(Outage {
+                    instance,
+                    what: *what,
+                    from: time(after_ms),
+                    until: time(until_ms),
+                });
             }
         }
         outages
     }
 
-    /// An event's instance by its number through all pools. Parity rows take the redundant instances in turns, as in real
-    /// comparisons; `None` if the strategy does not use it.
+    /// An event's instance by its number through all pools. Parity rows take the redundant
+    /// instances in turns, as in real comparisons; `None` if the strategy does not use it.
     fn number(&self, instance: usize, pools: &[(Role, usize)]) -> Option<u32> {
         let (_, deployed) = pools.first()?;
         if instance < *deployed {
@@ -240,7 +294,9 @@ impl Setup {
         let (place, row) = (redundant.checked_div(rows)?, redundant.checked_rem(rows)?);
         let before: usize = pools.iter().take(row + 1).map(|(_, count)| count).sum();
         let (_, count) = pools.get(row + 1)?;
-        (place < *count).then(|| u32::try_from(before + place).ok()).flatten()
+        (place < *count)
+            .then(|| u32::try_from(before + place).ok())
+            .flatten()
     }
 }
 
@@ -248,7 +304,11 @@ impl SimulatedStrategy {
     /// Leaves the parameter out that begins so, but not of one that is called as it is written.
     fn forget(&mut self, parameter: &str) {
         if self.name != self.spec {
-            let kept: Vec<&str> = self.spec.split(':').filter(|part| !part.starts_with(parameter)).collect();
+            let kept: Vec<&str> = self
+                .spec
+                .split(':')
+                .filter(|part| !part.starts_with(parameter))
+                .collect();
             self.spec = kept.join(":");
         }
     }
@@ -258,5 +318,9 @@ fn milliseconds(field: &'static str, ms: f64) -> Result<Duration, Invalid> {
     if (0.0..=super::delay::LONGEST_MS).contains(&ms) {
         return Ok(Duration::from_secs_f64(ms / 1e3));
     }
-    Err(Invalid { field, value: format!("{ms} ms"), fix: "give 0 to 3600000" })
+    Err(Invalid {
+        field,
+        value: format!("{ms} ms"),
+        fix: "give 0 to 3600000",
+    })
 }

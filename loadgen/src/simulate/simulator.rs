@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, DomainId, Engine, Failure, FailureKind, GroupKey, PoolId, QueryId, Time,
+    Action, Answer, Arrival, ClassId, DomainId, Engine, Failure, FailureKind, GroupKey, PoolId,
+    QueryId, Time,
 };
 use rustc_hash::FxHashMap;
 
@@ -102,12 +103,15 @@ impl Simulator {
         })
     }
 
-    /// Runs until every query has its answer, or until `observe`, which is asked now and then, breaks off.
+    /// Runs until every query has its answer, or until `observe`, which is asked now and then,
+    /// breaks off.
     pub fn run(mut self, mut observe: impl FnMut(Progress) -> ControlFlow<()>) -> Simulated {
         while let Some(next) = self.next_step() {
             match next {
                 Next::Event => self.event(),
-                Next::Timer => self.engine.tick(Time::from_nanos(self.now), &mut self.actions),
+                Next::Timer => self
+                    .engine
+                    .tick(Time::from_nanos(self.now), &mut self.actions),
                 Next::Arrival(planned_us) => {
                     self.arrive(planned_us);
                     if self.sent.is_multiple_of(LOOK_EVERY) && observe(self.progress()).is_break() {
@@ -129,15 +133,17 @@ impl Simulator {
         }
     }
 
-    /// Moves the time to what happens next; `None` once every query has its answer. At one time what has happened elsewhere
-    /// comes before the frontend's timers, and both before arrivals.
+    /// Moves the time to what happens next; `None` once every query has its answer. At one time
+    /// what has happened elsewhere comes before the frontend's timers, and both before arrivals.
     fn next_step(&mut self) -> Option<Next> {
         if self.next.is_none() && self.waiting.is_empty() {
             return None;
         }
         let event = self.queue.next_at().unwrap_or(u64::MAX);
         let timer = self.engine.next_timer().map_or(u64::MAX, Time::as_nanos);
-        let arrival = self.next.map_or(u64::MAX, |planned_us| planned_us.saturating_mul(1000));
+        let arrival = self
+            .next
+            .map_or(u64::MAX, |planned_us| planned_us.saturating_mul(1000));
         let at = event.min(timer).min(arrival);
         if at == u64::MAX {
             return None;
@@ -157,7 +163,11 @@ impl Simulator {
     fn pass_time(&mut self, to: u64) {
         let passed = u128::from(to - self.now);
         for (line, id) in self.lines.iter_mut().zip(0..) {
-            let queued = self.engine.core().pool(PoolId(id)).map_or(0, |pool| pool.queued());
+            let queued = self
+                .engine
+                .core()
+                .pool(PoolId(id))
+                .map_or(0, |pool| pool.queued());
             line.area += passed * queued as u128;
             line.longest = line.longest.max(queued);
         }
@@ -171,7 +181,10 @@ impl Simulator {
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 0,
-            key: GroupKey { domain: DomainId(0), kind: 0 },
+            key: GroupKey {
+                domain: DomainId(0),
+                kind: 0,
+            },
             deadline: now + self.simulation.frontend.deadline,
             allow_approximate: self.simulation.load.allow_approximate,
             class: ClassId::DEFAULT,
@@ -182,7 +195,8 @@ impl Simulator {
             }
             Err(_) => {
                 let latency_us = self.latency_us(sent);
-                self.tally.failed(sent, latency_us, target::Failure::Status(503));
+                self.tally
+                    .failed(sent, latency_us, target::Failure::Status(503));
             }
         }
     }
@@ -193,28 +207,35 @@ impl Simulator {
     }
 
     fn event(&mut self) {
-        let Some(event) = self.queue.pop() else { return };
+        let Some(event) = self.queue.pop() else {
+            return;
+        };
         let (now, queue) = (self.now, &mut self.queue);
         let time = Time::from_nanos(now);
         match event {
             Event::Delivered { instance, job } => self.cluster.deliver(now, instance, job, queue),
-            Event::BatchEnded { instance, life } => self.cluster.end_batch(now, instance, life, queue),
+            Event::BatchEnded { instance, life } => {
+                self.cluster.end_batch(now, instance, life, queue)
+            }
             Event::Crashed { instance } => self.cluster.crash(now, instance, queue),
             Event::Restarted { instance } => self.cluster.restart(now, instance, queue),
             Event::Killed { instance } => self.cluster.kill(now, instance, queue),
             Event::Revived { instance } => self.cluster.revive(instance),
             Event::Responded { job, failure } => {
                 if !self.cluster.is_withdrawn(job) {
-                    let outcome = failure.map_or(Ok(()), |kind| Err(Failure::new(kind, "simulated")));
+                    let outcome =
+                        failure.map_or(Ok(()), |kind| Err(Failure::new(kind, "simulated")));
                     self.engine.finished(time, job, outcome, &mut self.actions);
                 }
             }
             Event::Encoded { group, row } => {
                 let parity = Some(Arc::clone(&self.input));
-                self.engine.encoded(time, group, row, parity, &mut self.actions);
+                self.engine
+                    .encoded(time, group, row, parity, &mut self.actions);
             }
             Event::Decoded { query } => {
-                self.engine.reconstructed(time, query, Some(()), &mut self.actions);
+                self.engine
+                    .reconstructed(time, query, Some(()), &mut self.actions);
             }
             Event::Checked { instance, round } => {
                 if let Some(up) = self.cluster.check(now, instance, round, queue)
@@ -243,7 +264,9 @@ impl Simulator {
                 Action::Encode { group, row, .. } => {
                     queue.push(now + encode, Event::Encoded { group, row });
                 }
-                Action::Reconstruct { query, .. } => queue.push(now + decode, Event::Decoded { query }),
+                Action::Reconstruct { query, .. } => {
+                    queue.push(now + decode, Event::Decoded { query })
+                }
                 Action::Answer { query, answer } => self.answer(query, &answer),
                 // Nobody joins or leaves here.
                 Action::Compare(_) | Action::Left { .. } => {}
@@ -253,14 +276,22 @@ impl Simulator {
     }
 
     fn answer(&mut self, query: QueryId, answer: &Answer<()>) {
-        let Some(sent) = self.waiting.remove(&query) else { return };
+        let Some(sent) = self.waiting.remove(&query) else {
+            return;
+        };
         let latency_us = self.latency_us(sent);
         match answer {
             Answer::Exact(_) => self.tally.answered(sent, latency_us, Provenance::Exact),
             Answer::Hedged(_) => self.tally.answered(sent, latency_us, Provenance::Hedged),
             Answer::Backup(_) => self.tally.answered(sent, latency_us, Provenance::Backup),
-            Answer::Reconstructed(_) => self.tally.answered(sent, latency_us, Provenance::Reconstructed),
-            Answer::Failed(failure) => self.tally.failed(sent, latency_us, seen_by_client(failure.kind)),
+            Answer::Reconstructed(_) => {
+                self.tally
+                    .answered(sent, latency_us, Provenance::Reconstructed)
+            }
+            Answer::Failed(failure) => {
+                self.tally
+                    .failed(sent, latency_us, seen_by_client(failure.kind))
+            }
         }
     }
 
@@ -269,9 +300,15 @@ impl Simulator {
         let elapsed = self.now;
         let pools = self.simulation.pools.iter().zip(&self.lines).enumerate();
         let pools = pools.map(|(place, (pool, line))| {
-            let (busy, batches) = self.cluster.pool(place).fold((0, 0), |(busy, batches), instance| {
-                (busy + u128::from(instance.busy(elapsed)), batches + instance.batches())
-            });
+            let (busy, batches) =
+                self.cluster
+                    .pool(place)
+                    .fold((0, 0), |(busy, batches), instance| {
+                        (
+                            busy + u128::from(instance.busy(elapsed)),
+                            batches + instance.batches(),
+                        )
+                    });
             let all = u128::from(elapsed.max(1));
             PoolUse {
                 role: pool.role.to_string(),

@@ -1,4 +1,5 @@
-//! Counting while a simulation runs: histograms, whose size does not grow with the number of queries.
+//! Counting while a simulation runs: histograms, whose size does not grow with the number of
+//! queries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +38,10 @@ impl Tally {
             by_provenance: BTreeMap::new(),
             charged: histogram(),
             errors: BTreeMap::new(),
-            counts: Counts { planned, ..Counts::default() },
+            counts: Counts {
+                planned,
+                ..Counts::default()
+            },
             deadline_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
             records: keep_records.then(Vec::new),
         }
@@ -47,7 +51,11 @@ impl Tally {
         let index = self.counts.sent;
         self.counts.sent += 1;
         if let Some(records) = &mut self.records {
-            records.push(Record { planned_us, sent_us: Some(planned_us), ..Record::default() });
+            records.push(Record {
+                planned_us,
+                sent_us: Some(planned_us),
+                ..Record::default()
+            });
         }
         Sent { index, planned_us }
     }
@@ -55,29 +63,51 @@ impl Tally {
     pub(super) fn answered(&mut self, sent: Sent, latency_us: u64, provenance: Provenance) {
         self.counts.answered += 1;
         self.answered.saturating_record(latency_us);
-        self.by_provenance.entry(provenance).or_insert_with(histogram).saturating_record(latency_us);
-        let answer = Answer { provenance, confidence: None, class: None };
+        self.by_provenance
+            .entry(provenance)
+            .or_insert_with(histogram)
+            .saturating_record(latency_us);
+        let answer = Answer {
+            provenance,
+            confidence: None,
+            class: None,
+        };
         self.done(sent, latency_us, Outcome::Answered(answer));
     }
 
     pub(super) fn failed(&mut self, sent: Sent, latency_us: u64, failure: Failure) {
         self.counts.failed += 1;
         *self.errors.entry(failure).or_default() += 1;
-        self.charged.saturating_record(latency_us.max(self.deadline_us));
+        self.charged
+            .saturating_record(latency_us.max(self.deadline_us));
         self.done(sent, latency_us, Outcome::Failed(failure));
     }
 
     fn done(&mut self, sent: Sent, latency_us: u64, outcome: Outcome) {
-        if let Some(record) = self.records.as_mut().and_then(|records| records.get_mut(sent.index)) {
+        if let Some(record) = self
+            .records
+            .as_mut()
+            .and_then(|records| records.get_mut(sent.index))
+        {
             record.done_us = Some(sent.planned_us + latency_us);
             record.outcome = Some(outcome);
         }
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let Counts { planned, sent, answered, failed, .. } = self.counts;
+        let Counts {
+            planned,
+            sent,
+            answered,
+            failed,
+            ..
+        } = self.counts;
         let unanswered = sent - answered - failed;
-        Counts { unanswered, unsent: planned - sent, ..self.counts }
+        Counts {
+            unanswered,
+            unsent: planned - sent,
+            ..self.counts
+        }
     }
 
     /// A latency's percentile in milliseconds, so far.
@@ -89,26 +119,44 @@ impl Tally {
         let mut all = self.answered.clone();
         // Equal bounds: adding cannot fail.
         let _ = all.add(&self.charged);
-        Latency { answered: Summary::of(&self.answered), all: Summary::of(&all) }
+        Latency {
+            answered: Summary::of(&self.answered),
+            all: Summary::of(&all),
+        }
     }
 
     pub(super) fn provenance(&self) -> BTreeMap<Provenance, Answered> {
         let answered = |(provenance, times): (&Provenance, &Histogram<u64>)| {
             let share = times.len() as f64 / self.counts.answered.max(1) as f64;
             let latency = Summary::of(times)?;
-            Some((*provenance, Answered { count: times.len(), share, latency }))
+            Some((
+                *provenance,
+                Answered {
+                    count: times.len(),
+                    share,
+                    latency,
+                },
+            ))
         };
         self.by_provenance.iter().filter_map(answered).collect()
     }
 
     pub(super) fn errors(&self) -> BTreeMap<String, usize> {
-        self.errors.iter().map(|(failure, count)| (failure.to_string(), *count)).collect()
+        self.errors
+            .iter()
+            .map(|(failure, count)| (failure.to_string(), *count))
+            .collect()
     }
 
     pub(super) fn into_recording(self, ended: Duration) -> Option<Recording> {
         let partial = self.counts().unsent + self.counts().unanswered > 0;
         let records = self.records?;
         let last = records.last().map_or(0, |record| record.planned_us);
-        Some(Recording { records, sending_ended: Duration::from_micros(last), ended, partial })
+        Some(Recording {
+            records,
+            sending_ended: Duration::from_micros(last),
+            ended,
+            partial,
+        })
     }
 }

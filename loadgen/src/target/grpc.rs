@@ -22,7 +22,8 @@ use super::metadata::TargetError;
 use super::{Answer, Failure, LIMITS, Transport};
 use crate::payload::Body;
 
-/// HTTP/2 connections, which take turns: servers let one carry some hundred requests at a time, and more would wait.
+/// HTTP/2 connections, which take turns: servers let one carry some hundred requests at a time, and
+/// more would wait.
 const CONNECTIONS: usize = 8;
 /// Bytes of answers on their way on one connection.
 const WINDOW: u32 = 8 << 20;
@@ -35,21 +36,30 @@ pub struct GrpcTransport {
 }
 
 impl GrpcTransport {
-    /// For the server at `address`, which [`metadata`](super::TargetUrl::metadata) found. Connects when it is first used.
+    /// For the server at `address`, which [`metadata`](super::TargetUrl::metadata) found. Connects
+    /// when it is first used.
     ///
     /// # Errors
     /// [`TargetError`] when the address makes no URI.
     pub fn new(address: SocketAddr) -> Result<Self, TargetError> {
         let endpoint = endpoint(address)?;
         let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();
-        Ok(Self { connections, next: AtomicUsize::new(0) })
+        Ok(Self {
+            connections,
+            next: AtomicUsize::new(0),
+        })
     }
 }
 
 fn endpoint(address: SocketAddr) -> Result<Endpoint, TargetError> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let endpoint = endpoint.map_err(|_| TargetError::Url { given: address.to_string() })?;
-    Ok(endpoint.tcp_nodelay(true).initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW))
+    let endpoint = endpoint.map_err(|_| TargetError::Url {
+        given: address.to_string(),
+    })?;
+    Ok(endpoint
+        .tcp_nodelay(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW))
 }
 
 impl Transport for GrpcTransport {
@@ -59,12 +69,15 @@ impl Transport for GrpcTransport {
         let mut client = Grpc::new(channel).max_decoding_message_size(LIMITS.max_response_bytes);
         client.ready().await.map_err(|_| Failure::Connect)?;
         let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelInfer");
-        let answer = client.unary(Request::new(body.bytes.clone()), path, Encoded).await;
+        let answer = client
+            .unary(Request::new(body.bytes.clone()), path, Encoded)
+            .await;
         let message = answer.map_err(|status| failure(&status))?.into_inner();
         let response = read_response(message).map_err(|_| Failure::InvalidAnswer)?;
         let parameter = |name: &str| response.parameters.get(name);
-        let confidence =
-            parameter("confidence").and_then(serde_json::Value::as_f64).map(|value| value as f32);
+        let confidence = parameter("confidence")
+            .and_then(serde_json::Value::as_f64)
+            .map(|value| value as f32);
         Ok(Answer {
             provenance: provenance(parameter("provenance").and_then(serde_json::Value::as_str)),
             confidence: confidence.filter(|confidence| confidence.is_finite()),
@@ -112,7 +125,11 @@ fn failure(status: &Status) -> Failure {
         }
         cause = error.source();
     }
-    if made_here { Failure::ConnectionLost } else { Failure::Grpc(status.code() as i32) }
+    if made_here {
+        Failure::ConnectionLost
+    } else {
+        Failure::Grpc(status.code() as i32)
+    }
 }
 
 /// Why the metadata could not be had.
@@ -123,21 +140,34 @@ pub(super) enum Unanswered {
 }
 
 /// What the server at `address` says of `model`.
-pub(super) async fn metadata(address: SocketAddr, model: &str) -> Result<ModelMetadata, Unanswered> {
+pub(super) async fn metadata(
+    address: SocketAddr,
+    model: &str,
+) -> Result<ModelMetadata, Unanswered> {
     let endpoint = endpoint(address).map_err(|error| Unanswered::Unreachable(error.to_string()))?;
-    let channel = endpoint.connect().await.map_err(|error| Unanswered::Unreachable(causes(&error)))?;
-    let request = ModelMetadataRequest { name: model.to_owned(), version: String::new() };
-    let answer =
-        InferenceClient::new(channel).model_metadata(request).await.map_err(|status| {
-            match status.code() {
-                Code::NotFound => Unanswered::UnknownModel,
-                _ if status.source().is_some() => Unanswered::Unreachable(causes(&status)),
-                code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
-            }
+    let channel = endpoint
+        .connect()
+        .await
+        .map_err(|error| Unanswered::Unreachable(causes(&error)))?;
+    let request = ModelMetadataRequest {
+        name: model.to_owned(),
+        version: String::new(),
+    };
+    let answer = InferenceClient::new(channel)
+        .model_metadata(request)
+        .await
+        .map_err(|status| match status.code() {
+            Code::NotFound => Unanswered::UnknownModel,
+            _ if status.source().is_some() => Unanswered::Unreachable(causes(&status)),
+            code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
         })?;
     let answer = answer.into_inner();
-    let tensors =
-        |described: Vec<Described>| described.into_iter().map(tensor).collect::<Result<Vec<_>, _>>();
+    let tensors = |described: Vec<Described>| {
+        described
+            .into_iter()
+            .map(tensor)
+            .collect::<Result<Vec<_>, _>>()
+    };
     Ok(ModelMetadata {
         name: answer.name,
         versions: answer.versions,
@@ -148,11 +178,19 @@ pub(super) async fn metadata(address: SocketAddr, model: &str) -> Result<ModelMe
 }
 
 fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
-    let Described { name, datatype, shape } = described;
-    let datatype = datatype
-        .parse()
-        .map_err(|_| Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}")))?;
-    Ok(TensorMetadata { name, datatype, shape })
+    let Described {
+        name,
+        datatype,
+        shape,
+    } = described;
+    let datatype = datatype.parse().map_err(|_| {
+        Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"))
+    })?;
+    Ok(TensorMetadata {
+        name,
+        datatype,
+        shape,
+    })
 }
 
 /// An error with its causes, in one line.

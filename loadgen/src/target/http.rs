@@ -32,10 +32,17 @@ impl HttpTransport {
     /// [`TargetError`] when the names make no valid request.
     pub fn new(target: &TargetUrl, address: SocketAddr, model: &str) -> Result<Self, TargetError> {
         let infer = format!("{}/infer", model_path(model)?);
-        let infer = infer.parse().map_err(|_| TargetError::ModelName { model: model.to_owned() })?;
-        let host = HeaderValue::from_str(target.authority())
-            .map_err(|_| TargetError::Url { given: target.to_string() })?;
-        Ok(Self { connections: Connections::new(address, LIMITS), infer, host })
+        let infer = infer.parse().map_err(|_| TargetError::ModelName {
+            model: model.to_owned(),
+        })?;
+        let host = HeaderValue::from_str(target.authority()).map_err(|_| TargetError::Url {
+            given: target.to_string(),
+        })?;
+        Ok(Self {
+            connections: Connections::new(address, LIMITS),
+            infer,
+            host,
+        })
     }
 }
 
@@ -53,26 +60,42 @@ impl Transport for HttpTransport {
             }
             request
         };
-        let response =
-            self.connections.send(request).await.map_err(|error| {
-                if error.is_unsent() { Failure::Connect } else { Failure::ConnectionLost }
-            })?;
+        let response = self.connections.send(request).await.map_err(|error| {
+            if error.is_unsent() {
+                Failure::Connect
+            } else {
+                Failure::ConnectionLost
+            }
+        })?;
         answer(response)
     }
 }
 
 fn answer(response: Response) -> Result<Answer, Failure> {
-    let Response { status, headers, body } = response;
+    let Response {
+        status,
+        headers,
+        body,
+    } = response;
     if status != StatusCode::OK {
         return Err(Failure::Status(status.as_u16()));
     }
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default().trim())
+    };
     let provenance = provenance(text(PROVENANCE));
-    let confidence =
-        text(CONFIDENCE).and_then(|value| value.parse().ok()).filter(|value: &f32| value.is_finite());
+    let confidence = text(CONFIDENCE)
+        .and_then(|value| value.parse().ok())
+        .filter(|value: &f32| value.is_finite());
     let header_length = header_length(&headers)?;
     let response = decode_response(body, header_length).map_err(|_| Failure::InvalidAnswer)?;
-    Ok(Answer { provenance, confidence, class: top_class(&response) })
+    Ok(Answer {
+        provenance,
+        confidence,
+        class: top_class(&response),
+    })
 }
 
 /// What a server says of how an answer came about.
@@ -87,14 +110,22 @@ pub(super) fn provenance(said: Option<&str>) -> Provenance {
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
-    let length = value.to_str().ok().and_then(|value| value.trim().parse().ok());
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
+        return Ok(None);
+    };
+    let length = value
+        .to_str()
+        .ok()
+        .and_then(|value| value.trim().parse().ok());
     length.map(Some).ok_or(Failure::InvalidAnswer)
 }
 
 /// Where the largest value of the first FP32 output is; the first such place.
 pub(super) fn top_class(response: &InferResponse) -> Option<usize> {
-    let output = response.outputs.iter().find(|output| output.datatype == Datatype::Fp32)?;
+    let output = response
+        .outputs
+        .iter()
+        .find(|output| output.datatype == Datatype::Fp32)?;
     let values = output.f32s().ok()?;
     let (mut best, mut class) = (f32::NEG_INFINITY, None);
     for (index, &value) in values.iter().enumerate() {
@@ -115,7 +146,10 @@ mod tests {
     fn the_top_class_is_the_first_largest_value() {
         let class = |values: &[f32]| {
             let output = Tensor::from_f32("y", [1, values.len()], values).unwrap();
-            top_class(&InferResponse { outputs: vec![output], ..InferResponse::default() })
+            top_class(&InferResponse {
+                outputs: vec![output],
+                ..InferResponse::default()
+            })
         };
         assert_eq!(class(&[-3.0, 2.0, 2.0]), Some(1));
         assert_eq!(class(&[]), None);

@@ -28,7 +28,9 @@ pub struct TargetUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// Not an address of the form wanted.
-    #[error("target {given:?} is not an address; give --target as http://host:port or grpc://host:port")]
+    #[error(
+        "target {given:?} is not an address; give --target as http://host:port or grpc://host:port"
+    )]
     Url {
         /// What was given.
         given: String,
@@ -91,11 +93,14 @@ impl FromStr for TargetUrl {
     type Err = TargetError;
 
     fn from_str(given: &str) -> Result<Self, TargetError> {
-        let wrong = || TargetError::Url { given: given.to_owned() };
+        let wrong = || TargetError::Url {
+            given: given.to_owned(),
+        };
         let uri: Uri = given.parse().map_err(|_| wrong())?;
         let authority = uri.authority().ok_or_else(wrong)?;
-        let plain =
-            matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.as_str().contains('@');
+        let plain = matches!(uri.path(), "" | "/")
+            && uri.query().is_none()
+            && !authority.as_str().contains('@');
         let grpc = match uri.scheme_str() {
             Some("http") => false,
             // There is no usual port.
@@ -132,10 +137,12 @@ impl TargetUrl {
         &self.authority
     }
 
-    /// Connects within `limit`, asks for `model`'s metadata, and returns it with the address that answered.
+    /// Connects within `limit`, asks for `model`'s metadata, and returns it with the address that
+    /// answered.
     ///
     /// # Errors
-    /// [`TargetError`]: the host does not resolve, does not answer, lacks the model, or does not speak the protocol.
+    /// [`TargetError`]: the host does not resolve, does not answer, lacks the model, or does not
+    /// speak the protocol.
     pub async fn metadata(
         &self,
         model: &str,
@@ -144,7 +151,9 @@ impl TargetUrl {
         let mut refused = self.unresolved("it has no address".to_owned());
         for address in self.addresses().await? {
             let asked = tokio::time::timeout(limit, self.ask(address, model)).await;
-            match asked.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}")))) {
+            match asked
+                .unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}"))))
+            {
                 Ok(metadata) => return Ok((address, metadata)),
                 Err(error @ TargetError::Unreachable { .. }) => refused = error,
                 Err(error) => return Err(error),
@@ -168,11 +177,17 @@ impl TargetUrl {
     }
 
     fn unresolved(&self, reason: String) -> TargetError {
-        TargetError::Resolve { target: self.to_string(), reason }
+        TargetError::Resolve {
+            target: self.to_string(),
+            reason,
+        }
     }
 
     fn unreachable(&self, reason: String) -> TargetError {
-        TargetError::Unreachable { target: self.to_string(), reason }
+        TargetError::Unreachable {
+            target: self.to_string(),
+            reason,
+        }
     }
 
     /// What a GET of `path` at `address` says, within `limit`.
@@ -186,8 +201,9 @@ impl TargetUrl {
         limit: Duration,
     ) -> Result<String, TargetError> {
         let asked = tokio::time::timeout(limit, self.get(address, path));
-        let response =
-            asked.await.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}"))))?;
+        let response = asked
+            .await
+            .unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}"))))?;
         match response.status {
             StatusCode::OK => Ok(String::from_utf8_lossy(&response.body).into_owned()),
             status => Err(self.unreachable(format!("{path}: status {status}"))),
@@ -201,7 +217,9 @@ impl TargetUrl {
             .header(hyper::header::HOST, &self.authority)
             .body(Full::new(Bytes::new()))
             .map_err(|error| self.unreachable(error.to_string()))?;
-        let sent = Connections::new(address, LIMITS).send(|| request.clone()).await;
+        let sent = Connections::new(address, LIMITS)
+            .send(|| request.clone())
+            .await;
         sent.map_err(|error| self.unreachable(error.to_string()))
     }
 
@@ -212,31 +230,39 @@ impl TargetUrl {
             reason,
         };
         if self.grpc {
-            return grpc::metadata(address, model).await.map_err(|unanswered| match unanswered {
-                Unanswered::Unreachable(reason) => self.unreachable(reason),
-                Unanswered::Wrong(reason) => metadata(reason),
-                Unanswered::UnknownModel => {
-                    TargetError::UnknownModel { target: self.to_string(), model: model.to_owned() }
-                }
-            });
+            return grpc::metadata(address, model)
+                .await
+                .map_err(|unanswered| match unanswered {
+                    Unanswered::Unreachable(reason) => self.unreachable(reason),
+                    Unanswered::Wrong(reason) => metadata(reason),
+                    Unanswered::UnknownModel => TargetError::UnknownModel {
+                        target: self.to_string(),
+                        model: model.to_owned(),
+                    },
+                });
         }
         let response = self.get(address, &model_path(model)?).await?;
         match response.status {
             StatusCode::OK => serde_json::from_slice(&response.body)
                 .map_err(|error| metadata(format!("no model metadata ({error})"))),
-            StatusCode::NOT_FOUND => {
-                Err(TargetError::UnknownModel { target: self.to_string(), model: model.to_owned() })
-            }
+            StatusCode::NOT_FOUND => Err(TargetError::UnknownModel {
+                target: self.to_string(),
+                model: model.to_owned(),
+            }),
             status => Err(metadata(format!("status {status}"))),
         }
     }
 }
 
-/// The path of a model's metadata. Names that would need escaping are refused: no server here has such.
+/// The path of a model's metadata. Names that would need escaping are refused: no server here has
+/// such.
 pub(super) fn model_path(model: &str) -> Result<String, TargetError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     if model.is_empty() || matches!(model, "." | "..") || !model.bytes().all(plain) {
-        return Err(TargetError::ModelName { model: model.to_owned() });
+        return Err(TargetError::ModelName {
+            model: model.to_owned(),
+        });
     }
     Ok(format!("/v2/models/{model}"))
 }
@@ -262,15 +288,24 @@ mod tests {
             "http://u@a:1",
             "ftp://a",
         ] {
-            assert!(matches!(wrong.parse::<TargetUrl>(), Err(TargetError::Url { .. })), "{wrong}");
+            assert!(
+                matches!(wrong.parse::<TargetUrl>(), Err(TargetError::Url { .. })),
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn odd_model_names_are_refused() {
-        assert_eq!(model_path("digits-k2.v1").unwrap(), "/v2/models/digits-k2.v1");
+        assert_eq!(
+            model_path("digits-k2.v1").unwrap(),
+            "/v2/models/digits-k2.v1"
+        );
         for wrong in ["", "a/b", "a b", "..", "é", "a?x"] {
-            assert!(matches!(model_path(wrong), Err(TargetError::ModelName { .. })), "{wrong}");
+            assert!(
+                matches!(model_path(wrong), Err(TargetError::ModelName { .. })),
+                "{wrong}"
+            );
         }
     }
 }

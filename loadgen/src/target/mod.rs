@@ -17,13 +17,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{Body, WireEncoding};
 
-/// Every connection that is idle is kept: a limit on connections would make requests wait for each other and so turn the load
-/// into a closed loop, and opening one takes time of the generator's.
-const LIMITS: Limits = Limits { connect_timeout: None, max_response_bytes: 16 << 20, max_idle: usize::MAX };
+/// Every connection that is idle is kept: a limit on connections would make requests wait for each
+/// other and so turn the load into a closed loop, and opening one takes time of the generator's.
+const LIMITS: Limits = Limits {
+    connect_timeout: None,
+    max_response_bytes: 16 << 20,
+    max_idle: usize::MAX,
+};
 
 /// Carries requests to a server; tests answer from memory.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends `body` and waits for the answer, however long that takes. Dropping the future gives the request up.
+    /// Sends `body` and waits for the answer, however long that takes. Dropping the future gives
+    /// the request up.
     fn send(&self, body: &Body) -> impl Future<Output = Result<Answer, Failure>> + Send;
 }
 
@@ -47,12 +52,16 @@ impl AnyTransport {
         encoding: WireEncoding,
     ) -> Result<Self, TargetError> {
         if target.is_grpc() != (encoding == WireEncoding::Grpc) {
-            return Err(TargetError::Encoding { target: target.to_string(), encoding });
+            return Err(TargetError::Encoding {
+                target: target.to_string(),
+                encoding,
+            });
         }
         if target.is_grpc() {
             GrpcTransport::new(address).map(Self::Grpc)
         } else {
-            HttpTransport::new(target, address, model).map(|transport| Self::Http(Box::new(transport)))
+            HttpTransport::new(target, address, model)
+                .map(|transport| Self::Http(Box::new(transport)))
         }
     }
 }
@@ -67,7 +76,9 @@ impl Transport for AnyTransport {
 }
 
 /// How an answer came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.

@@ -18,8 +18,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, serve};
 use parapet_open_inference::{
-    Datatype, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, ModelMetadata, Tensor, TensorMetadata,
-    decode_request, encode_response,
+    Datatype, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, ModelMetadata, Tensor,
+    TensorMetadata, decode_request, encode_response,
 };
 use tokio::net::TcpListener;
 
@@ -52,7 +52,8 @@ pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>
     (serve_app(app(behaviour, &requests)).await, requests)
 }
 
-/// The same with metrics as the frontend's: two instances, and a redundant request for every second one.
+/// The same with metrics as the frontend's: two instances, and a redundant request for every second
+/// one.
 pub(crate) async fn start_with_metrics(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&requests);
@@ -65,11 +66,17 @@ pub(crate) async fn start_with_metrics(behaviour: Behaviour) -> (SocketAddr, Arc
              parapet_redundant_requests_total{{model=\"others\",fate=\"issued\"}} 99{issued}\n"
         )
     };
-    (serve_app(app(behaviour, &requests).route("/metrics", get(metrics))).await, requests)
+    (
+        serve_app(app(behaviour, &requests).route("/metrics", get(metrics))).await,
+        requests,
+    )
 }
 
 fn app(behaviour: Behaviour, requests: &Arc<AtomicUsize>) -> Router {
-    let app = App { behaviour, requests: Arc::clone(requests) };
+    let app = App {
+        behaviour,
+        requests: Arc::clone(requests),
+    };
     Router::new()
         .route("/v2/models/digits", get(metadata))
         .route("/v2/models/digits/infer", post(infer))
@@ -88,8 +95,16 @@ pub(crate) fn model_metadata() -> ModelMetadata {
         name: "digits".to_owned(),
         versions: vec!["1".to_owned()],
         platform: "test".to_owned(),
-        inputs: vec![TensorMetadata::batched("image", Datatype::Fp32, &[1, SIDE, SIDE])],
-        outputs: vec![TensorMetadata::batched("scores", Datatype::Fp32, &[CLASSES])],
+        inputs: vec![TensorMetadata::batched(
+            "image",
+            Datatype::Fp32,
+            &[1, SIDE, SIDE],
+        )],
+        outputs: vec![TensorMetadata::batched(
+            "scores",
+            Datatype::Fp32,
+            &[CLASSES],
+        )],
     }
 }
 
@@ -99,8 +114,9 @@ async fn metadata() -> Vec<u8> {
 
 async fn infer(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
     let number = app.requests.fetch_add(1, Ordering::SeqCst);
-    let header_length =
-        headers.get(HEADER_CONTENT_LENGTH).map(|value| value.to_str().unwrap().parse().unwrap());
+    let header_length = headers
+        .get(HEADER_CONTENT_LENGTH)
+        .map(|value| value.to_str().unwrap().parse().unwrap());
     let request = decode_request(body, header_length).unwrap();
     assert_eq!(request.inputs[0].shape, [1, 1, SIDE, SIDE]);
     let class = (request.inputs[0].f32s().unwrap()[0] * 255.0).round() as usize;
@@ -117,8 +133,11 @@ fn answer(request: &InferRequest, class: usize, provenance: &'static str) -> Res
     let mut scores = [0.0; CLASSES];
     scores[class] = 1.0;
     let output = Tensor::from_f32("scores", [1, CLASSES], &scores).unwrap();
-    let response =
-        InferResponse { model_name: "digits".to_owned(), outputs: vec![output], ..InferResponse::default() };
+    let response = InferResponse {
+        model_name: "digits".to_owned(),
+        outputs: vec![output],
+        ..InferResponse::default()
+    };
     let encoded = encode_response(&response, |output| request.wants_binary(output)).unwrap();
     let mut headers = HeaderMap::new();
     if let Some(length) = encoded.header_length {
@@ -148,7 +167,9 @@ impl axum::serve::Listener for ListenerNoDelay {
 
 /// Writes `count` images and their classes.
 pub(crate) fn write_data(folder: &Path, count: u8) {
-    let mut images = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, SIDE as u8, 0, 0, 0, SIDE as u8];
+    let mut images = vec![
+        0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, SIDE as u8, 0, 0, 0, SIDE as u8,
+    ];
     let mut labels = vec![0, 0, 8, 1, 0, 0, 0, count];
     for row in 0..count {
         let class = row % CLASSES as u8;

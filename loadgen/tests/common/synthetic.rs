@@ -1,4 +1,5 @@
-//! Comparisons that nobody measured: queues are left out, stragglers are drawn, and a seed replays all of it.
+//! Comparisons that nobody measured: queues are left out, stragglers are drawn, and a seed replays
+//! all of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,7 +75,13 @@ pub(crate) struct Size {
 
 impl Default for Size {
     fn default() -> Self {
-        Self { rate: 270.0, blocks: 10, block_s: 8.0, straggler_probability: 0.01, seed: 1 }
+        Self {
+            rate: 270.0,
+            blocks: 10,
+            block_s: 8.0,
+            straggler_probability: 0.01,
+            seed: 1,
+        }
     }
 }
 
@@ -91,12 +98,18 @@ pub(crate) fn settings(size: Size) -> Settings {
         deadline_ms: None,
         images: "t10k-images-idx3-ubyte.gz".to_owned(),
         labels: Some("t10k-labels-idx1-ubyte.gz".to_owned()),
-        notes: BTreeMap::from([("figures".to_owned(), "made up, to show the report".to_owned())]),
+        notes: BTreeMap::from([(
+            "figures".to_owned(),
+            "made up, to show the report".to_owned(),
+        )]),
     }
 }
 
 pub(crate) fn comparison(kinds: &[Kind], size: Size) -> Comparison {
-    let strategies = kinds.iter().enumerate().map(|(place, kind)| measured(kind, place, kinds.len(), size));
+    let strategies = kinds
+        .iter()
+        .enumerate()
+        .map(|(place, kind)| measured(kind, place, kinds.len(), size));
     let length = kinds.len() as f64 * size.block_s;
     let fault = |place: usize| FaultMark {
         at_s: 2.0 * length + place as f64 * size.block_s + 2.0,
@@ -144,18 +157,39 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
         let stopped = |planned: Duration| round == 2 && (2.0..3.5).contains(&planned.as_secs_f64());
         let record = |number: usize| {
             let planned = Duration::from_micros(schedule.planned_us()[number]);
-            record(kind, planned, stopped(planned), size.straggler_probability, &mut random)
+            record(
+                kind,
+                planned,
+                stopped(planned),
+                size.straggler_probability,
+                &mut random,
+            )
         };
         let records: Vec<Record> = (0..schedule.len()).map(record).collect();
         let ended = Duration::from_secs_f64(size.block_s);
-        let recording = Recording { records, sending_ended: ended, ended, partial: false };
-        Block { started_s, recording, valid: true, stalls: None }
+        let recording = Recording {
+            records,
+            sending_ended: ended,
+            ended,
+            partial: false,
+        };
+        Block {
+            started_s,
+            recording,
+            valid: true,
+            stalls: None,
+        }
     };
     let blocks: Vec<Block> = (0..size.blocks).map(block).collect();
-    let requests: usize = blocks.iter().map(|block| block.recording.records.len()).sum();
+    let requests: usize = blocks
+        .iter()
+        .map(|block| block.recording.records.len())
+        .sum();
     let reconstructed = blocks.iter().flat_map(|block| &block.recording.records);
     let won = reconstructed.filter(|record| {
-        record.answer().is_some_and(|answer| answer.provenance == Provenance::Reconstructed)
+        record
+            .answer()
+            .is_some_and(|answer| answer.provenance == Provenance::Reconstructed)
     });
     let (issued, won) = ((requests as f64 * kind.extra) as u64, won.count() as u64);
     let redundancy = Redundancy {
@@ -178,23 +212,52 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
     }
 }
 
-fn record(kind: &Kind, planned: Duration, stopped: bool, straggles: f64, random: &mut impl Rng) -> Record {
+fn record(
+    kind: &Kind,
+    planned: Duration,
+    stopped: bool,
+    straggles: f64,
+    random: &mut impl Rng,
+) -> Record {
     let mut unit = || random.random_range(1e-9..1.0_f64);
     let mut time_ms = kind.slower * (3.0 - 1.5 * unit().ln());
     let slow = unit() < straggles || (stopped && unit() < 0.25);
     if slow {
-        time_ms += if stopped { 400.0 * unit() } else { 25.0 - 12.0 * unit().ln() };
+        time_ms += if stopped {
+            400.0 * unit()
+        } else {
+            25.0 - 12.0 * unit().ln()
+        };
     }
-    let rescued = kind.rescue_ms.map(|at| at - 1.5 * unit().ln()).filter(|at| *at < time_ms);
+    let rescued = kind
+        .rescue_ms
+        .map(|at| at - 1.5 * unit().ln())
+        .filter(|at| *at < time_ms);
     time_ms = rescued.unwrap_or(time_ms);
-    let provenance =
-        if rescued.is_some() && kind.coded { Provenance::Reconstructed } else { Provenance::Exact };
-    let right = unit() < if provenance == Provenance::Reconstructed { 0.86 } else { 0.973 };
+    let provenance = if rescued.is_some() && kind.coded {
+        Provenance::Reconstructed
+    } else {
+        Provenance::Exact
+    };
+    let right = unit()
+        < if provenance == Provenance::Reconstructed {
+            0.86
+        } else {
+            0.973
+        };
     let failed = unit() < 0.000_02;
     let planned_us = planned.as_micros() as u64;
     let done_us = planned_us + (time_ms * 1e3) as u64;
-    let answer = Answer { provenance, confidence: Some(0.9), class: Some(if right { 3 } else { 5 }) };
-    let outcome = if failed { Outcome::Failed(Failure::Status(503)) } else { Outcome::Answered(answer) };
+    let answer = Answer {
+        provenance,
+        confidence: Some(0.9),
+        class: Some(if right { 3 } else { 5 }),
+    };
+    let outcome = if failed {
+        Outcome::Failed(Failure::Status(503))
+    } else {
+        Outcome::Answered(answer)
+    };
     Record {
         planned_us,
         sent_us: Some(planned_us + 100),

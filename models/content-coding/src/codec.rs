@@ -15,7 +15,8 @@ use crate::{Coding, CodingError};
 pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<usize, CodingError> {
     // One byte more than allowed, if there are so many.
     let mut decoder = reader(coding, body).take(limit as u64 + 1);
-    let length = io::copy(&mut decoder, &mut io::sink()).map_err(|error| malformed(coding, &error))?;
+    let length =
+        io::copy(&mut decoder, &mut io::sink()).map_err(|error| malformed(coding, &error))?;
     match usize::try_from(length) {
         Ok(length) if length <= limit => Ok(length),
         _ => Err(CodingError::TooLarge { limit }),
@@ -25,10 +26,20 @@ pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<u
 /// Decodes `body` to its `length` bytes.
 pub(crate) fn decode(coding: Coding, body: &[u8], length: usize) -> Result<Bytes, CodingError> {
     let is_long = length > SHORT;
-    let mut decoded = if is_long { long_buffer(length) } else { Vec::with_capacity(length) };
+    let mut decoded = if is_long {
+        long_buffer(length)
+    } else {
+        Vec::with_capacity(length)
+    };
     let mut decoder = reader(coding, body).take(length as u64);
-    decoder.read_to_end(&mut decoded).map_err(|error| malformed(coding, &error))?;
-    Ok(if is_long { Bytes::from_owner(Long(decoded)) } else { decoded.into() })
+    decoder
+        .read_to_end(&mut decoded)
+        .map_err(|error| malformed(coding, &error))?;
+    Ok(if is_long {
+        Bytes::from_owner(Long(decoded))
+    } else {
+        decoded.into()
+    })
 }
 
 /// Buffer of a long body that is gone. The next one takes it: an allocator, which gives memory
@@ -66,7 +77,10 @@ impl Drop for Long {
 }
 
 fn malformed(coding: Coding, error: &io::Error) -> CodingError {
-    CodingError::Malformed { coding: coding.name(), reason: error.to_string().into() }
+    CodingError::Malformed {
+        coding: coding.name(),
+        reason: error.to_string().into(),
+    }
 }
 
 fn reader(coding: Coding, body: &[u8]) -> Box<dyn Read + '_> {
@@ -139,10 +153,16 @@ mod tests {
 
     #[test]
     fn long_bodies_take_the_buffer_of_the_one_before_and_nothing_of_its_contents() {
-        for (byte, length) in [(1, SHORT + 2), (2, 2 * SHORT), (3, SHORT + 1), (4, LONG_BYTES + 1)] {
+        for (byte, length) in [
+            (1, SHORT + 2),
+            (2, 2 * SHORT),
+            (3, SHORT + 1),
+            (4, LONG_BYTES + 1),
+        ] {
             let body = vec![byte; length];
             let kept = decode(Coding::Gzip, &encode(Coding::Gzip, &body), length).unwrap();
-            let other = decode(Coding::Gzip, &encode(Coding::Gzip, &[9; SHORT + 1]), length).unwrap();
+            let other =
+                decode(Coding::Gzip, &encode(Coding::Gzip, &[9; SHORT + 1]), length).unwrap();
             assert_eq!((kept, other), (body.into(), vec![9; SHORT + 1].into()));
         }
         assert!(SPARE.lock().capacity() <= LONG_BYTES);
@@ -155,8 +175,14 @@ mod tests {
             let encoded = encode(coding, &bomb);
             assert!(encoded.len() < bomb.len() / 100);
             let limit = 1 << 20;
-            assert_eq!(decode(coding, &encoded, limit), Err(CodingError::TooLarge { limit }));
-            assert_eq!(decode(coding, &encoded, bomb.len()).unwrap().len(), bomb.len());
+            assert_eq!(
+                decode(coding, &encoded, limit),
+                Err(CodingError::TooLarge { limit })
+            );
+            assert_eq!(
+                decode(coding, &encoded, bomb.len()).unwrap().len(),
+                bomb.len()
+            );
             assert!(decode(coding, &encoded, bomb.len() - 1).is_err());
         }
     }
@@ -168,7 +194,10 @@ mod tests {
             let cut = decode(coding, &encoded[..encoded.len() - 5], 1000);
             assert!(matches!(cut, Err(CodingError::Malformed { .. })), "{cut:?}");
             let other = decode(coding, b"{\"inputs\":[]}", 1000);
-            assert!(matches!(other, Err(CodingError::Malformed { .. })), "{other:?}");
+            assert!(
+                matches!(other, Err(CodingError::Malformed { .. })),
+                "{other:?}"
+            );
         }
     }
 
@@ -176,6 +205,9 @@ mod tests {
     fn deflate_without_its_format_is_read() {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(b"tensor").unwrap();
-        assert_eq!(decode(Coding::Deflate, &encoder.finish().unwrap(), 6).unwrap(), &b"tensor"[..]);
+        assert_eq!(
+            decode(Coding::Deflate, &encoder.finish().unwrap(), 6).unwrap(),
+            &b"tensor"[..]
+        );
     }
 }

@@ -28,7 +28,8 @@ pub const SMALLEST: usize = 1024;
 /// From this length on a body is encoded on another thread; it takes about a millisecond.
 const LONG: usize = 64 * 1024;
 
-/// For so long a body that is only better encoded waits for its turn; encoding it then takes as long as it takes.
+/// For so long a body that is only better encoded waits for its turn; encoding it then takes as
+/// long as it takes.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Takes a decoded body, in the turn in which it was decoded.
@@ -56,8 +57,8 @@ pub trait Reader: Send + 'static {
 pub enum Coding {
     /// RFC 1952.
     Gzip,
-    /// RFC 1950, that is deflate (RFC 1951) in zlib's format. Bodies without that format, which some clients send by this
-    /// name, are read as well.
+    /// RFC 1950, that is deflate (RFC 1951) in zlib's format. Bodies without that format, which
+    /// some clients send by this name, are read as well.
     Deflate,
 }
 
@@ -65,7 +66,9 @@ pub enum Coding {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodingError {
     /// A coding that is not known here, or more than one.
-    #[error("content encoding {coding:?} is not understood; send gzip, deflate, or the body as it is")]
+    #[error(
+        "content encoding {coding:?} is not understood; send gzip, deflate, or the body as it is"
+    )]
     Unknown {
         /// The header's value, cut short.
         coding: String,
@@ -122,18 +125,28 @@ impl Coding {
     /// [`CodingError::Unknown`].
     pub fn of_request(headers: &HeaderMap) -> Result<Option<Self>, CodingError> {
         let mut values = headers.get_all(CONTENT_ENCODING).iter();
-        let Some(value) = values.next() else { return Ok(None) };
+        let Some(value) = values.next() else {
+            return Ok(None);
+        };
         let name = value.to_str().map(str::trim).unwrap_or_default();
         let only_one = values.next().is_none();
         if only_one && (name.eq_ignore_ascii_case("identity") || value.is_empty()) {
             return Ok(None);
         }
         let coding = Self::of_name(name).filter(|_| only_one);
-        let shown = || String::from_utf8_lossy(value.as_bytes()).chars().take(40).collect();
-        coding.map(Some).ok_or_else(|| CodingError::Unknown { coding: shown() })
+        let shown = || {
+            String::from_utf8_lossy(value.as_bytes())
+                .chars()
+                .take(40)
+                .collect()
+        };
+        coding
+            .map(Some)
+            .ok_or_else(|| CodingError::Unknown { coding: shown() })
     }
 
-    /// The coding that a request's `Accept-Encoding` likes best for the answer; `None` for the body as it is.
+    /// The coding that a request's `Accept-Encoding` likes best for the answer; `None` for the body
+    /// as it is.
     pub fn for_response(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(ACCEPT_ENCODING).iter();
         accept::best(values.filter_map(|value| value.to_str().ok()))
@@ -151,7 +164,10 @@ pub async fn decode<R: Reader>(
     limit: usize,
     reader: R,
 ) -> Result<R::Read, R::Error> {
-    let failed = || CodingError::Malformed { coding: coding.name(), reason: "unpacking it failed".into() };
+    let failed = || CodingError::Malformed {
+        coding: coding.name(),
+        reason: "unpacking it failed".into(),
+    };
     // However few bytes there are, it is not known how many come out. Nearly all bodies turn out to
     // be short.
     let turn = Turn::to_unpack(SHORT).await.ok_or_else(failed)?;
@@ -194,14 +210,17 @@ pub async fn in_turn<T: Send + 'static>(
     Turn::to_read(bytes).await?.take(|_| work()).await
 }
 
-/// The body in `coding`; `None` if it is better sent as it is, or too many others wait for their turn.
+/// The body in `coding`; `None` if it is better sent as it is, or too many others wait for their
+/// turn.
 pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
     let encoded = match body.len() {
         ..SMALLEST => return None,
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT)).await.ok()??;
+            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT))
+                .await
+                .ok()??;
             turn.take(move |_| codec::encode(coding, &body)).await?
         }
     };
@@ -230,8 +249,18 @@ mod tests {
         assert_eq!(of(&["identity"]), Ok(None));
         assert_eq!(of(&["GZip"]), Ok(Some(Coding::Gzip)));
         assert_eq!(of(&["deflate"]), Ok(Some(Coding::Deflate)));
-        for unknown in [&["br"][..], &["gzip, gzip"], &["gzip", "gzip"], &["identity", "br"], &["gzip;q=1"]] {
-            assert_eq!(of(unknown).unwrap_err().status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{unknown:?}");
+        for unknown in [
+            &["br"][..],
+            &["gzip, gzip"],
+            &["gzip", "gzip"],
+            &["identity", "br"],
+            &["gzip;q=1"],
+        ] {
+            assert_eq!(
+                of(unknown).unwrap_err().status(),
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "{unknown:?}"
+            );
         }
     }
 
@@ -243,7 +272,11 @@ mod tests {
         type Error = CodingError;
 
         fn hold(&mut self, bytes: usize) -> Result<(), CodingError> {
-            if bytes <= self.0 { Ok(()) } else { Err(CodingError::TooLarge { limit: self.0 }) }
+            if bytes <= self.0 {
+                Ok(())
+            } else {
+                Err(CodingError::TooLarge { limit: self.0 })
+            }
         }
 
         fn read(self, body: Bytes) -> Result<Bytes, CodingError> {
@@ -261,18 +294,30 @@ mod tests {
             let too_large = |limit| Err(CodingError::TooLarge { limit });
             if let Some(less) = length.checked_sub(1) {
                 assert_eq!(decode(less, length).await, too_large(less), "{length}");
-                assert_eq!(decode(length, less).await, too_large(less), "not held: {length}");
+                assert_eq!(
+                    decode(length, less).await,
+                    too_large(less),
+                    "not held: {length}"
+                );
             }
         }
     }
 
     #[tokio::test]
     async fn small_bodies_and_those_that_do_not_shrink_go_as_they_are() {
-        assert_eq!(encode(Coding::Gzip, &Bytes::from(vec![0; SMALLEST - 1])).await, None);
+        assert_eq!(
+            encode(Coding::Gzip, &Bytes::from(vec![0; SMALLEST - 1])).await,
+            None
+        );
         for length in [SMALLEST, LONG] {
             let body = Bytes::from(vec![0; length]);
             let encoded = encode(Coding::Gzip, &body).await.unwrap();
-            assert_eq!(decode(Coding::Gzip, encoded, length, Plain(length)).await.unwrap(), body);
+            assert_eq!(
+                decode(Coding::Gzip, encoded, length, Plain(length))
+                    .await
+                    .unwrap(),
+                body
+            );
             let mut state = 1_u32;
             let noise = std::iter::repeat_with(|| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

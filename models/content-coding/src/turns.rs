@@ -53,10 +53,18 @@ impl Turn {
     async fn among(long: &Long, bytes: usize) -> Option<Self> {
         let long = match bytes {
             ..=SHORT => None,
-            _ => Some(Arc::clone(long).acquire_many_owned(units(bytes)).await.ok()?),
+            _ => Some(
+                Arc::clone(long)
+                    .acquire_many_owned(units(bytes))
+                    .await
+                    .ok()?,
+            ),
         };
         let worker = Arc::clone(&WORKERS).acquire_owned().await.ok()?;
-        Some(Self { long, _worker: worker })
+        Some(Self {
+            long,
+            _worker: worker,
+        })
     }
 
     /// Gives back what a body of `bytes` bytes does not need.
@@ -94,13 +102,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_body_waits_for_the_one_before_and_a_short_one_does_not() {
-        let long = Arc::clone(&UNPACKED).acquire_many_owned(units(usize::MAX)).await.unwrap();
+        let long = Arc::clone(&UNPACKED)
+            .acquire_many_owned(units(usize::MAX))
+            .await
+            .unwrap();
         assert!(Turn::to_unpack(SHORT + 1).now_or_never().is_none());
         assert!(Turn::to_unpack(SHORT).await.is_some());
-        assert!(Turn::to_read(usize::MAX).await.is_some(), "it is not to be unpacked");
+        assert!(
+            Turn::to_read(usize::MAX).await.is_some(),
+            "it is not to be unpacked"
+        );
         drop(long);
         let mut first = Turn::to_unpack(usize::MAX).await.unwrap();
         first.shrink_to(LONG_BYTES / 2);
-        assert!(Arc::clone(&UNPACKED).acquire_many_owned(units(LONG_BYTES / 2)).await.is_ok());
+        assert!(
+            Arc::clone(&UNPACKED)
+                .acquire_many_owned(units(LONG_BYTES / 2))
+                .await
+                .is_ok()
+        );
     }
 }

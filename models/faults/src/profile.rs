@@ -86,16 +86,17 @@ pub struct Straggling {
     pub max_ms: f64,
 }
 
-/// Slow periods begin at random (exponential times between the end of one and the start of the next); every batch of an
-/// instance that is hit takes longer for as long as one lasts.
+/// Slow periods begin at random (exponential times between the end of one and the start of the
+/// next); every batch of an instance that is hit takes longer for as long as one lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slowdown {
-    /// Share of the instances that are hit: in each period others if `correlated`, else always the same ones.
+    /// Share of the instances that are hit: in each period others if `correlated`, else always the
+    /// same ones.
     pub share: f64,
-    /// Whether the periods are those of the whole cluster, so that all instances hit are slow together; else each instance
-    /// has periods of its own.
+    /// Whether the periods are those of the whole cluster, so that all instances hit are slow
+    /// together; else each instance has periods of its own.
     pub correlated: bool,
     /// Mean time between two periods in milliseconds.
     pub mean_interval_ms: f64,
@@ -105,8 +106,9 @@ pub struct Slowdown {
     pub added: Span,
 }
 
-/// So many transfers go on between pairs of instances, one after the other, each with other partners; what takes part is
-/// slower to answer (ParM, section 5.2: the background traffic of its evaluation).
+/// So many transfers go on between pairs of instances, one after the other, each with other
+/// partners; what takes part is slower to answer (ParM, section 5.2: the background traffic of its
+/// evaluation).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -123,8 +125,8 @@ pub struct Transfers {
     pub added: Span,
 }
 
-/// Freezes begin at random (exponential times between the end of one and the start of the next) and last U(min, max)
-/// milliseconds.
+/// Freezes begin at random (exponential times between the end of one and the start of the next) and
+/// last U(min, max) milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -153,9 +155,14 @@ const MOST_TRANSFERS: u32 = 64;
 impl FaultProfile {
     /// Reads and validates the profile at `path`.
     pub fn read(path: &Path) -> Result<Self, ProfileError> {
-        let failed = |problem: String| ProfileError { path: path.to_owned(), problem };
-        let text = fs::read_to_string(path).map_err(|error| failed(format!("cannot read: {error}")))?;
-        let profile: Self = parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
+        let failed = |problem: String| ProfileError {
+            path: path.to_owned(),
+            problem,
+        };
+        let text =
+            fs::read_to_string(path).map_err(|error| failed(format!("cannot read: {error}")))?;
+        let profile: Self =
+            parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
         profile.validate().map_err(failed)?;
         Ok(profile)
     }
@@ -184,7 +191,10 @@ impl FaultProfile {
         }
         if let Some(transfers) = self.transfers {
             if transfers.instances < 2 {
-                return Err(format!("transfers.instances: {}; give at least 2", transfers.instances));
+                return Err(format!(
+                    "transfers.instances: {}; give at least 2",
+                    transfers.instances
+                ));
             }
             if !(1..=MOST_TRANSFERS).contains(&transfers.concurrent) {
                 return Err(format!(
@@ -211,7 +221,9 @@ fn service_time(field: &str, time: &ServiceTime) -> Result<(), String> {
         ServiceTime::Lognormal { median_ms, sigma } => {
             range(&format!("{field}.median_ms"), *median_ms, *median_ms)?;
             if !(0.0..=10.0).contains(sigma) {
-                return Err(format!("{field}.sigma: {sigma}; give a number from 0 to 10"));
+                return Err(format!(
+                    "{field}.sigma: {sigma}; give a number from 0 to 10"
+                ));
             }
             Ok(())
         }
@@ -219,7 +231,9 @@ fn service_time(field: &str, time: &ServiceTime) -> Result<(), String> {
             if values_ms.is_empty() {
                 return Err(format!("{field}.values_ms: none; give at least one time"));
             }
-            values_ms.iter().try_for_each(|ms| range(&format!("{field}.values_ms"), *ms, *ms))
+            values_ms
+                .iter()
+                .try_for_each(|ms| range(&format!("{field}.values_ms"), *ms, *ms))
         }
     }
 }
@@ -247,7 +261,9 @@ fn range(field: &str, min: f64, max: f64) -> Result<(), String> {
     if 0.0 <= min && min <= max && max <= LONGEST_MS {
         return Ok(());
     }
-    Err(format!("{field}: {min} to {max} ms; give 0 <= min <= max <= {LONGEST_MS}"))
+    Err(format!(
+        "{field}: {min} to {max} ms; give 0 <= min <= max <= {LONGEST_MS}"
+    ))
 }
 
 #[cfg(test)]
@@ -274,7 +290,13 @@ mod tests {
              length = { min_ms = 100, max_ms = 300 }\nadded = { min_ms = 1, max_ms = 20 }\n",
         )
         .unwrap();
-        assert_eq!(profile.service_time, Some(ServiceTime::Lognormal { median_ms: 10.0, sigma: 0.3 }));
+        assert_eq!(
+            profile.service_time,
+            Some(ServiceTime::Lognormal {
+                median_ms: 10.0,
+                sigma: 0.3
+            })
+        );
         assert!(profile.straggle.is_some() && profile.freeze.is_some());
         assert!(profile.slowdown.is_some() && profile.transfers.is_some());
         assert_eq!(read(&toml::to_string(&profile).unwrap()).unwrap(), profile);
@@ -286,9 +308,18 @@ mod tests {
             ("", "missing field `seed`"),
             ("seed = 1\nsped = 2", "unknown field `sped`"),
             ("seed = 1\nerror_probability = 2.0", "error_probability: 2"),
-            ("seed = 1\nservice_time = { distribution = \"constant\", ms = -1.0 }", "service_time.ms"),
-            ("seed = 1\nservice_time = { distribution = \"uniform\", ms = 1.0 }", "ms"),
-            ("seed = 1\nstraggle = { probability = 0.1, min_ms = 2.0, max_ms = 1.0 }", "straggle: 2 to 1 ms"),
+            (
+                "seed = 1\nservice_time = { distribution = \"constant\", ms = -1.0 }",
+                "service_time.ms",
+            ),
+            (
+                "seed = 1\nservice_time = { distribution = \"uniform\", ms = 1.0 }",
+                "ms",
+            ),
+            (
+                "seed = 1\nstraggle = { probability = 0.1, min_ms = 2.0, max_ms = 1.0 }",
+                "straggle: 2 to 1 ms",
+            ),
             (
                 "seed = 1\nmodel_service_time = { a = { distribution = \"empirical\", values_ms = [] } }",
                 "model_service_time.a.values_ms: none",

@@ -19,8 +19,8 @@ pub struct Window {
     pub end: Duration,
 }
 
-/// One window after the other, endless and never overlapping: exponential times between the end of one and the start of
-/// the next, lengths uniform.
+/// One window after the other, endless and never overlapping: exponential times between the end of
+/// one and the start of the next, lengths uniform.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     mean_interval_ms: f64,
@@ -31,7 +31,12 @@ pub(crate) struct Windows {
 
 impl Windows {
     pub(crate) fn new(mean_interval_ms: f64, length: Span, random: ChaCha8Rng) -> Self {
-        Self { mean_interval_ms, length, random, current: None }
+        Self {
+            mean_interval_ms,
+            length,
+            random,
+            current: None,
+        }
     }
 
     /// The window in which `elapsed` lies; `elapsed` must not go back.
@@ -48,13 +53,19 @@ impl Windows {
 
     pub(crate) fn advance(&mut self) -> Window {
         let interval: f64 = Exp1.sample(&mut self.random);
-        let length = self.random.random_range(self.length.min_ms..=self.length.max_ms);
+        let length = self
+            .random
+            .random_range(self.length.min_ms..=self.length.max_ms);
         let last = self.current;
-        let start =
-            last.map_or(Duration::ZERO, |last| last.end) + milliseconds(interval * self.mean_interval_ms);
+        let start = last.map_or(Duration::ZERO, |last| last.end)
+            + milliseconds(interval * self.mean_interval_ms);
         // Not empty, so that looking for the one that covers a time gets on.
         let end = start + milliseconds(length).max(Duration::from_micros(1));
-        let window = Window { index: last.map_or(0, |last| last.index + 1), start, end };
+        let window = Window {
+            index: last.map_or(0, |last| last.index + 1),
+            start,
+            end,
+        };
         self.current = Some(window);
         window
     }

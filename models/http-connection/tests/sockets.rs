@@ -13,10 +13,17 @@ use parapet_http_connection::{Connections, Limits, SendError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const LIMITS: Limits = Limits { connect_timeout: None, max_response_bytes: 1024, max_idle: 4 };
+const LIMITS: Limits = Limits {
+    connect_timeout: None,
+    max_response_bytes: 1024,
+    max_idle: 4,
+};
 
 fn request() -> Request<Full<Bytes>> {
-    Request::post("/").header("host", "server").body(Full::new(Bytes::from_static(b"query"))).unwrap()
+    Request::post("/")
+        .header("host", "server")
+        .body(Full::new(Bytes::from_static(b"query")))
+        .unwrap()
 }
 
 /// Reads one request of [`request`]'s form; false at the end of the connection.
@@ -32,7 +39,8 @@ async fn read_request(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// A server that answers `answers` requests on each connection and then closes it; counts connections.
+/// A server that answers `answers` requests on each connection and then closes it; counts
+/// connections.
 async fn server(answers: usize, response: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -62,7 +70,10 @@ async fn one_connection_carries_one_request_after_another() {
     let client = Connections::new(address, LIMITS);
     for _ in 0..5 {
         let response = client.send(request).await.unwrap();
-        assert_eq!((response.status, &response.body[..]), (StatusCode::OK, &b"ok"[..]));
+        assert_eq!(
+            (response.status, &response.body[..]),
+            (StatusCode::OK, &b"ok"[..])
+        );
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
@@ -70,11 +81,20 @@ async fn one_connection_carries_one_request_after_another() {
 #[tokio::test]
 async fn requests_at_once_have_a_connection_each_and_few_are_kept() {
     let (address, connections) = server(usize::MAX, OK).await;
-    let client = Connections::new(address, Limits { max_idle: 2, ..LIMITS });
+    let client = Connections::new(
+        address,
+        Limits {
+            max_idle: 2,
+            ..LIMITS
+        },
+    );
     for _ in 0..2 {
-        futures::future::join_all((0..4).map(|_| client.send(request))).await.into_iter().for_each(|sent| {
-            sent.unwrap();
-        });
+        futures::future::join_all((0..4).map(|_| client.send(request)))
+            .await
+            .into_iter()
+            .for_each(|sent| {
+                sent.unwrap();
+            });
     }
     assert_eq!(connections.load(Ordering::SeqCst), 4 + 2);
 }
@@ -89,7 +109,8 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
     }
 }
 
-/// A server that answers one request on each connection, and closes it when it has read a second one.
+/// A server that answers one request on each connection, and closes it when it has read a second
+/// one.
 async fn sheds_by_closing() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -128,31 +149,61 @@ async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
 #[tokio::test]
 async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
     let (address, connections) = server(0, OK).await;
-    let error = Connections::new(address, LIMITS).send(request).await.unwrap_err();
-    assert!(matches!(error, SendError::Lost(_)) && !error.is_unsent(), "{error}");
+    let error = Connections::new(address, LIMITS)
+        .send(request)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, SendError::Lost(_)) && !error.is_unsent(),
+        "{error}"
+    );
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
     type Ending = fn(&SendError) -> bool;
-    let long = [&b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"[..], &[b'x'; 5000]].concat();
+    let long = [
+        &b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"[..],
+        &[b'x'; 5000],
+    ]
+    .concat();
     let long: &'static [u8] = long.leak();
     let ended: [(&[u8], Ending); 2] = [
         (long, |error| matches!(error, SendError::TooLong { .. })),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort", |error| matches!(error, SendError::Body(_))),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort",
+            |error| matches!(error, SendError::Body(_)),
+        ),
     ];
     for (response, expected) in ended {
         let (address, connections) = server(1, response).await;
-        let error = Connections::new(address, LIMITS).send(request).await.unwrap_err();
+        let error = Connections::new(address, LIMITS)
+            .send(request)
+            .await
+            .unwrap_err();
         assert!(expected(&error) && !error.is_unsent(), "{error:?}");
-        assert_eq!(connections.load(Ordering::SeqCst), 1, "a response that began is not asked for again");
+        assert_eq!(
+            connections.load(Ordering::SeqCst),
+            1,
+            "a response that began is not asked for again"
+        );
     }
 }
 
 #[tokio::test]
 async fn nobody_there_is_told_from_a_lost_connection() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let error = Connections::new(address, LIMITS).send(request).await.unwrap_err();
-    assert!(matches!(error, SendError::Connect(_)) && error.is_unsent(), "{error}");
+    let address = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = Connections::new(address, LIMITS)
+        .send(request)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, SendError::Connect(_)) && error.is_unsent(),
+        "{error}"
+    );
 }

@@ -22,16 +22,19 @@ impl Accept for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // Responses are written whole; Nagle's algorithm would hold the last segment back for an acknowledgement.
+        // Responses are written whole; Nagle's algorithm would hold the last segment back for an
+        // acknowledgement.
         stream.set_nodelay(true)?;
         Ok((stream, Some(peer.ip())))
     }
 }
 
-/// Accepts until it succeeds, with a pause after each failure that the next connection would meet as well.
+/// Accepts until it succeeds, with a pause after each failure that the next connection would meet
+/// as well.
 pub(crate) struct Acceptor<A> {
     source: A,
-    /// The pause after the last failure, and when it ends; kept here so that cancelling the wait does not cut it short.
+    /// The pause after the last failure, and when it ends; kept here so that cancelling the wait
+    /// does not cut it short.
     pause: Option<(Duration, Instant)>,
 }
 
@@ -40,7 +43,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<A: Accept> Acceptor<A> {
     pub(crate) fn new(source: A) -> Self {
-        Self { source, pause: None }
+        Self {
+            source,
+            pause: None,
+        }
     }
 
     /// Waits for the next connection; cancel-safe.
@@ -54,9 +60,13 @@ impl<A: Accept> Acceptor<A> {
                     self.pause = None;
                     return accepted;
                 }
-                Err(error) if is_about_one_connection(&error) => tracing::debug!(%error, "connection lost"),
+                Err(error) if is_about_one_connection(&error) => {
+                    tracing::debug!(%error, "connection lost")
+                }
                 Err(error) => {
-                    let pause = self.pause.map_or(FIRST_PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
+                    let pause = self
+                        .pause
+                        .map_or(FIRST_PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
                     tracing::warn!(%error, ?pause, "cannot accept connections");
                     self.pause = Some((pause, Instant::now() + pause));
                 }
@@ -66,7 +76,9 @@ impl<A: Accept> Acceptor<A> {
 }
 
 fn is_about_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected,
+    };
     matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected

@@ -59,13 +59,17 @@ const RESERVE: usize = 64 << 10;
 const SOON: Duration = Duration::from_secs(1);
 
 /// Reads `body` whole. A body that arrives in one piece, as small ones do, is not copied.
-pub async fn read_body(body: Body, max_bytes: usize, timeout: Duration) -> Result<Bytes, BodyError> {
+pub async fn read_body(
+    body: Body,
+    max_bytes: usize,
+    timeout: Duration,
+) -> Result<Bytes, BodyError> {
     Receiving::of(body, max_bytes, timeout, None).read().await
 }
 
-/// As [`read_body`], within the memory that all bodies share: hold on to what is returned beside the
-/// body for as long as to the body. What a client merely announces takes none of it, but long bodies
-/// wait for each other: those that were begun before are received and decoded first.
+/// As [`read_body`], within the memory that all bodies share: hold on to what is returned beside
+/// the body for as long as to the body. What a client merely announces takes none of it, but long
+/// bodies wait for each other: those that were begun before are received and decoded first.
 ///
 /// # Errors
 /// [`BodyError`].
@@ -76,7 +80,9 @@ pub async fn read_body_within(
     memory: &Arc<BodyMemory>,
 ) -> Result<(Bytes, Reserved), BodyError> {
     let mut reserved = memory.reserve_nothing();
-    let body = Receiving::of(body, max_bytes, timeout, Some(&mut reserved)).read().await?;
+    let body = Receiving::of(body, max_bytes, timeout, Some(&mut reserved))
+        .read()
+        .await?;
     Ok((body, reserved))
 }
 
@@ -93,7 +99,14 @@ struct Receiving<'a> {
 
 impl<'a> Receiving<'a> {
     fn of(body: Body, limit: usize, timeout: Duration, reserved: Option<&'a mut Reserved>) -> Self {
-        Self { body, limit, timeout, ends: Instant::now() + timeout, reserved, soon: None }
+        Self {
+            body,
+            limit,
+            timeout,
+            ends: Instant::now() + timeout,
+            reserved,
+            soon: None,
+        }
     }
 
     async fn read(mut self) -> Result<Bytes, BodyError> {
@@ -101,9 +114,13 @@ impl<'a> Receiving<'a> {
         if usize::try_from(announced).map_or(true, |announced| announced > self.limit) {
             return Err(BodyError::TooLarge { limit: self.limit });
         }
-        let Some(first) = self.next(0).await? else { return Ok(Bytes::new()) };
+        let Some(first) = self.next(0).await? else {
+            return Ok(Bytes::new());
+        };
         self.hold(first.len()).await?;
-        let Some(mut piece) = self.next(first.len()).await? else { return Ok(first) };
+        let Some(mut piece) = self.next(first.len()).await? else {
+            return Ok(first);
+        };
         let mut whole = BytesMut::from(first);
         whole.reserve(piece.len() + self.left().min(RESERVE));
         loop {
@@ -123,7 +140,11 @@ impl<'a> Receiving<'a> {
 
     /// Bytes that are announced and have not come; the most that there can be if none are.
     fn left(&self) -> usize {
-        let exact = self.body.size_hint().exact().and_then(|left| usize::try_from(left).ok());
+        let exact = self
+            .body
+            .size_hint()
+            .exact()
+            .and_then(|left| usize::try_from(left).ok());
         exact.unwrap_or(self.limit)
     }
 
@@ -138,7 +159,9 @@ impl<'a> Receiving<'a> {
             }
         }
         let piece = timeout_at(self.ends, next_piece(&mut self.body)).await;
-        piece.unwrap_or(Err(BodyError::Timeout { limit: self.timeout }))
+        piece.unwrap_or(Err(BodyError::Timeout {
+            limit: self.timeout,
+        }))
     }
 
     /// Sets memory aside for `length` bytes in all; a long body waits for its turn first.
@@ -147,7 +170,9 @@ impl<'a> Receiving<'a> {
             return Err(BodyError::TooLarge { limit: self.limit });
         }
         let all = length.saturating_add(self.left()).min(self.limit);
-        let Some(reserved) = &mut self.reserved else { return Ok(()) };
+        let Some(reserved) = &mut self.reserved else {
+            return Ok(());
+        };
         if reserved.waits_with(length) {
             if timeout_at(self.ends, reserved.turn(all)).await.is_err() {
                 return Err(reserved.no_memory());
@@ -183,19 +208,27 @@ mod tests {
     fn chunked(chunks: Vec<Result<&'static [u8], &'static str>>, ends: bool) -> Body {
         let (sender, receiver) = mpsc::channel(chunks.len().max(1));
         for chunk in chunks {
-            sender.try_send(chunk.map(|data| Frame::data(Bytes::from_static(data)))).unwrap();
+            sender
+                .try_send(chunk.map(|data| Frame::data(Bytes::from_static(data))))
+                .unwrap();
         }
         let keep_open = (!ends).then_some(sender);
-        let stream = futures::stream::unfold((receiver, keep_open), async |(mut receiver, sender)| {
-            receiver.recv().await.map(|frame| (frame, (receiver, sender)))
-        });
+        let stream =
+            futures::stream::unfold((receiver, keep_open), async |(mut receiver, sender)| {
+                receiver
+                    .recv()
+                    .await
+                    .map(|frame| (frame, (receiver, sender)))
+            });
         Body::new(StreamBody::new(Box::pin(stream)))
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_piece_is_handed_on_as_it_is() {
         let data = Bytes::from_static(b"12345678");
-        let read = read_body(Body::from(data.clone()), 8, TIMEOUT).await.unwrap();
+        let read = read_body(Body::from(data.clone()), 8, TIMEOUT)
+            .await
+            .unwrap();
         assert_eq!(read.as_ptr(), data.as_ptr());
         assert_eq!(read_body(Body::empty(), 0, TIMEOUT).await.unwrap(), "");
     }
@@ -205,7 +238,12 @@ mod tests {
         let announced = read_body(Body::from("123456789"), 8, TIMEOUT).await;
         assert!(matches!(announced, Err(BodyError::TooLarge { limit: 8 })));
         let chunks = || vec![Ok(&b"1234"[..]), Ok(b"56"), Ok(b"78")];
-        assert_eq!(read_body(chunked(chunks(), true), 8, TIMEOUT).await.unwrap(), "12345678");
+        assert_eq!(
+            read_body(chunked(chunks(), true), 8, TIMEOUT)
+                .await
+                .unwrap(),
+            "12345678"
+        );
         for limit in [3, 5, 7] {
             let read = read_body(chunked(chunks(), true), limit, TIMEOUT).await;
             assert!(matches!(read, Err(BodyError::TooLarge { .. })));
@@ -215,17 +253,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_bodies_share_their_memory() {
         let memory = Arc::new(BodyMemory::counting_beyond(0, 10));
-        let first = read_body_within(Body::from("123456"), 8, TIMEOUT, &memory).await.unwrap();
+        let first = read_body_within(Body::from("123456"), 8, TIMEOUT, &memory)
+            .await
+            .unwrap();
         let chunks = vec![Ok(&b"1234"[..]), Ok(b"5")];
-        let refused = read_body_within(chunked(chunks.clone(), true), 8, TIMEOUT, &memory).await.unwrap_err();
+        let refused = read_body_within(chunked(chunks.clone(), true), 8, TIMEOUT, &memory)
+            .await
+            .unwrap_err();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(memory.held(), 6, "a refused body gives back what it had");
         drop(first);
-        let (body, _reserved) = read_body_within(chunked(chunks, true), 8, TIMEOUT, &memory).await.unwrap();
+        let (body, _reserved) = read_body_within(chunked(chunks, true), 8, TIMEOUT, &memory)
+            .await
+            .unwrap();
         assert_eq!((&body[..], memory.held()), (&b"12345"[..], 5));
         let small = Arc::new(BodyMemory::counting_beyond(6, 0));
-        assert!(read_body_within(Body::from("123456"), 8, TIMEOUT, &small).await.is_ok());
-        assert!(read_body_within(Body::from("1234567"), 8, TIMEOUT, &small).await.is_err());
+        assert!(
+            read_body_within(Body::from("123456"), 8, TIMEOUT, &small)
+                .await
+                .is_ok()
+        );
+        assert!(
+            read_body_within(Body::from("1234567"), 8, TIMEOUT, &small)
+                .await
+                .is_err()
+        );
     }
 
     /// A body that announces so many bytes.
@@ -253,7 +305,9 @@ mod tests {
         let shared = Arc::clone(&memory);
         let trickles = tokio::spawn(async move {
             let body = Body::new(Announced(chunked(vec![Ok(b"12")], false), 14));
-            read_body_within(body, 16, 10 * TIMEOUT, &shared).await.unwrap_err()
+            read_body_within(body, 16, 10 * TIMEOUT, &shared)
+                .await
+                .unwrap_err()
         });
         tokio::task::yield_now().await;
         let begun = Instant::now();
@@ -267,7 +321,10 @@ mod tests {
         let (body, mut reserved) = read(&[b"12", b"34"]).await.unwrap();
         assert_eq!((&body[..], begun.elapsed()), (&b"1234"[..], SOON));
         let refused = read(&[b"12", b"34"]).await.unwrap_err();
-        assert!(matches!(refused, BodyError::NoMemory { limit: 20 }), "{refused}");
+        assert!(
+            matches!(refused, BodyError::NoMemory { limit: 20 }),
+            "{refused}"
+        );
         assert_eq!(begun.elapsed(), SOON + 5 * TIMEOUT);
         reserved.decoded();
         assert!(read(&[b"12", b"34"]).await.is_ok());
@@ -276,9 +333,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_and_broken_bodies_are_told_apart() {
-        let slow = read_body(chunked(vec![Ok(b"1234")], false), 8, TIMEOUT).await.unwrap_err();
+        let slow = read_body(chunked(vec![Ok(b"1234")], false), 8, TIMEOUT)
+            .await
+            .unwrap_err();
         assert_eq!(slow.status(), StatusCode::REQUEST_TIMEOUT);
-        let broken = read_body(chunked(vec![Ok(b"1234"), Err("reset")], true), 8, TIMEOUT).await.unwrap_err();
+        let broken = read_body(chunked(vec![Ok(b"1234"), Err("reset")], true), 8, TIMEOUT)
+            .await
+            .unwrap_err();
         assert_eq!(broken.status(), StatusCode::BAD_REQUEST);
         assert!(broken.to_string().contains("reset"));
     }

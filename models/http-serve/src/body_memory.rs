@@ -1,9 +1,10 @@
 //! The memory that all requests' bodies may hold together.
 //!
-//! A limit for each body and one for the number of connections bound memory only by their product, which is more than most
-//! machines have. The beginning of each body is not counted: whoever fills the memory with large bodies does not keep small
-//! ones out, and for these the number of connections is bound enough. Where a connection has many requests at the same time,
-//! they share what is not counted: their [`Allowance`].
+//! A limit for each body and one for the number of connections bound memory only by their product,
+//! which is more than most machines have. The beginning of each body is not counted: whoever fills
+//! the memory with large bodies does not keep small ones out, and for these the number of
+//! connections is bound enough. Where a connection has many requests at the same time, they share
+//! what is not counted: their [`Allowance`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +71,9 @@ impl Allowance {
     /// So many of `bytes` as there are.
     fn take(&self, bytes: usize) -> usize {
         let take = |left: usize| Some(left - left.min(bytes));
-        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let before = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         before.unwrap_or_else(|left| left).min(bytes)
     }
 
@@ -110,14 +113,22 @@ impl BodyMemory {
     async fn turn(self: &Arc<Self>, bytes: usize) -> Turn {
         let bytes = bytes.saturating_sub(self.uncounted);
         let takes = |unread: usize| {
-            let takes = bytes == 0 || unread == 0 || unread.saturating_add(bytes) <= UNREAD.min(self.limit);
+            let takes =
+                bytes == 0 || unread == 0 || unread.saturating_add(bytes) <= UNREAD.min(self.limit);
             takes.then_some(unread + bytes)
         };
         loop {
             let mut fewer = std::pin::pin!(self.fewer.notified());
             fewer.as_mut().enable();
-            if self.unread.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes).is_ok() {
-                return Turn { memory: Arc::clone(self), bytes };
+            if self
+                .unread
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes)
+                .is_ok()
+            {
+                return Turn {
+                    memory: Arc::clone(self),
+                    bytes,
+                };
             }
             fewer.await;
         }
@@ -125,12 +136,24 @@ impl BodyMemory {
 
     /// A reservation to grow, for the only body of its connection at the time.
     pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reserved {
-        Reserved { memory: Arc::clone(self), bytes: 0, uncounted: 0, allowance: None, turn: None }
+        Reserved {
+            memory: Arc::clone(self),
+            bytes: 0,
+            uncounted: 0,
+            allowance: None,
+            turn: None,
+        }
     }
 
     /// A reservation to grow, for one of several bodies of a connection.
     pub fn reserve_within(self: &Arc<Self>, allowance: Arc<Allowance>) -> Reserved {
-        Reserved { memory: Arc::clone(self), bytes: 0, uncounted: 0, allowance: Some(allowance), turn: None }
+        Reserved {
+            memory: Arc::clone(self),
+            bytes: 0,
+            uncounted: 0,
+            allowance: Some(allowance),
+            turn: None,
+        }
     }
 }
 
@@ -152,11 +175,17 @@ impl Reserved {
     /// # Errors
     /// [`BodyError::NoMemory`].
     pub fn hold(&mut self, bytes: usize) -> Result<(), BodyError> {
-        if self.grow_to(bytes) { Ok(()) } else { Err(self.no_memory()) }
+        if self.grow_to(bytes) {
+            Ok(())
+        } else {
+            Err(self.no_memory())
+        }
     }
 
     pub(crate) fn no_memory(&self) -> BodyError {
-        BodyError::NoMemory { limit: self.memory.limit() }
+        BodyError::NoMemory {
+            limit: self.memory.limit(),
+        }
     }
 
     /// Holds a body of `bytes` bytes from now on, if there is room.
@@ -203,7 +232,9 @@ impl Reserved {
     /// Holds no more than `bytes` bytes from now on: what is left of a body.
     pub fn shrink_to(&mut self, bytes: usize) {
         let counted = self.bytes.min(bytes.saturating_sub(self.uncounted));
-        self.memory.held.fetch_sub(self.bytes - counted, Ordering::Relaxed);
+        self.memory
+            .held
+            .fetch_sub(self.bytes - counted, Ordering::Relaxed);
         self.bytes = counted;
     }
 }
@@ -249,7 +280,10 @@ mod tests {
         let memory = Arc::new(BodyMemory::counting_beyond(10, usize::MAX));
         let mut first = memory.turn(UNREAD - 30).await;
         let second = memory.turn(40).await;
-        assert!(memory.turn(10).now_or_never().is_some(), "it is not counted");
+        assert!(
+            memory.turn(10).now_or_never().is_some(),
+            "it is not counted"
+        );
         assert!(memory.turn(21).now_or_never().is_none(), "10 are left");
         let shared = Arc::clone(&memory);
         let third = tokio::spawn(async move { drop(shared.turn(60).await) });
@@ -261,7 +295,10 @@ mod tests {
         third.await.unwrap();
         drop(first);
         assert_eq!(memory.unread.load(Ordering::SeqCst), 0);
-        assert!(memory.turn(UNREAD + 100).now_or_never().is_some(), "a longer one is alone");
+        assert!(
+            memory.turn(UNREAD + 100).now_or_never().is_some(),
+            "a longer one is alone"
+        );
     }
 
     #[test]

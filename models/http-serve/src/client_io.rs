@@ -1,11 +1,14 @@
-//! What a connection's socket is given beside hyper's care: a limit on slow readers, and an end that loses no response.
+//! What a connection's socket is given beside hyper's care: a limit on slow readers, and an end
+//! that loses no response.
 //!
-//! A write that goes through at once, as nearly all do, sets no timer. A client that takes nothing for the time allowed is
-//! given up; so is one that takes a few bytes now and then, since each of them would buy it the whole time again.
+//! A write that goes through at once, as nearly all do, sets no timer. A client that takes nothing
+//! for the time allowed is given up; so is one that takes a few bytes now and then, since each of
+//! them would buy it the whole time again.
 //!
-//! Closing a socket that holds unread data resets the connection, and the client may lose the response that it was about to
-//! read: the 413 to a body that it is still sending, for one. So the end of what is written is said first, and what comes
-//! in is thrown away for a little while (a lingering close).
+//! Closing a socket that holds unread data resets the connection, and the client may lose the
+//! response that it was about to read: the 413 to a body that it is still sending, for one. So the
+//! end of what is written is said first, and what comes in is thrown away for a little while (a
+//! lingering close).
 
 use std::io;
 use std::pin::Pin;
@@ -47,10 +50,17 @@ enum Lingering {
 }
 
 impl<S> ClientIo<S> {
-    /// `limit` is the time for which a client may take nothing, `min_rate` the bytes per second that it must take after it.
+    /// `limit` is the time for which a client may take nothing, `min_rate` the bytes per second
+    /// that it must take after it.
     pub(crate) fn new(io: S, limit: Duration, min_rate: u32) -> Self {
         let min_rate = f64::from(min_rate.max(1));
-        Self { io, limit, min_rate, blocked: None, lingering: Lingering::No }
+        Self {
+            io,
+            limit,
+            min_rate,
+            blocked: None,
+            lingering: Lingering::No,
+        }
     }
 
     fn wrote(
@@ -77,8 +87,8 @@ impl<S> ClientIo<S> {
             taken: 0,
             timer: Box::pin(sleep(limit)),
         });
-        let earned =
-            Duration::try_from_secs_f64(blocked.taken as f64 / self.min_rate).unwrap_or(Duration::MAX);
+        let earned = Duration::try_from_secs_f64(blocked.taken as f64 / self.min_rate)
+            .unwrap_or(Duration::MAX);
         let end = blocked.since.checked_add(limit.saturating_add(earned));
         if let Some(end) = end.filter(|end| *end != blocked.timer.deadline()) {
             blocked.timer.as_mut().reset(end);
@@ -144,8 +154,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
                         return this.wait(context);
                     }
                     ready!(result)?;
-                    this.lingering =
-                        Lingering::Reading { timer: Box::pin(sleep_until(Instant::now() + LINGER)), read: 0 };
+                    this.lingering = Lingering::Reading {
+                        timer: Box::pin(sleep_until(Instant::now() + LINGER)),
+                        read: 0,
+                    };
                 }
                 Lingering::Reading { timer, read } => {
                     let mut scratch = [0; 4096];

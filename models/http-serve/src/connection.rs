@@ -15,8 +15,8 @@ pub trait Protocol: Clone + Send + Sync + 'static {
     /// What its clients ask for within TLS.
     const APPLICATION: Application;
 
-    /// Serves the requests of a connection until the client closes it, a limit is broken, it has become too old, or `draining`
-    /// asks for its end: then what is in flight is answered still.
+    /// Serves the requests of a connection until the client closes it, a limit is broken, it has
+    /// become too old, or `draining` asks for its end: then what is in flight is answered still.
     fn serve<S>(
         self,
         io: S,
@@ -40,7 +40,9 @@ pub(crate) async fn serve_peer<P, S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Some(tls) = tls else {
-        return protocol.serve(bounded(io, &limits), peer, limits, draining).await;
+        return protocol
+            .serve(bounded(io, &limits), peer, limits, draining)
+            .await;
     };
     match timeout(limits.header_read_timeout, tls.accept(io)).await {
         // A stream within TLS is large, and a task's memory is that of its largest branch.

@@ -26,15 +26,21 @@ pub struct Http1 {
     pub(crate) tells_peers: bool,
 }
 
-/// Where a request comes from; in its extensions, if [`Server::telling_peers`](crate::Server::telling_peers) was asked for.
+/// Where a request comes from; in its extensions, if
+/// [`Server::telling_peers`](crate::Server::telling_peers) was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
 impl Protocol for Http1 {
     const APPLICATION: Application = Application::Http1;
 
-    async fn serve<S>(self, io: S, peer: Option<IpAddr>, limits: Limits, draining: CancellationToken)
-    where
+    async fn serve<S>(
+        self,
+        io: S,
+        peer: Option<IpAddr>,
+        limits: Limits,
+        draining: CancellationToken,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let app = match peer.filter(|_| self.tells_peers) {
@@ -52,7 +58,8 @@ impl Protocol for Http1 {
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = draining.cancelled() => {
-                // What was sent before the client could know is read first; hyper would close an idle connection unread.
+                // What was sent before the client could know is read first; hyper would close an
+                // idle connection unread.
                 match timeout(LAST_CALL, connection.as_mut()).await {
                     Ok(ended) => ended,
                     Err(_) => {

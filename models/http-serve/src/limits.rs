@@ -7,14 +7,16 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections open at the same time; at least 1.
     pub max_connections: usize,
-    /// Of these, connections from one peer (an IPv4 address, or an IPv6 network of 64 bits); at least 1. More are closed
-    /// as soon as they are accepted.
+    /// Of these, connections from one peer (an IPv4 address, or an IPv6 network of 64 bits); at
+    /// least 1. More are closed as soon as they are accepted.
     pub max_connections_per_peer: usize,
-    /// Time for a request's header to arrive, from the connection's start or the end of the request before.
+    /// Time for a request's header to arrive, from the connection's start or the end of the request
+    /// before.
     pub header_read_timeout: Duration,
     /// Time for which a client may take nothing of its response.
     pub write_timeout: Duration,
-    /// Bytes per second at which a client must take its response once it has kept it waiting for `write_timeout`.
+    /// Bytes per second at which a client must take its response once it has kept it waiting for
+    /// `write_timeout`.
     pub min_write_rate: u32,
     /// Bytes of a request's header, with the request line.
     pub max_header_bytes: usize,
@@ -29,19 +31,29 @@ impl Limits {
     #[must_use]
     pub fn of_connections(max_connections: usize) -> Self {
         let max_connections_per_peer = Self::share_of_one_peer(max_connections);
-        Self { max_connections, max_connections_per_peer, ..Self::default() }
+        Self {
+            max_connections,
+            max_connections_per_peer,
+            ..Self::default()
+        }
     }
 
-    /// The most of `max_connections` that one peer gets if nobody says otherwise: a quarter is left for others.
+    /// The most of `max_connections` that one peer gets if nobody says otherwise: a quarter is left
+    /// for others.
     pub const fn share_of_one_peer(max_connections: usize) -> usize {
         let share = max_connections - max_connections / 4;
         if share == 0 { 1 } else { share }
     }
 
-    /// Bytes that hyper buffers of a connection in each direction. Its own 400 KB would be 800 MB on a thousand connections.
+    /// Bytes that hyper buffers of a connection in each direction. Its own 400 KB would be 800 MB
+    /// on a thousand connections.
     pub(crate) const fn buffer_bytes(&self) -> usize {
         const BUFFER: usize = 64 * 1024;
-        if self.max_header_bytes > BUFFER { self.max_header_bytes } else { BUFFER }
+        if self.max_header_bytes > BUFFER {
+            self.max_header_bytes
+        } else {
+            BUFFER
+        }
     }
 }
 

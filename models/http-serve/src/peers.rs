@@ -47,7 +47,10 @@ impl Connections {
         }
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(Place { connections: Arc::clone(self), peer })
+        Some(Place {
+            connections: Arc::clone(self),
+            peer,
+        })
     }
 }
 
@@ -97,15 +100,28 @@ mod tests {
         let first = admit(&connections, "10.0.0.1");
         let second = admit(&connections, "::ffff:10.0.0.1");
         assert!(first.is_some() && second.is_some());
-        assert!(admit(&connections, "10.0.0.1").is_none(), "the same address, however it is written");
+        assert!(
+            admit(&connections, "10.0.0.1").is_none(),
+            "the same address, however it is written"
+        );
         let other = admit(&connections, "10.0.0.2");
         assert!(other.is_some());
-        assert_eq!((connections.open(), connections.accepted(), connections.refused()), (3, 3, 1));
+        assert_eq!(
+            (
+                connections.open(),
+                connections.accepted(),
+                connections.refused()
+            ),
+            (3, 3, 1)
+        );
         drop(first);
         assert!(admit(&connections, "10.0.0.1").is_some());
         drop((second, other));
         assert_eq!(connections.open(), 0);
-        assert!(connections.peers.lock().is_empty(), "nothing is kept of peers that have gone");
+        assert!(
+            connections.peers.lock().is_empty(),
+            "nothing is kept of peers that have gone"
+        );
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub struct DrainReport {
     pub aborted: usize,
 }
 
-/// Serves `app` on `listener` until `shutdown` resolves, then drains for at most `grace`; see the crate's documentation
-/// for the guarantees. Dropping the future closes everything at once.
+/// Serves `app` on `listener` until `shutdown` resolves, then drains for at most `grace`; see the
+/// crate's documentation for the guarantees. Dropping the future closes everything at once.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -34,10 +34,13 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
     grace: Duration,
 ) -> DrainReport {
-    Server::new(app, limits).run(listener, shutdown, grace).await
+    Server::new(app, limits)
+        .run(listener, shutdown, grace)
+        .await
 }
 
-/// What [`serve`] does, for those who want to look at the connections meanwhile, or speak something else.
+/// What [`serve`] does, for those who want to look at the connections meanwhile, or speak something
+/// else.
 #[derive(Debug)]
 pub struct Server<P = Http1> {
     protocol: P,
@@ -49,10 +52,17 @@ pub struct Server<P = Http1> {
 impl Server {
     /// A server of `app`.
     pub fn new(app: Router, limits: Limits) -> Self {
-        Self::speaking(Http1 { app, tells_peers: false }, limits)
+        Self::speaking(
+            Http1 {
+                app,
+                tells_peers: false,
+            },
+            limits,
+        )
     }
 
-    /// Puts the [`Peer`](crate::Peer) into the extensions of its requests, which costs something for each connection.
+    /// Puts the [`Peer`](crate::Peer) into the extensions of its requests, which costs something
+    /// for each connection.
     #[must_use]
     pub fn telling_peers(mut self) -> Self {
         self.protocol.tells_peers = true;
@@ -61,26 +71,40 @@ impl Server {
 }
 
 impl<S> Server<Http2<S>> {
-    /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at the same time.
+    /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at
+    /// the same time.
     pub fn over_http2(service: S, limits: Limits, max_streams: u32) -> Self {
-        Self::speaking(Http2 { service, max_streams }, limits)
+        Self::speaking(
+            Http2 {
+                service,
+                max_streams,
+            },
+            limits,
+        )
     }
 }
 
 impl<P> Server<P> {
     fn speaking(protocol: P, limits: Limits) -> Self {
-        Self { protocol, limits, connections: Arc::default(), tls: None }
+        Self {
+            protocol,
+            limits,
+            connections: Arc::default(),
+            tls: None,
+        }
     }
 
-    /// Counts its connections here. Several servers may count in one place: a peer's share is then that of all of them.
+    /// Counts its connections here. Several servers may count in one place: a peer's share is then
+    /// that of all of them.
     #[must_use]
     pub fn counting(mut self, connections: Arc<Connections>) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Speaks TLS, and nothing else, if there is any. A handshake must be over within [`Limits::header_read_timeout`]. When the
-    /// authorities of clients change, or what those have revoked, connections end after their requests in flight.
+    /// Speaks TLS, and nothing else, if there is any. A handshake must be over within
+    /// [`Limits::header_read_timeout`]. When the authorities of clients change, or what those have
+    /// revoked, connections end after their requests in flight.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Arc<ServerTls>>) -> Self {
         self.tls = tls;
@@ -119,28 +143,43 @@ impl<P: Protocol> Server<P> {
                 }
             }
         }
-        // Connections that the system has completed would be reset with the socket: their clients may have sent already.
+        // Connections that the system has completed would be reset with the socket: their clients
+        // may have sent already.
         while open.len() < self.limits.max_connections.max(1)
             && let Some(accepted) = acceptor.next().now_or_never()
         {
             self.admit(accepted, &mut open, &draining);
         }
-        // Close the socket first: a client that connects from here on is refused, and can go elsewhere at once.
+        // Close the socket first: a client that connects from here on is refused, and can go
+        // elsewhere at once.
         drop(acceptor);
         draining.cancel();
         drain(open, grace).await
     }
 
-    fn admit<S>(&self, (io, peer): (S, Option<IpAddr>), open: &mut JoinSet<()>, draining: &CancellationToken)
-    where
+    fn admit<S>(
+        &self,
+        (io, peer): (S, Option<IpAddr>),
+        open: &mut JoinSet<()>,
+        draining: &CancellationToken,
+    ) where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(place) = self.connections.admit(peer, self.limits.max_connections_per_peer) else {
+        let Some(place) = self
+            .connections
+            .admit(peer, self.limits.max_connections_per_peer)
+        else {
             tracing::debug!(?peer, "a peer has its share of the connections");
             return;
         };
         let Some(tls) = &self.tls else {
-            let serving = serve_peer((io, peer), None, self.protocol.clone(), self.limits, draining.clone());
+            let serving = serve_peer(
+                (io, peer),
+                None,
+                self.protocol.clone(),
+                self.limits,
+                draining.clone(),
+            );
             open.spawn(async move {
                 serving.await;
                 drop(place);
@@ -149,7 +188,13 @@ impl<P: Protocol> Server<P> {
         };
         let (outdated, draining) = (tls.outdated(), draining.child_token());
         let tls = Some(tls.acceptor(P::APPLICATION));
-        let serving = serve_peer((io, peer), tls, self.protocol.clone(), self.limits, draining.clone());
+        let serving = serve_peer(
+            (io, peer),
+            tls,
+            self.protocol.clone(),
+            self.limits,
+            draining.clone(),
+        );
         open.spawn(async move {
             let mut serving = pin!(serving);
             tokio::select! {
@@ -176,7 +221,10 @@ async fn drain(mut connections: JoinSet<()>, grace: Duration) -> DrainReport {
     let _ = tokio::time::timeout(grace, all_ended).await;
     let aborted = connections.len();
     connections.shutdown().await;
-    DrainReport { drained: open - aborted, aborted }
+    DrainReport {
+        drained: open - aborted,
+        aborted,
+    }
 }
 
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {

@@ -15,7 +15,11 @@ use tokio::sync::oneshot;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn start() -> (SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<DrainReport>) {
+async fn start() -> (
+    SocketAddr,
+    oneshot::Sender<()>,
+    tokio::task::JoinHandle<DrainReport>,
+) {
     let echo = async |body: Body| match read_body(body, 100_000, SECOND).await {
         Ok(body) => (StatusCode::OK, format!("{} bytes", body.len())),
         Err(error) => (error.status(), error.to_string()),
@@ -50,7 +54,13 @@ async fn bodies_pass_and_the_port_closes_on_shutdown() {
         );
     }
     shutdown.send(()).unwrap();
-    assert_eq!(serving.await.unwrap(), DrainReport { drained: 1, aborted: 0 });
+    assert_eq!(
+        serving.await.unwrap(),
+        DrainReport {
+            drained: 1,
+            aborted: 0
+        }
+    );
     assert!(TcpStream::connect(address).await.is_err());
 }
 
@@ -62,5 +72,8 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
     stream.write_all(head).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 413") && answer.ends_with("larger than 100000 bytes"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 413") && answer.ends_with("larger than 100000 bytes"),
+        "{answer}"
+    );
 }

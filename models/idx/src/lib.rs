@@ -1,7 +1,8 @@
-//! The IDX format of MNIST: two zero bytes, element type, number of axes, their lengths (big-endian), the elements.
+//! The IDX format of MNIST: two zero bytes, element type, number of axes, their lengths
+//! (big-endian), the elements.
 //!
-//! Source: <https://yann.lecun.com/exdb/mnist/>. Only unsigned bytes (type 8) are read: every published data
-//! set has them.
+//! Source: <https://yann.lecun.com/exdb/mnist/>. Only unsigned bytes (type 8) are read: every
+//! published data set has them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -81,7 +82,10 @@ pub enum IdxError {
 /// # Errors
 /// [`IdxError`], naming the file.
 pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
-    let raw = std::fs::read(path).map_err(|source| IdxError::Read { path: path.to_path_buf(), source })?;
+    let raw = std::fs::read(path).map_err(|source| IdxError::Read {
+        path: path.to_path_buf(),
+        source,
+    })?;
     if !raw.starts_with(&GZIP_MAGIC) {
         return parse(path, &raw);
     }
@@ -89,9 +93,14 @@ pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
     MultiGzDecoder::new(raw.as_slice())
         .take(MAX_BYTES + 1)
         .read_to_end(&mut unpacked)
-        .map_err(|source| IdxError::Gzip { path: path.to_path_buf(), source })?;
+        .map_err(|source| IdxError::Gzip {
+            path: path.to_path_buf(),
+            source,
+        })?;
     if unpacked.len() as u64 > MAX_BYTES {
-        return Err(IdxError::TooLarge { path: path.to_path_buf() });
+        return Err(IdxError::TooLarge {
+            path: path.to_path_buf(),
+        });
     }
     parse(path, &unpacked)
 }
@@ -99,22 +108,44 @@ pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
 fn parse(path: &Path, contents: &[u8]) -> Result<Idx, IdxError> {
     let path = || path.to_path_buf();
     let [0, 0, UNSIGNED_BYTE, axes @ 1..=u8::MAX, rest @ ..] = contents else {
-        return Err(IdxError::Magic { path: path(), start: contents.iter().copied().take(4).collect() });
+        return Err(IdxError::Magic {
+            path: path(),
+            start: contents.iter().copied().take(4).collect(),
+        });
     };
     let Some((lengths, bytes)) = rest.split_at_checked(4 * usize::from(*axes)) else {
         let wanted = 4 * u128::from(*axes);
-        return Err(IdxError::Length { path: path(), dims: Vec::new(), wanted, found: rest.len() });
+        return Err(IdxError::Length {
+            path: path(),
+            dims: Vec::new(),
+            wanted,
+            found: rest.len(),
+        });
     };
     let dims: Vec<usize> = lengths
         .chunks_exact(4)
-        .map(|length| length.iter().fold(0, |value, &byte| value << 8 | usize::from(byte)))
+        .map(|length| {
+            length
+                .iter()
+                .fold(0, |value, &byte| value << 8 | usize::from(byte))
+        })
         .collect();
-    let wanted = dims.iter().try_fold(1u128, |product, &dim| product.checked_mul(dim as u128));
+    let wanted = dims
+        .iter()
+        .try_fold(1u128, |product, &dim| product.checked_mul(dim as u128));
     if wanted != Some(bytes.len() as u128) {
         let (wanted, found) = (wanted.unwrap_or(u128::MAX), bytes.len());
-        return Err(IdxError::Length { path: path(), dims, wanted, found });
+        return Err(IdxError::Length {
+            path: path(),
+            dims,
+            wanted,
+            found,
+        });
     }
-    Ok(Idx { dims, bytes: bytes.to_vec() })
+    Ok(Idx {
+        dims,
+        bytes: bytes.to_vec(),
+    })
 }
 
 #[cfg(test)]
@@ -139,23 +170,45 @@ mod tests {
 
     #[test]
     fn plain_and_gzip_files_read_the_same() {
-        let expected = Idx { dims: vec![2, 3], bytes: b"abcdef".to_vec() };
+        let expected = Idx {
+            dims: vec![2, 3],
+            bytes: b"abcdef".to_vec(),
+        };
         assert_eq!(read(SOUND).unwrap(), expected);
         assert_eq!(read(&gzip(SOUND)).unwrap(), expected);
     }
 
     #[test]
     fn broken_files_are_told_apart() {
-        assert!(matches!(read_idx(Path::new("/nowhere/x")), Err(IdxError::Read { .. })));
+        assert!(matches!(
+            read_idx(Path::new("/nowhere/x")),
+            Err(IdxError::Read { .. })
+        ));
         assert!(matches!(read(b""), Err(IdxError::Magic { .. })));
-        assert!(matches!(read(b"\0\0\x0d\x01\0\0\0\0"), Err(IdxError::Magic { .. })));
-        assert!(matches!(read(b"\0\0\x08\x03\0\0"), Err(IdxError::Length { found: 2, .. })));
-        assert!(matches!(read(&SOUND[..17]), Err(IdxError::Length { wanted: 6, found: 5, .. })));
+        assert!(matches!(
+            read(b"\0\0\x0d\x01\0\0\0\0"),
+            Err(IdxError::Magic { .. })
+        ));
+        assert!(matches!(
+            read(b"\0\0\x08\x03\0\0"),
+            Err(IdxError::Length { found: 2, .. })
+        ));
+        assert!(matches!(
+            read(&SOUND[..17]),
+            Err(IdxError::Length {
+                wanted: 6,
+                found: 5,
+                ..
+            })
+        ));
         assert!(matches!(
             read(b"\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
             Err(IdxError::Length { .. })
         ));
         let packed = gzip(SOUND);
-        assert!(matches!(read(&packed[..packed.len() - 9]), Err(IdxError::Gzip { .. })));
+        assert!(matches!(
+            read(&packed[..packed.len() - 9]),
+            Err(IdxError::Gzip { .. })
+        ));
     }
 }

@@ -16,7 +16,11 @@ pub(crate) struct LearnedEncoder {
 
 impl LearnedEncoder {
     pub(crate) fn new(code: Code, sample_len: usize, network: Arc<Network>) -> Self {
-        Self { code, sample_len, network }
+        Self {
+            code,
+            sample_len,
+            network,
+        }
     }
 }
 
@@ -25,18 +29,29 @@ impl Encoder for LearnedEncoder {
         &self.code
     }
 
-    fn encode(&self, row: usize, queries: &[&[f32]], parity: &mut [f32]) -> Result<(), EncodeError> {
+    fn encode(
+        &self,
+        row: usize,
+        queries: &[&[f32]],
+        parity: &mut [f32],
+    ) -> Result<(), EncodeError> {
         let length = self.sample_len;
         check_group(&self.code, length, row, queries, parity)?;
         let samples = parity.len() / length;
         let mut inputs = Vec::with_capacity(samples * self.code.k() * length);
         for sample in 0..samples {
             for query in queries {
-                inputs
-                    .extend_from_slice(query.get(sample * length..(sample + 1) * length).unwrap_or_default());
+                inputs.extend_from_slice(
+                    query
+                        .get(sample * length..(sample + 1) * length)
+                        .unwrap_or_default(),
+                );
             }
         }
-        let rows = self.network.run(samples, &inputs).map_err(|reason| EncodeError::Network { reason })?;
+        let rows = self
+            .network
+            .run(samples, &inputs)
+            .map_err(|reason| EncodeError::Network { reason })?;
         let of_row = rows.chunks_exact(length).skip(row).step_by(self.code.r());
         for (parity, values) in parity.chunks_exact_mut(length).zip(of_row) {
             parity.copy_from_slice(values);

@@ -8,7 +8,9 @@ use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_learned_code::{LearnedCode, LearnedCodeError, Sizes};
 use parapet_onnx::{GraphBuilder, linear_model};
 use parapet_onnx_runtime::OnnxRuntime;
-use parapet_repository::{CodeMetadata, Datatype, ModelRepository, ModelToml, Platform, TensorSpec};
+use parapet_repository::{
+    CodeMetadata, Datatype, ModelRepository, ModelToml, Platform, TensorSpec,
+};
 use proptest::prelude::*;
 
 const D: usize = 3;
@@ -34,28 +36,54 @@ fn blocks(size: usize, factors: &[&[f32]]) -> Vec<f32> {
 /// k = 2, r = 1: `P = X_1 + X_2`, and each prediction is the parity's less the other's.
 fn sum_of_two() -> (Vec<u8>, Vec<u8>) {
     let encoder = linear_model(&[2 * D], &blocks(D, &[&[1.0, 1.0]]), &[0.0; D]).unwrap();
-    let decoder =
-        linear_model(&[3 * C], &blocks(C, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]), &[0.0; 2 * C]).unwrap();
+    let decoder = linear_model(
+        &[3 * C],
+        &blocks(C, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]),
+        &[0.0; 2 * C],
+    )
+    .unwrap();
     (encoder, decoder)
 }
 
 /// k = 2, r = 2: `P_1 = X_1`, `P_2 = 10 X_2`.
 fn copies_of_two() -> (Vec<u8>, Vec<u8>) {
-    let encoder = linear_model(&[2 * D], &blocks(D, &[&[1.0, 0.0], &[0.0, 10.0]]), &[0.0; 2 * D]).unwrap();
-    let decoder =
-        linear_model(&[4 * C], &blocks(C, &[&[0.0, 0.0, 1.0, 0.0], &[0.0, 0.0, 0.0, 0.1]]), &[0.0; 2 * C]);
+    let encoder = linear_model(
+        &[2 * D],
+        &blocks(D, &[&[1.0, 0.0], &[0.0, 10.0]]),
+        &[0.0; 2 * D],
+    )
+    .unwrap();
+    let decoder = linear_model(
+        &[4 * C],
+        &blocks(C, &[&[0.0, 0.0, 1.0, 0.0], &[0.0, 0.0, 0.0, 0.1]]),
+        &[0.0; 2 * C],
+    );
     (encoder, decoder.unwrap())
 }
 
-fn code(r: usize, transform: OutputTransform, (encoder, decoder): (Vec<u8>, Vec<u8>)) -> LearnedCode {
-    let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Learned, 2, r) };
-    let sizes = Sizes { spec: &spec, sample_len: D, output_len: C };
+fn code(
+    r: usize,
+    transform: OutputTransform,
+    (encoder, decoder): (Vec<u8>, Vec<u8>),
+) -> LearnedCode {
+    let spec = CodeSpec {
+        transform,
+        ..CodeSpec::new(EncoderKind::Learned, 2, r)
+    };
+    let sizes = Sizes {
+        spec: &spec,
+        sample_len: D,
+        output_len: C,
+    };
     LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (&encoder, &decoder)).unwrap()
 }
 
 /// Linear, sample by sample.
 fn model(samples: &[f32]) -> Vec<f32> {
-    samples.chunks(D).flat_map(|x| [x[0] - 2.0 * x[1], 0.5 * x[2] + x[0]]).collect()
+    samples
+        .chunks(D)
+        .flat_map(|x| [x[0] - 2.0 * x[1], 0.5 * x[2] + x[0]])
+        .collect()
 }
 
 fn close(a: &[f32], b: &[f32]) -> bool {
@@ -116,20 +144,41 @@ fn groups_that_do_not_fit_are_refused() {
     let code = code(1, OutputTransform::Raw, sum_of_two());
     let one: &[f32] = &[1.0; D];
     let mut parity = [0.0; D];
-    assert!(code.encoder().encode(1, &[one, one], &mut parity).is_err(), "there is one row");
-    assert!(code.encoder().encode(0, &[one], &mut parity).is_err(), "there are two queries");
+    assert!(
+        code.encoder().encode(1, &[one, one], &mut parity).is_err(),
+        "there is one row"
+    );
+    assert!(
+        code.encoder().encode(0, &[one], &mut parity).is_err(),
+        "there are two queries"
+    );
     let answer: &[f32] = &[0.0; C];
     let mut out = [0.0; C];
-    assert!(code.decoder().decode(&[None, None], &[Some(answer)], 0, &mut out).is_err(), "two are missing");
+    assert!(
+        code.decoder()
+            .decode(&[None, None], &[Some(answer)], 0, &mut out)
+            .is_err(),
+        "two are missing"
+    );
     let odd: &[f32] = &[0.0; C + 1];
     let mut out = [0.0; C + 1];
-    assert!(code.decoder().decode(&[None, Some(odd)], &[Some(odd)], 0, &mut out).is_err(), "half a sample");
+    assert!(
+        code.decoder()
+            .decode(&[None, Some(odd)], &[Some(odd)], 0, &mut out)
+            .is_err(),
+        "half a sample"
+    );
 }
 
 fn refused(encoder: &[u8], decoder: &[u8]) -> String {
     let spec = CodeSpec::new(EncoderKind::Learned, 2, 1);
-    let sizes = Sizes { spec: &spec, sample_len: D, output_len: C };
-    let error = LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (encoder, decoder)).unwrap_err();
+    let sizes = Sizes {
+        spec: &spec,
+        sample_len: D,
+        output_len: C,
+    };
+    let error = LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (encoder, decoder))
+        .unwrap_err();
     let message = error.to_string();
     assert!(!message.contains('\n'), "{message}");
     message
@@ -156,21 +205,29 @@ fn networks_that_do_not_fit_are_refused_in_one_line() {
         "{message}"
     );
     let message = refused(b"no network", &decoder);
-    assert!(message.contains("encoder.onnx: not a network that ONNX Runtime can run"), "{message}");
+    assert!(
+        message.contains("encoder.onnx: not a network that ONNX Runtime can run"),
+        "{message}"
+    );
     let nan = GraphBuilder::new("input", &[2 * D])
         .gemm(&[0.0; 2 * D * D], &[f32::NAN; D])
         .finish("output")
         .unwrap();
     let message = refused(&nan, &decoder);
     assert!(
-        message.contains("encoder.onnx: does not work: it answers zeros with numbers that are not finite"),
+        message.contains(
+            "encoder.onnx: does not work: it answers zeros with numbers that are not finite"
+        ),
         "{message}"
     );
 }
 
 fn save(repository: &Path, platform: Platform, spec: CodeSpec) {
-    let tensor =
-        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    let tensor = |name: &str, len| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: vec![len],
+    };
     let card = ModelToml {
         name: "code".to_owned(),
         platform,
@@ -188,7 +245,11 @@ fn an_entry_is_loaded_with_its_networks() {
     let version = root.path().join("code/1");
     std::fs::create_dir_all(&version).unwrap();
     let (encoder, decoder) = sum_of_two();
-    save(root.path(), Platform::LearnedCode, CodeSpec::new(EncoderKind::Learned, 2, 1));
+    save(
+        root.path(),
+        Platform::LearnedCode,
+        CodeSpec::new(EncoderKind::Learned, 2, 1),
+    );
     std::fs::write(version.join("encoder.onnx"), encoder).unwrap();
     let load = || ModelRepository::open(root.path()).unwrap().load("code");
     let message = load().unwrap_err().to_string();
@@ -196,17 +257,28 @@ fn an_entry_is_loaded_with_its_networks() {
     std::fs::write(version.join("decoder.onnx"), decoder).unwrap();
     let entry = load().unwrap();
     let code = LearnedCode::load(&runtime(), &entry, 1).unwrap();
-    assert_eq!((code.code().label().as_str(), code.calibration()), ("learned-k2-r1", None));
-    assert!(matches!(LearnedCode::load(&runtime(), &entry, 7), Err(LearnedCodeError::Repository(_))));
+    assert_eq!(
+        (code.code().label().as_str(), code.calibration()),
+        ("learned-k2-r1", None)
+    );
+    assert!(matches!(
+        LearnedCode::load(&runtime(), &entry, 7),
+        Err(LearnedCodeError::Repository(_))
+    ));
 }
 
 #[test]
 fn the_platform_and_the_code_go_together() {
     let root = tempfile::tempdir().unwrap();
-    let tensor = TensorSpec { name: "x".to_owned(), datatype: Datatype::Fp32, shape: vec![1] };
-    for (platform, encoder) in
-        [(Platform::OnnxRuntime, EncoderKind::Learned), (Platform::LearnedCode, EncoderKind::Sum)]
-    {
+    let tensor = TensorSpec {
+        name: "x".to_owned(),
+        datatype: Datatype::Fp32,
+        shape: vec![1],
+    };
+    for (platform, encoder) in [
+        (Platform::OnnxRuntime, EncoderKind::Learned),
+        (Platform::LearnedCode, EncoderKind::Sum),
+    ] {
         let card = ModelToml {
             name: "code".to_owned(),
             platform,
@@ -215,7 +287,13 @@ fn the_platform_and_the_code_go_together() {
             code: Some(CodeMetadata::new("linear", 0, CodeSpec::new(encoder, 2, 1))),
             training: toml::Table::new(),
         };
-        let message = card.save(&root.path().join("code")).unwrap_err().to_string();
-        assert!(message.contains("platform: ") && !message.contains('\n'), "{message}");
+        let message = card
+            .save(&root.path().join("code"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("platform: ") && !message.contains('\n'),
+            "{message}"
+        );
     }
 }

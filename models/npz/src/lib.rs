@@ -1,4 +1,5 @@
-//! NumPy's `.npz`: a zip file of arrays, as `np.savez` writes. For the trainer's data and the load generator's payload.
+//! NumPy's `.npz`: a zip file of arrays, as `np.savez` writes. For the trainer's data and the load
+//! generator's payload.
 
 mod npy;
 
@@ -78,21 +79,34 @@ impl Npz {
     /// # Errors
     /// If it is no zip file, or an array in it has no sound header.
     pub fn open(path: &Path, file: File) -> Result<Self, NpzError> {
-        let broken = |source| NpzError::Zip { path: path.to_path_buf(), source };
+        let broken = |source| NpzError::Zip {
+            path: path.to_path_buf(),
+            source,
+        };
         let mut zip = ZipArchive::new(file).map_err(broken)?;
         let mut arrays = Vec::new();
         for place in 0..zip.len() {
             let entry = zip.by_index(place).map_err(broken)?;
             let name = entry.name().map_err(broken)?.into_owned();
-            let Some(name) = name.strip_suffix(SUFFIX).map(str::to_owned) else { continue };
+            let Some(name) = name.strip_suffix(SUFFIX).map(str::to_owned) else {
+                continue;
+            };
             let header = Header::read(entry).map_err(|problem| NpzError::Damaged {
                 path: path.to_path_buf(),
                 array: name.clone(),
                 problem,
             })?;
-            arrays.push(Array { name, header, place });
+            arrays.push(Array {
+                name,
+                header,
+                place,
+            });
         }
-        Ok(Self { path: path.to_path_buf(), zip, arrays })
+        Ok(Self {
+            path: path.to_path_buf(),
+            zip,
+            arrays,
+        })
     }
 
     /// The file.
@@ -109,25 +123,59 @@ impl Npz {
     ///
     /// # Errors
     /// If the array is damaged, too large, of a type that is not read, or in Fortran order.
-    pub fn read(&mut self, Array { name, header, place }: &Array) -> Result<(Element, Vec<u8>), NpzError> {
+    pub fn read(
+        &mut self,
+        Array {
+            name,
+            header,
+            place,
+        }: &Array,
+    ) -> Result<(Element, Vec<u8>), NpzError> {
         let (path, array) = (|| self.path.clone(), || name.clone());
-        let damaged = |problem: String| NpzError::Damaged { path: path(), array: array(), problem };
-        let element = header.element().ok_or_else(|| damaged("its type cannot be read".to_owned()))?;
+        let damaged = |problem: String| NpzError::Damaged {
+            path: path(),
+            array: array(),
+            problem,
+        };
+        let element = header
+            .element()
+            .ok_or_else(|| damaged("its type cannot be read".to_owned()))?;
         if header.fortran && header.shape.len() > 1 {
-            return Err(NpzError::Fortran { path: path(), array: array() });
+            return Err(NpzError::Fortran {
+                path: path(),
+                array: array(),
+            });
         }
-        let wanted = header.bytes(element.width).filter(|&bytes| bytes <= MAX_BYTES);
-        let wanted = wanted.ok_or_else(|| NpzError::TooLarge { path: path(), array: array() })?;
-        let broken = |source| NpzError::Zip { path: path(), source };
+        let wanted = header
+            .bytes(element.width)
+            .filter(|&bytes| bytes <= MAX_BYTES);
+        let wanted = wanted.ok_or_else(|| NpzError::TooLarge {
+            path: path(),
+            array: array(),
+        })?;
+        let broken = |source| NpzError::Zip {
+            path: path(),
+            source,
+        };
         let mut entry = self.zip.by_index(*place).map_err(broken)?;
         Header::read(&mut entry).map_err(damaged)?;
         let mut bytes = Vec::new();
         // One byte more: at the end of the entry, its checksum is compared.
-        let damaged = |problem: String| NpzError::Damaged { path: path(), array: array(), problem };
-        entry.take(wanted + 1).read_to_end(&mut bytes).map_err(|source| damaged(source.to_string()))?;
+        let damaged = |problem: String| NpzError::Damaged {
+            path: path(),
+            array: array(),
+            problem,
+        };
+        entry
+            .take(wanted + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| damaged(source.to_string()))?;
         if bytes.len() as u64 != wanted {
             let shape = &header.shape;
-            return Err(damaged(format!("shape {shape:?} makes {wanted} bytes, there are {}", bytes.len())));
+            return Err(damaged(format!(
+                "shape {shape:?} makes {wanted} bytes, there are {}",
+                bytes.len()
+            )));
         }
         Ok((element, bytes))
     }
@@ -162,15 +210,34 @@ mod tests {
 
     #[test]
     fn arrays_are_listed_and_read() {
-        let array = npy("{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }", &[1, 0, 2, 1]);
-        let short = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }", &[1]);
-        let file = npz(&[("x.npy", &array), ("readme.txt", b"no array"), ("y.npy", &short)]);
+        let array = npy(
+            "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }",
+            &[1, 0, 2, 1],
+        );
+        let short = npy(
+            "{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }",
+            &[1],
+        );
+        let file = npz(&[
+            ("x.npy", &array),
+            ("readme.txt", b"no array"),
+            ("y.npy", &short),
+        ]);
         let mut npz = Npz::open(file.path(), file.reopen().unwrap()).unwrap();
         let arrays = npz.arrays().to_vec();
-        assert_eq!(arrays.iter().map(|array| array.name.as_str()).collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(
+            arrays
+                .iter()
+                .map(|array| array.name.as_str())
+                .collect::<Vec<_>>(),
+            ["x", "y"]
+        );
         let (element, bytes) = npz.read(&arrays[0]).unwrap();
         assert_eq!(element.integers(&bytes).collect::<Vec<_>>(), [1, 258]);
-        assert!(matches!(npz.read(&arrays[1]), Err(NpzError::Damaged { .. })));
+        assert!(matches!(
+            npz.read(&arrays[1]),
+            Err(NpzError::Damaged { .. })
+        ));
     }
 
     #[test]

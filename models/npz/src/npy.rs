@@ -1,7 +1,9 @@
-//! NumPy's array format: a header that is a Python dictionary of three fixed keys, then the elements.
+//! NumPy's array format: a header that is a Python dictionary of three fixed keys, then the
+//! elements.
 //!
-//! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. Libraries for it parse any Python
-//! literal, and overflow on a damaged shape; of the header, this reads what NumPy writes.
+//! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. Libraries for
+//! it parse any Python literal, and overflow on a damaged shape; of the header, this reads what
+//! NumPy writes.
 
 use std::io::Read;
 
@@ -50,14 +52,19 @@ impl Header {
     pub fn read(mut from: impl Read) -> Result<Self, String> {
         let mut exactly = |length: usize| {
             let mut bytes = vec![0; length];
-            from.read_exact(&mut bytes).map_err(|source| source.to_string()).map(|()| bytes)
+            from.read_exact(&mut bytes)
+                .map_err(|source| source.to_string())
+                .map(|()| bytes)
         };
         let start = exactly(8)?;
         if !start.starts_with(MAGIC) {
             return Err("is no NumPy array".to_owned());
         }
         let digits = if start.get(6) == Some(&1) { 2 } else { 4 };
-        let length = exactly(digits)?.iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte));
+        let length = exactly(digits)?
+            .iter()
+            .rev()
+            .fold(0, |value, &byte| value << 8 | usize::from(byte));
         if length > MAX_HEADER {
             return Err(format!("its header has {length} bytes"));
         }
@@ -66,16 +73,28 @@ impl Header {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let value = |key: &str| text.split_once(&format!("'{key}':")).map(|(_, value)| value.trim_start());
+        let value = |key: &str| {
+            text.split_once(&format!("'{key}':"))
+                .map(|(_, value)| value.trim_start())
+        };
         let descr = match value("descr")?.strip_prefix('\'') {
             Some(quoted) => quoted.split_once('\'')?.0.to_owned(),
             None => "structured".to_owned(),
         };
         let fortran = value("fortran_order")?.starts_with("True");
         let (shape, _) = value("shape")?.strip_prefix('(')?.split_once(')')?;
-        let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
-        let shape = lengths.map(|length| length.trim_end_matches('L').parse().ok()).collect::<Option<_>>()?;
-        Some(Self { descr, fortran, shape })
+        let lengths = shape
+            .split(',')
+            .map(str::trim)
+            .filter(|length| !length.is_empty());
+        let shape = lengths
+            .map(|length| length.trim_end_matches('L').parse().ok())
+            .collect::<Option<_>>()?;
+        Some(Self {
+            descr,
+            fortran,
+            shape,
+        })
     }
 
     /// The elements' type, if it is one that is read.
@@ -97,13 +116,19 @@ impl Header {
             Kind::Float => matches!(width, 4 | 8),
             Kind::Unsigned | Kind::Signed => matches!(width, 1 | 2 | 4 | 8),
         };
-        known.then_some(Element { kind, width, big_endian })
+        known.then_some(Element {
+            kind,
+            width,
+            big_endian,
+        })
     }
 
     /// Bytes of all elements of `width` bytes; `None` if there are more than fit.
     pub fn bytes(&self, width: usize) -> Option<u64> {
-        let elements =
-            self.shape.iter().try_fold(1_u64, |product, &length| product.checked_mul(length as u64));
+        let elements = self
+            .shape
+            .iter()
+            .try_fold(1_u64, |product, &length| product.checked_mul(length as u64));
         elements?.checked_mul(width as u64)
     }
 }
@@ -113,7 +138,11 @@ impl Element {
     fn bits(self, bytes: &[u8]) -> impl Iterator<Item = u64> {
         let fold = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
         bytes.chunks_exact(self.width).map(move |element| {
-            if self.big_endian { element.iter().fold(0, fold) } else { element.iter().rev().fold(0, fold) }
+            if self.big_endian {
+                element.iter().fold(0, fold)
+            } else {
+                element.iter().rev().fold(0, fold)
+            }
         })
     }
 
@@ -142,16 +171,30 @@ mod tests {
     use super::*;
 
     fn element(descr: &str) -> Option<Element> {
-        Header { descr: descr.to_owned(), fortran: false, shape: vec![] }.element()
+        Header {
+            descr: descr.to_owned(),
+            fortran: false,
+            shape: vec![],
+        }
+        .element()
     }
 
     #[test]
     fn headers_as_numpy_writes_them() {
         let parse = |shape: &str| {
-            Header::parse(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}  \n"))
+            Header::parse(&format!(
+                "{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}  \n"
+            ))
         };
         for (text, shape) in [("()", vec![]), ("(3,)", vec![3]), ("(2, 3L)", vec![2, 3])] {
-            assert_eq!(parse(text).unwrap(), Header { descr: "<f4".to_owned(), fortran: false, shape });
+            assert_eq!(
+                parse(text).unwrap(),
+                Header {
+                    descr: "<f4".to_owned(),
+                    fortran: false,
+                    shape
+                }
+            );
         }
         let structured = "{'descr': [('a', '<f4')], 'fortran_order': True, 'shape': (1,), }";
         assert_eq!(Header::parse(structured).unwrap().descr, "structured");
@@ -168,7 +211,8 @@ mod tests {
         assert_eq!(integers(">u4", &[0, 0, 1, 2]), [258]);
         assert_eq!(integers("<i8", &[255; 8]), [-1]);
         assert_eq!(integers("<u8", &[255; 8]), [i128::from(u64::MAX)]);
-        let floats = |descr: &str, bytes: &[u8]| element(descr).unwrap().floats(bytes).collect::<Vec<_>>();
+        let floats =
+            |descr: &str, bytes: &[u8]| element(descr).unwrap().floats(bytes).collect::<Vec<_>>();
         assert_eq!(floats("<f4", &1.5_f32.to_le_bytes()), [1.5]);
         assert_eq!(floats(">f8", &(-2.5_f64).to_be_bytes()), [-2.5]);
         for descr in ["<f2", "|b1", "|O", "<U3", "structured", "", "<i"] {

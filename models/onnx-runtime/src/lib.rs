@@ -1,4 +1,5 @@
-//! Finding and loading ONNX Runtime: one library and one environment for all that a process runs with it.
+//! Finding and loading ONNX Runtime: one library and one environment for all that a process runs
+//! with it.
 
 use std::path::{Path, PathBuf};
 
@@ -43,8 +44,9 @@ pub enum RuntimeError {
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 
 impl OnnxRuntime {
-    /// Loads ONNX Runtime, once in a process: from `explicit`, else from where `ORT_DYLIB_PATH` says, else from beside the
-    /// executable, else from `.native/onnxruntime` in one of the folders above it.
+    /// Loads ONNX Runtime, once in a process: from `explicit`, else from where `ORT_DYLIB_PATH`
+    /// says, else from beside the executable, else from `.native/onnxruntime` in one of the folders
+    /// above it.
     ///
     /// # Errors
     /// If it is not there, or the library does not fit.
@@ -53,16 +55,25 @@ impl OnnxRuntime {
         if let Some(runtime) = &*loaded {
             return Ok(runtime.clone());
         }
-        let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let variable = std::env::var_os(VARIABLE)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from);
         let executable = std::env::current_exe().ok();
         let path = find(explicit.or(variable.as_deref()), executable.as_deref())?;
-        let failed = |reason: String| RuntimeError::Load { path: path.clone(), reason };
+        let failed = |reason: String| RuntimeError::Load {
+            path: path.clone(),
+            reason,
+        };
         let builder = ort::init_from(&path).map_err(|error| failed(one_line(&error)))?;
-        let environment = builder.with_telemetry(false).build().map_err(|error| failed(one_line(&error)))?;
+        let environment = builder
+            .with_telemetry(false)
+            .build()
+            .map_err(|error| failed(one_line(&error)))?;
         Ok(loaded.insert(Self(environment)).clone())
     }
 
-    /// A session to be, on the processor; its operators use `threads` threads, the caller's among them.
+    /// A session to be, on the processor; its operators use `threads` threads, the caller's among
+    /// them.
     ///
     /// # Errors
     /// If ONNX Runtime refuses the settings.
@@ -84,7 +95,11 @@ impl std::fmt::Debug for OnnxRuntime {
 
 /// An error's message on one line, for logs and for clients.
 pub fn one_line(error: &impl std::fmt::Display) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    error
+        .to_string()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A named library must be there; silently taking another would hide a mistake.
@@ -93,7 +108,9 @@ fn find(named: Option<&Path>, executable: Option<&Path>) -> Result<PathBuf, Runt
         (Some(named), _) => vec![named.to_owned()],
         (None, Some(folder)) => {
             let set_up = folder.ancestors().map(|folder| folder.join(SET_UP));
-            std::iter::once(folder.join(FILE_NAME)).chain(set_up).collect()
+            std::iter::once(folder.join(FILE_NAME))
+                .chain(set_up)
+                .collect()
         }
         (None, None) => Vec::new(),
     };
@@ -114,7 +131,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let executable = root.path().join("target/debug/parapet-instance");
         let error = find(None, Some(&executable)).unwrap_err().to_string();
-        assert!(error.contains("cargo xtask setup") && !error.contains('\n'), "{error}");
+        assert!(
+            error.contains("cargo xtask setup") && !error.contains('\n'),
+            "{error}"
+        );
 
         let set_up = root.path().join(SET_UP);
         fs::create_dir_all(set_up.parent().unwrap()).unwrap();

@@ -5,15 +5,16 @@ use std::convert::Infallible;
 use prost::Message;
 
 use crate::proto::{
-    AttributeProto, GraphProto, IR_VERSION, ModelProto, NodeProto, OPSET, OperatorSetIdProto, TensorProto,
-    ValueInfoProto,
+    AttributeProto, GraphProto, IR_VERSION, ModelProto, NodeProto, OPSET, OperatorSetIdProto,
+    TensorProto, ValueInfoProto,
 };
 use crate::{BatchNorm, BuildError, Conv};
 
 /// A graph with one input, built by chaining layers; each takes the value of the one before.
 ///
-/// Shapes are those of one sample, without the batch axis, and are checked as layers are added. The first layer that
-/// does not fit is reported by [`GraphBuilder::finish`]; layers after it are ignored.
+/// Shapes are those of one sample, without the batch axis, and are checked as layers are added. The
+/// first layer that does not fit is reported by [`GraphBuilder::finish`]; layers after it are
+/// ignored.
 #[derive(Debug)]
 #[must_use = "a graph is built by `finish`"]
 pub struct GraphBuilder {
@@ -32,10 +33,20 @@ impl GraphBuilder {
     /// An empty graph whose input `name` has `shape` (without the batch axis), 32-bit floats.
     pub fn new(name: &str, shape: &[usize]) -> Self {
         let input = ValueInfoProto::batch_of(name.to_owned(), shape);
-        let graph =
-            GraphProto { name: Some("parapet".to_owned()), input: vec![input], ..GraphProto::default() };
-        let current = Value { name: name.to_owned(), shape: shape.to_vec() };
-        Self { graph, current, error: None }
+        let graph = GraphProto {
+            name: Some("parapet".to_owned()),
+            input: vec![input],
+            ..GraphProto::default()
+        };
+        let current = Value {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+        };
+        Self {
+            graph,
+            current,
+            error: None,
+        }
     }
 
     /// The shape of the current value, without the batch axis.
@@ -45,7 +56,14 @@ impl GraphBuilder {
 
     /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
     pub fn conv(self, conv: Conv<'_>) -> Self {
-        let Conv { weights, bias, kernel, stride, padding, dilation } = conv;
+        let Conv {
+            weights,
+            bias,
+            kernel,
+            stride,
+            padding,
+            dilation,
+        } = conv;
         self.layer("Conv", |layer| {
             let [channels, height, width] = layer.image()?;
             let side = |length: usize| {
@@ -54,8 +72,9 @@ impl GraphBuilder {
                 Some(span.checked_div(stride)? + 1)
             };
             let (Some(rows), Some(columns)) = (side(height), side(width)) else {
-                let what =
-                    format!("kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}");
+                let what = format!(
+                    "kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}"
+                );
                 return Err(layer.window(what));
             };
             let out = bias.len();
@@ -71,7 +90,8 @@ impl GraphBuilder {
         })
     }
 
-    /// A fully connected layer: `[columns]` to `[rows]`, `weights` being rows x columns, row-major, `bias` `[rows]`.
+    /// A fully connected layer: `[columns]` to `[rows]`, `weights` being rows x columns, row-major,
+    /// `bias` `[rows]`.
     pub fn gemm(self, weights: &[f32], bias: &[f32]) -> Self {
         self.layer("Gemm", |layer| {
             let &[columns] = layer.input.shape.as_slice() else {
@@ -89,7 +109,8 @@ impl GraphBuilder {
         self.layer("Relu", |layer| Ok(layer.input.shape.clone()))
     }
 
-    /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the edge is dropped.
+    /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the
+    /// edge is dropped.
     pub fn max_pool(self, size: usize) -> Self {
         self.layer("MaxPool", |layer| {
             let [channels, height, width] = layer.image()?;
@@ -108,7 +129,9 @@ impl GraphBuilder {
 
     /// The mean of each channel: `[channels, height, width]` to `[channels, 1, 1]`.
     pub fn global_average_pool(self) -> Self {
-        self.layer("GlobalAveragePool", |layer| layer.image().map(|[channels, ..]| vec![channels, 1, 1]))
+        self.layer("GlobalAveragePool", |layer| {
+            layer.image().map(|[channels, ..]| vec![channels, 1, 1])
+        })
     }
 
     /// Any shape to `[elements]`.
@@ -134,7 +157,8 @@ impl GraphBuilder {
 
     /// `(x - mean) / deviation` for each channel of an image, or each feature of a vector.
     pub fn normalise(self, mean: &[f32], deviation: &[f32]) -> Self {
-        self.by_channel("Sub", "mean", mean).by_channel("Div", "deviation", deviation)
+        self.by_channel("Sub", "mean", mean)
+            .by_channel("Div", "deviation", deviation)
     }
 
     fn by_channel(self, operator: &str, what: &'static str, values: &[f32]) -> Self {
@@ -157,8 +181,9 @@ impl GraphBuilder {
         })
     }
 
-    /// Cuts an image into `rows` x `columns` cells of equal size, row by row, and puts them into the batch axis: what
-    /// follows treats each cell as a sample of its own, until [`GraphBuilder::sum_cells`] brings them together.
+    /// Cuts an image into `rows` x `columns` cells of equal size, row by row, and puts them into
+    /// the batch axis: what follows treats each cell as a sample of its own, until
+    /// [`GraphBuilder::sum_cells`] brings them together.
     pub fn split_cells(self, rows: usize, columns: usize) -> Self {
         self.layer("Reshape", |layer| {
             let [channels, height, width] = layer.image()?;
@@ -167,7 +192,9 @@ impl GraphBuilder {
                 return Err(layer.window(format!("a grid of {rows} x {columns} equal cells")));
             }
             let cells = [channels, rows, height / rows, columns, width / columns];
-            let dims: Vec<i64> = std::iter::once(0).chain(cells.map(|dim| dim as i64)).collect();
+            let dims: Vec<i64> = std::iter::once(0)
+                .chain(cells.map(|dim| dim as i64))
+                .collect();
             layer.integers("shape", &dims);
             Ok(cells.to_vec())
         })
@@ -199,9 +226,13 @@ impl GraphBuilder {
         })
     }
 
-    /// A residual block: the current value goes through `main` and through `shortcut` (`|graph| graph` for the
-    /// identity), and their ends are added.
-    pub fn residual(self, main: impl FnOnce(Self) -> Self, shortcut: impl FnOnce(Self) -> Self) -> Self {
+    /// A residual block: the current value goes through `main` and through `shortcut` (`|graph|
+    /// graph` for the identity), and their ends are added.
+    pub fn residual(
+        self,
+        main: impl FnOnce(Self) -> Self,
+        shortcut: impl FnOnce(Self) -> Self,
+    ) -> Self {
         let built: Result<Self, Infallible> =
             self.try_residual(|graph| Ok(main(graph)), |graph| Ok(shortcut(graph)));
         match built {
@@ -225,7 +256,11 @@ impl GraphBuilder {
         Ok(shortcut(graph)?.layer("Add", |layer| {
             if layer.input.shape != main_end.shape {
                 let (main, shortcut) = (main_end.shape, layer.input.shape.clone());
-                return Err(BuildError::Branches { layer: layer.name.clone(), main, shortcut });
+                return Err(BuildError::Branches {
+                    layer: layer.name.clone(),
+                    main,
+                    shortcut,
+                });
             }
             layer.inputs.push(main_end.name);
             Ok(main_end.shape)
@@ -243,7 +278,9 @@ impl GraphBuilder {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let Self { mut graph, current, .. } = self;
+        let Self {
+            mut graph, current, ..
+        } = self;
         if let Some(last) = graph.node.last_mut() {
             last.output = vec![name.to_owned()];
         }
@@ -252,7 +289,10 @@ impl GraphBuilder {
             ir_version: Some(IR_VERSION),
             producer_name: Some("parapet".to_owned()),
             graph: Some(graph),
-            opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) }],
+            opset_import: vec![OperatorSetIdProto {
+                domain: Some(String::new()),
+                version: Some(OPSET),
+            }],
         };
         Ok(model.encode_to_vec())
     }
@@ -275,7 +315,10 @@ impl GraphBuilder {
         match define(&mut layer) {
             Ok(shape) => {
                 let output = format!("{}_output", layer.name);
-                self.current = Value { name: output.clone(), shape };
+                self.current = Value {
+                    name: output.clone(),
+                    shape,
+                };
                 self.graph.initializer.append(&mut layer.initialisers);
                 self.graph.node.push(NodeProto {
                     input: layer.inputs,
@@ -303,18 +346,34 @@ struct Layer {
 impl Layer {
     fn image(&self) -> Result<[usize; 3], BuildError> {
         let wanted = "[channels, height, width]";
-        self.input.shape.as_slice().try_into().map_err(|_| self.rank(wanted))
+        self.input
+            .shape
+            .as_slice()
+            .try_into()
+            .map_err(|_| self.rank(wanted))
     }
 
-    fn weights(&mut self, what: &'static str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
+    fn weights(
+        &mut self,
+        what: &'static str,
+        dims: &[usize],
+        values: &[f32],
+    ) -> Result<(), BuildError> {
         let wanted = dims.iter().product();
         if values.len() != wanted {
             let (layer, shape) = (self.name.clone(), self.input.shape.clone());
-            return Err(BuildError::Weights { layer, what, found: values.len(), wanted, shape });
+            return Err(BuildError::Weights {
+                layer,
+                what,
+                found: values.len(),
+                wanted,
+                shape,
+            });
         }
         let name = format!("{}_{what}", self.name);
         self.inputs.push(name.clone());
-        self.initialisers.push(TensorProto::floats(name, dims, values));
+        self.initialisers
+            .push(TensorProto::floats(name, dims, values));
         Ok(())
     }
 
@@ -330,21 +389,37 @@ impl Layer {
     }
 
     fn rank(&self, wanted: &'static str) -> BuildError {
-        BuildError::Rank { layer: self.name.clone(), wanted, shape: self.input.shape.clone() }
+        BuildError::Rank {
+            layer: self.name.clone(),
+            wanted,
+            shape: self.input.shape.clone(),
+        }
     }
 
     fn window(&self, what: String) -> BuildError {
-        BuildError::Window { layer: self.name.clone(), what, shape: self.input.shape.clone() }
+        BuildError::Window {
+            layer: self.name.clone(),
+            what,
+            shape: self.input.shape.clone(),
+        }
     }
 }
 
-/// A model that computes `weights * x + bias` exactly as written: input `input` of `input_shape`, output `output` of
-/// `[bias.len()]`; `weights` has a row for each output and a column for each input element, row-major.
+/// A model that computes `weights * x + bias` exactly as written: input `input` of `input_shape`,
+/// output `output` of `[bias.len()]`; `weights` has a row for each output and a column for each
+/// input element, row-major.
 ///
 /// For tests that need a model whose answers, and whose parity model, are known in closed form.
 ///
 /// # Errors
 /// If `weights` has not `bias.len()` times the input's elements.
-pub fn linear_model(input_shape: &[usize], weights: &[f32], bias: &[f32]) -> Result<Vec<u8>, BuildError> {
-    GraphBuilder::new("input", input_shape).flatten().gemm(weights, bias).finish("output")
+pub fn linear_model(
+    input_shape: &[usize],
+    weights: &[f32],
+    bias: &[f32],
+) -> Result<Vec<u8>, BuildError> {
+    GraphBuilder::new("input", input_shape)
+        .flatten()
+        .gemm(weights, bias)
+        .finish("output")
 }

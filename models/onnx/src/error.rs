@@ -4,7 +4,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// The layer takes values of another rank.
-    #[error("{layer}: takes {wanted}, the value before it has shape {shape:?} (without the batch axis)")]
+    #[error(
+        "{layer}: takes {wanted}, the value before it has shape {shape:?} (without the batch axis)"
+    )]
     Rank {
         /// The layer's name, such as `Gemm_3`.
         layer: String,
@@ -14,7 +16,9 @@ pub enum BuildError {
         shape: Vec<usize>,
     },
     /// The layer's weights have another number of elements than the shapes ask for.
-    #[error("{layer}: {what} has {found} elements, {wanted} are needed for an input of shape {shape:?}")]
+    #[error(
+        "{layer}: {what} has {found} elements, {wanted} are needed for an input of shape {shape:?}"
+    )]
     Weights {
         /// The layer's name.
         layer: String,

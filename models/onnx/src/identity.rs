@@ -26,7 +26,8 @@ pub enum ElementType {
     Bfloat16 = 16,
 }
 
-/// A model with an input of each name, element type and shape (without the batch axis), which comes out again as `NAME_out`.
+/// A model with an input of each name, element type and shape (without the batch axis), which comes
+/// out again as `NAME_out`.
 pub fn identity_model(tensors: &[(&str, ElementType, &[usize])]) -> Vec<u8> {
     let out = |name: &str| format!("{name}_out");
     let node = |(name, _, _): &(&str, ElementType, &[usize])| NodeProto {
@@ -45,10 +46,16 @@ pub fn identity_model(tensors: &[(&str, ElementType, &[usize])]) -> Vec<u8> {
             .iter()
             .map(|(name, element, shape)| value((*name).to_owned(), *element, shape))
             .collect(),
-        output: tensors.iter().map(|(name, element, shape)| value(out(name), *element, shape)).collect(),
+        output: tensors
+            .iter()
+            .map(|(name, element, shape)| value(out(name), *element, shape))
+            .collect(),
         ..GraphProto::default()
     };
-    let opset = OperatorSetIdProto { version: Some(OPSET), ..OperatorSetIdProto::default() };
+    let opset = OperatorSetIdProto {
+        version: Some(OPSET),
+        ..OperatorSetIdProto::default()
+    };
     let model = ModelProto {
         ir_version: Some(IR_VERSION),
         producer_name: Some("parapet".to_owned()),

@@ -17,7 +17,8 @@ pub struct Conv<'a> {
     pub dilation: usize,
 }
 
-/// Batch normalisation with fixed statistics: `scale * (x - mean) / sqrt(variance + epsilon) + bias`.
+/// Batch normalisation with fixed statistics: `scale * (x - mean) / sqrt(variance + epsilon) +
+/// bias`.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchNorm<'a> {
     /// `[channels]`.

@@ -1,8 +1,9 @@
 //! Minimal ONNX writer: the operators that Parapet's networks need, nothing more.
 //!
-//! The trainer exports with it and tests build tiny exact models with it. It writes opset 17, IR version 8, with a
-//! symbolic batch axis named `batch` in front of the one input and the one output, and raw little-endian weights.
-//! The messages of ONNX's schema are written by hand with prost, so that no build needs `protoc`.
+//! The trainer exports with it and tests build tiny exact models with it. It writes opset 17, IR
+//! version 8, with a symbolic batch axis named `batch` in front of the one input and the one
+//! output, and raw little-endian weights. The messages of ONNX's schema are written by hand with
+//! prost, so that no build needs `protoc`.
 //!
 //! ```
 //! use parapet_onnx::GraphBuilder;

@@ -1,4 +1,5 @@
-//! The subset of ONNX's protobuf schema (`onnx.proto`, proto2) that the builder writes. Field numbers are the schema's.
+//! The subset of ONNX's protobuf schema (`onnx.proto`, proto2) that the builder writes. Field
+//! numbers are the schema's.
 
 use prost::{Message, Oneof};
 
@@ -136,20 +137,33 @@ pub(crate) enum Dimension {
 
 impl AttributeProto {
     pub(crate) fn float(name: &str, value: f32) -> Self {
-        Self { f: Some(value), ..Self::empty(name, attribute_type::FLOAT) }
+        Self {
+            f: Some(value),
+            ..Self::empty(name, attribute_type::FLOAT)
+        }
     }
 
     pub(crate) fn int(name: &str, value: i64) -> Self {
-        Self { i: Some(value), ..Self::empty(name, attribute_type::INT) }
+        Self {
+            i: Some(value),
+            ..Self::empty(name, attribute_type::INT)
+        }
     }
 
     pub(crate) fn ints(name: &str, values: &[usize]) -> Self {
         let ints = values.iter().map(|&value| value as i64).collect();
-        Self { ints, ..Self::empty(name, attribute_type::INTS) }
+        Self {
+            ints,
+            ..Self::empty(name, attribute_type::INTS)
+        }
     }
 
     fn empty(name: &str, r#type: i32) -> Self {
-        Self { name: Some(name.to_owned()), r#type: Some(r#type), ..Self::default() }
+        Self {
+            name: Some(name.to_owned()),
+            r#type: Some(r#type),
+            ..Self::default()
+        }
     }
 }
 
@@ -160,7 +174,12 @@ impl TensorProto {
             dims: dims.iter().map(|&dim| dim as i64).collect(),
             data_type: Some(FLOAT),
             name: Some(name),
-            raw_data: Some(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+            raw_data: Some(
+                values
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect(),
+            ),
         }
     }
 }
@@ -172,7 +191,12 @@ impl TensorProto {
             dims: vec![values.len() as i64],
             data_type: Some(INT64),
             name: Some(name),
-            raw_data: Some(values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+            raw_data: Some(
+                values
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect(),
+            ),
         }
     }
 }
@@ -187,9 +211,19 @@ impl ValueInfoProto {
     pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[usize]) -> Self {
         let batch = Dimension::Param("batch".to_owned());
         let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
-        let dim =
-            std::iter::once(batch).chain(fixed).map(|value| DimensionProto { value: Some(value) }).collect();
-        let tensor = TensorTypeProto { elem_type: Some(elem_type), shape: Some(TensorShapeProto { dim }) };
-        Self { name: Some(name), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
+        let dim = std::iter::once(batch)
+            .chain(fixed)
+            .map(|value| DimensionProto { value: Some(value) })
+            .collect();
+        let tensor = TensorTypeProto {
+            elem_type: Some(elem_type),
+            shape: Some(TensorShapeProto { dim }),
+        };
+        Self {
+            name: Some(name),
+            r#type: Some(TypeProto {
+                tensor_type: Some(tensor),
+            }),
+        }
     }
 }

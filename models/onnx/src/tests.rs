@@ -11,32 +11,69 @@ fn decode(file: &[u8]) -> GraphProto {
 }
 
 fn operators(graph: &GraphProto) -> Vec<&str> {
-    graph.node.iter().map(|node| node.op_type.as_deref().unwrap()).collect()
+    graph
+        .node
+        .iter()
+        .map(|node| node.op_type.as_deref().unwrap())
+        .collect()
 }
 
 fn shape(value: &ValueInfoProto) -> Vec<Dimension> {
-    let shape = value.r#type.as_ref().unwrap().tensor_type.as_ref().unwrap().shape.as_ref().unwrap();
-    shape.dim.iter().map(|dim| dim.value.clone().unwrap()).collect()
+    let shape = value
+        .r#type
+        .as_ref()
+        .unwrap()
+        .tensor_type
+        .as_ref()
+        .unwrap()
+        .shape
+        .as_ref()
+        .unwrap();
+    shape
+        .dim
+        .iter()
+        .map(|dim| dim.value.clone().unwrap())
+        .collect()
 }
 
 fn batch_of(dims: &[i64]) -> Vec<Dimension> {
     let fixed = dims.iter().map(|&dim| Dimension::Value(dim));
-    std::iter::once(Dimension::Param("batch".to_owned())).chain(fixed).collect()
+    std::iter::once(Dimension::Param("batch".to_owned()))
+        .chain(fixed)
+        .collect()
 }
 
 fn conv<'a>(weights: &'a [f32], bias: &'a [f32], padding: usize) -> Conv<'a> {
-    Conv { weights, bias, kernel: 3, stride: 1, padding, dilation: 1 }
+    Conv {
+        weights,
+        bias,
+        kernel: 3,
+        stride: 1,
+        padding,
+        dilation: 1,
+    }
 }
 
 #[test]
 fn a_convolutional_network_is_wired_in_order() {
     let (weights, bias) = ([0.5; 2 * 9], [0.0; 2]);
-    let builder = GraphBuilder::new("image", &[1, 9, 8]).conv(conv(&weights, &bias, 0)).relu().max_pool(2);
+    let builder = GraphBuilder::new("image", &[1, 9, 8])
+        .conv(conv(&weights, &bias, 0))
+        .relu()
+        .max_pool(2);
     assert_eq!(builder.shape(), [2, 3, 3]);
-    let file = builder.flatten().gemm(&[1.0; 18 * 4], &[0.0; 4]).softmax().finish("classes").unwrap();
+    let file = builder
+        .flatten()
+        .gemm(&[1.0; 18 * 4], &[0.0; 4])
+        .softmax()
+        .finish("classes")
+        .unwrap();
 
     let graph = decode(&file);
-    assert_eq!(operators(&graph), ["Conv", "Relu", "MaxPool", "Flatten", "Gemm", "Softmax"]);
+    assert_eq!(
+        operators(&graph),
+        ["Conv", "Relu", "MaxPool", "Flatten", "Gemm", "Softmax"]
+    );
     assert_eq!(shape(&graph.input[0]), batch_of(&[1, 9, 8]));
     assert_eq!(shape(&graph.output[0]), batch_of(&[4]));
     assert_eq!(graph.node[0].input[0], "image");
@@ -44,35 +81,68 @@ fn a_convolutional_network_is_wired_in_order() {
     for pair in graph.node.windows(2) {
         assert_eq!(pair[0].output[0], pair[1].input[0]);
     }
-    let named: Vec<_> = graph.initializer.iter().map(|tensor| tensor.name.clone().unwrap()).collect();
-    assert_eq!(named, ["Conv_0_weights", "Conv_0_bias", "Gemm_4_weights", "Gemm_4_bias"]);
+    let named: Vec<_> = graph
+        .initializer
+        .iter()
+        .map(|tensor| tensor.name.clone().unwrap())
+        .collect();
+    assert_eq!(
+        named,
+        [
+            "Conv_0_weights",
+            "Conv_0_bias",
+            "Gemm_4_weights",
+            "Gemm_4_bias"
+        ]
+    );
     assert_eq!(graph.initializer[0].dims, [2, 1, 3, 3]);
 }
 
 #[test]
 fn a_residual_block_adds_both_branches() {
     let (weights, bias) = ([0.1; 4 * 9], [0.0; 2]);
-    let norm =
-        BatchNorm { scale: &[1.0; 2], bias: &[0.0; 2], mean: &[0.0; 2], variance: &[1.0; 2], epsilon: 1e-5 };
+    let norm = BatchNorm {
+        scale: &[1.0; 2],
+        bias: &[0.0; 2],
+        mean: &[0.0; 2],
+        variance: &[1.0; 2],
+        epsilon: 1e-5,
+    };
     let file = GraphBuilder::new("input", &[2, 6, 6])
-        .residual(|graph| graph.conv(conv(&weights, &bias, 1)).batch_norm(norm), |graph| graph)
+        .residual(
+            |graph| graph.conv(conv(&weights, &bias, 1)).batch_norm(norm),
+            |graph| graph,
+        )
         .global_average_pool()
         .finish("output")
         .unwrap();
 
     let graph = decode(&file);
-    assert_eq!(operators(&graph), ["Conv", "BatchNormalization", "Add", "GlobalAveragePool"]);
-    assert_eq!(graph.node[2].input, ["input", "BatchNormalization_1_output"]);
+    assert_eq!(
+        operators(&graph),
+        ["Conv", "BatchNormalization", "Add", "GlobalAveragePool"]
+    );
+    assert_eq!(
+        graph.node[2].input,
+        ["input", "BatchNormalization_1_output"]
+    );
     assert_eq!(shape(&graph.output[0]), batch_of(&[2, 1, 1]));
 }
 
 #[test]
 fn a_linear_model_keeps_its_weights_bit_for_bit() {
-    let graph = decode(&linear_model(&[1, 2], &[1.5, -2.25, f32::MIN_POSITIVE, 4.0], &[0.5, -0.5]).unwrap());
+    let graph = decode(
+        &linear_model(&[1, 2], &[1.5, -2.25, f32::MIN_POSITIVE, 4.0], &[0.5, -0.5]).unwrap(),
+    );
     assert_eq!(operators(&graph), ["Flatten", "Gemm"]);
-    let bytes: Vec<u8> =
-        [1.5f32, -2.25, f32::MIN_POSITIVE, 4.0].iter().flat_map(|w| w.to_le_bytes()).collect();
-    assert_eq!(graph.initializer[0].raw_data.as_deref(), Some(bytes.as_slice()));
+    let bytes: Vec<u8> = [1.5f32, -2.25, f32::MIN_POSITIVE, 4.0]
+        .iter()
+        .flat_map(|w| w.to_le_bytes())
+        .collect();
+    assert_eq!(
+        graph.initializer[0].raw_data.as_deref(),
+        Some(bytes.as_slice())
+    );
     assert_eq!(graph.initializer[0].dims, [2, 2]);
 }
 
@@ -80,26 +150,51 @@ fn a_linear_model_keeps_its_weights_bit_for_bit() {
 fn cells_pass_through_the_batch_axis() {
     let builder = GraphBuilder::new("input", &[1, 4, 6]).split_cells(2, 3);
     assert_eq!(builder.shape(), [1, 2, 2]);
-    let file = builder.flatten().gemm(&[1.0; 4], &[0.0]).sum_cells(6).finish("output").unwrap();
+    let file = builder
+        .flatten()
+        .gemm(&[1.0; 4], &[0.0])
+        .sum_cells(6)
+        .finish("output")
+        .unwrap();
     let graph = decode(&file);
-    let wanted = ["Reshape", "Transpose", "Reshape", "Flatten", "Gemm", "Reshape", "ReduceSum"];
+    let wanted = [
+        "Reshape",
+        "Transpose",
+        "Reshape",
+        "Flatten",
+        "Gemm",
+        "Reshape",
+        "ReduceSum",
+    ];
     assert_eq!(operators(&graph), wanted);
     assert_eq!(shape(&graph.output[0]), batch_of(&[1]));
 
-    let uneven = GraphBuilder::new("input", &[1, 4, 6]).split_cells(1, 4).finish("output");
-    assert!(matches!(uneven, Err(BuildError::Window { .. })), "{uneven:?}");
+    let uneven = GraphBuilder::new("input", &[1, 4, 6])
+        .split_cells(1, 4)
+        .finish("output");
+    assert!(
+        matches!(uneven, Err(BuildError::Window { .. })),
+        "{uneven:?}"
+    );
 }
 
 #[test]
 fn normalisation_is_by_channel_or_feature() {
     for (shape, dims) in [(vec![2, 3, 3], vec![2, 1, 1]), (vec![2], vec![2])] {
-        let file = GraphBuilder::new("input", &shape).normalise(&[1.0, 2.0], &[0.5, 4.0]).finish("output");
+        let file = GraphBuilder::new("input", &shape)
+            .normalise(&[1.0, 2.0], &[0.5, 4.0])
+            .finish("output");
         let graph = decode(&file.unwrap());
         assert_eq!(operators(&graph), ["Sub", "Div"]);
         assert_eq!(graph.initializer[1].dims, dims);
     }
-    let wrong = GraphBuilder::new("input", &[3]).normalise(&[1.0], &[1.0]).finish("output");
-    assert!(matches!(wrong, Err(BuildError::Weights { .. })), "{wrong:?}");
+    let wrong = GraphBuilder::new("input", &[3])
+        .normalise(&[1.0], &[1.0])
+        .finish("output");
+    assert!(
+        matches!(wrong, Err(BuildError::Weights { .. })),
+        "{wrong:?}"
+    );
 }
 
 #[test]
@@ -117,23 +212,40 @@ fn an_empty_graph_hands_its_input_on() {
 
 #[test]
 fn the_first_layer_that_does_not_fit_is_named() {
-    let builder = GraphBuilder::new("input", &[1, 4, 4]).relu().gemm(&[1.0], &[0.0]).max_pool(9);
+    let builder = GraphBuilder::new("input", &[1, 4, 4])
+        .relu()
+        .gemm(&[1.0], &[0.0])
+        .max_pool(9);
     let error = builder.finish("output").unwrap_err();
-    assert!(matches!(&error, BuildError::Rank { layer, .. } if layer == "Gemm_1"), "{error}");
+    assert!(
+        matches!(&error, BuildError::Rank { layer, .. } if layer == "Gemm_1"),
+        "{error}"
+    );
 
     let error = linear_model(&[3], &[1.0; 5], &[0.0; 2]).unwrap_err();
     let wanted = "Gemm_1: weights has 5 elements, 6 are needed for an input of shape [3]";
     assert_eq!(error.to_string(), wanted);
 
-    let window = GraphBuilder::new("input", &[1, 4, 4]).max_pool(5).finish("output").unwrap_err();
+    let window = GraphBuilder::new("input", &[1, 4, 4])
+        .max_pool(5)
+        .finish("output")
+        .unwrap_err();
     assert!(matches!(window, BuildError::Window { .. }), "{window}");
 
-    let kernel = GraphBuilder::new("input", &[1, 2, 2]).conv(conv(&[0.0; 9], &[0.0], 0)).finish("output");
-    assert!(matches!(kernel, Err(BuildError::Window { .. })), "{kernel:?}");
+    let kernel = GraphBuilder::new("input", &[1, 2, 2])
+        .conv(conv(&[0.0; 9], &[0.0], 0))
+        .finish("output");
+    assert!(
+        matches!(kernel, Err(BuildError::Window { .. })),
+        "{kernel:?}"
+    );
 
     let main = [0.0; 9];
     let branches = GraphBuilder::new("input", &[1, 6, 6])
         .residual(|graph| graph.conv(conv(&main, &[0.0], 0)), |graph| graph)
         .finish("output");
-    assert!(matches!(branches, Err(BuildError::Branches { .. })), "{branches:?}");
+    assert!(
+        matches!(branches, Err(BuildError::Branches { .. })),
+        "{branches:?}"
+    );
 }

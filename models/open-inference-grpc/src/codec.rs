@@ -49,7 +49,8 @@ impl<U: Message + Default + 'static> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // A message lies in one piece.
-        Outline::of(buffer.chunk()).map_err(|error| Status::invalid_argument(error_text(&error)))?;
+        Outline::of(buffer.chunk())
+            .map_err(|error| Status::invalid_argument(error_text(&error)))?;
         self.0.decode(buffer)
     }
 }

@@ -32,14 +32,28 @@ pub(crate) fn to_bytes(
         ("fp64_contents", fp64_contents.len()),
         ("bytes_contents", bytes_contents.len()),
     ];
-    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly { tensor: tensor.into(), datatype })?;
-    if let Some((given, _)) = lengths.into_iter().find(|(name, length)| *length > 0 && *name != wanted) {
+    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly {
+        tensor: tensor.into(),
+        datatype,
+    })?;
+    if let Some((given, _)) = lengths
+        .into_iter()
+        .find(|(name, length)| *length > 0 && *name != wanted)
+    {
         let tensor = tensor.into();
-        return Err(MessageError::WrongContents { tensor, datatype, wanted, given });
+        return Err(MessageError::WrongContents {
+            tensor,
+            datatype,
+            wanted,
+            given,
+        });
     }
     macro_rules! elements {
         ($values:expr) => {
-            $values.into_iter().flat_map(|value| value.to_le_bytes()).collect()
+            $values
+                .into_iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect()
         };
         ($values:expr, $type:ty) => {{
             let mut bytes = Vec::with_capacity($values.len() * size_of::<$type>());
@@ -86,7 +100,11 @@ pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
     let mut contents = InferTensorContents::default();
     macro_rules! elements {
         ($type:ty) => {
-            data.as_chunks().0.iter().map(|bytes| <$type>::from_le_bytes(*bytes).into()).collect()
+            data.as_chunks()
+                .0
+                .iter()
+                .map(|bytes| <$type>::from_le_bytes(*bytes).into())
+                .collect()
         };
     }
     match tensor.datatype {
@@ -102,7 +120,10 @@ pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
         Datatype::Fp32 => contents.fp32_contents = elements!(f32),
         Datatype::Fp64 => contents.fp64_contents = elements!(f64),
         Datatype::Bytes => {
-            contents.bytes_contents = tensor.byte_strings().map(|element| data.slice_ref(element)).collect();
+            contents.bytes_contents = tensor
+                .byte_strings()
+                .map(|element| data.slice_ref(element))
+                .collect();
         }
         Datatype::Fp16 | Datatype::Bf16 => return None,
     }

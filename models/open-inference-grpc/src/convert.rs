@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parapet_open_inference::{
-    Datatype, Excerpt, InferRequest, InferResponse, MAX_AXES, ModelMetadata, ProtocolError, RequestedOutput,
-    ServerMetadata, Tensor,
+    Datatype, Excerpt, InferRequest, InferResponse, MAX_AXES, ModelMetadata, ProtocolError,
+    RequestedOutput, ServerMetadata, Tensor,
 };
 use prost::DecodeError;
 
@@ -15,7 +15,8 @@ use crate::message::{
 };
 use crate::{contents, parameters};
 
-/// A message that breaks the protocol. Sending it again fails again: none of these is worth a retry.
+/// A message that breaks the protocol. Sending it again fails again: none of these is worth a
+/// retry.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// The message cannot be decoded.
@@ -41,7 +42,9 @@ pub enum MessageError {
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// Some tensors are raw and some are not.
-    #[error("{raw} raw contents for {tensors} tensors; give one for each, or none and \"contents\" in each")]
+    #[error(
+        "{raw} raw contents for {tensors} tensors; give one for each, or none and \"contents\" in each"
+    )]
     RawCount {
         /// How many raw contents there are.
         raw: usize,
@@ -112,12 +115,34 @@ const SHARED_MEMORY: &str = "shared_memory_region";
 /// # Errors
 /// [`MessageError`].
 pub fn read_request(message: ModelInferRequest) -> Result<(InferRequest, Form), MessageError> {
-    let ModelInferRequest { id, parameters, inputs, outputs, raw_input_contents, .. } = message;
-    let form = if raw_input_contents.is_empty() { Form::Typed } else { Form::Raw };
-    let outputs = outputs.into_iter().map(requested).collect::<Result<_, _>>()?;
+    let ModelInferRequest {
+        id,
+        parameters,
+        inputs,
+        outputs,
+        raw_input_contents,
+        ..
+    } = message;
+    let form = if raw_input_contents.is_empty() {
+        Form::Typed
+    } else {
+        Form::Raw
+    };
+    let outputs = outputs
+        .into_iter()
+        .map(requested)
+        .collect::<Result<_, _>>()?;
     let inputs = tensors(inputs, raw_input_contents)?;
     let id = Some(id).filter(|id| !id.is_empty());
-    Ok((InferRequest { id, parameters: parameters::read(parameters), inputs, outputs }, form))
+    Ok((
+        InferRequest {
+            id,
+            parameters: parameters::read(parameters),
+            inputs,
+            outputs,
+        },
+        form,
+    ))
 }
 
 /// Reads a response.
@@ -125,8 +150,14 @@ pub fn read_request(message: ModelInferRequest) -> Result<(InferRequest, Form), 
 /// # Errors
 /// [`MessageError`].
 pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, MessageError> {
-    let ModelInferResponse { model_name, model_version, id, parameters, outputs, raw_output_contents } =
-        message;
+    let ModelInferResponse {
+        model_name,
+        model_version,
+        id,
+        parameters,
+        outputs,
+        raw_output_contents,
+    } = message;
     Ok(InferResponse {
         model_name,
         model_version: Some(model_version).filter(|version| !version.is_empty()),
@@ -136,8 +167,13 @@ pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, Messa
     })
 }
 
-/// Writes a request of `model`, of a version or of that which the server chooses, with raw contents.
-pub fn write_request(model: &str, version: Option<&str>, request: &InferRequest) -> ModelInferRequest {
+/// Writes a request of `model`, of a version or of that which the server chooses, with raw
+/// contents.
+pub fn write_request(
+    model: &str,
+    version: Option<&str>,
+    request: &InferRequest,
+) -> ModelInferRequest {
     let (inputs, raw_input_contents) = write_tensors(&request.inputs, Form::Raw);
     let output = |output: &RequestedOutput| InferRequestedOutput {
         name: output.name.clone(),
@@ -170,7 +206,10 @@ pub fn write_response(response: &InferResponse, form: Form) -> ModelInferRespons
 fn requested(output: InferRequestedOutput) -> Result<RequestedOutput, MessageError> {
     let InferRequestedOutput { name, parameters } = output;
     refuse_extensions(&name, &parameters, &["classification", SHARED_MEMORY])?;
-    Ok(RequestedOutput { name, binary_data: None })
+    Ok(RequestedOutput {
+        name,
+        binary_data: None,
+    })
 }
 
 fn refuse_extensions(
@@ -178,38 +217,72 @@ fn refuse_extensions(
     parameters: &BTreeMap<String, InferParameter>,
     extensions: &[&'static str],
 ) -> Result<(), MessageError> {
-    match extensions.iter().find(|extension| parameters.contains_key(**extension)) {
-        Some(parameter) => Err(ProtocolError::Extension { tensor: tensor.into(), parameter }.into()),
+    match extensions
+        .iter()
+        .find(|extension| parameters.contains_key(**extension))
+    {
+        Some(parameter) => Err(ProtocolError::Extension {
+            tensor: tensor.into(),
+            parameter,
+        }
+        .into()),
         None => Ok(()),
     }
 }
 
 fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, MessageError> {
     if !raw.is_empty() && raw.len() != tensors.len() {
-        return Err(MessageError::RawCount { raw: raw.len(), tensors: tensors.len() });
+        return Err(MessageError::RawCount {
+            raw: raw.len(),
+            tensors: tensors.len(),
+        });
     }
     let mut raw = raw.into_iter();
-    tensors.into_iter().map(|tensor| read_tensor(tensor, raw.next())).collect()
+    tensors
+        .into_iter()
+        .map(|tensor| read_tensor(tensor, raw.next()))
+        .collect()
 }
 
 fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, MessageError> {
-    let InferTensor { name, datatype, shape, parameters, contents } = message;
+    let InferTensor {
+        name,
+        datatype,
+        shape,
+        parameters,
+        contents,
+    } = message;
     refuse_extensions(&name, &parameters, &[SHARED_MEMORY])?;
     let Ok(datatype) = datatype.parse::<Datatype>() else {
         let (tensor, datatype) = (Excerpt::from(&name), Excerpt::from(&datatype));
         return Err(ProtocolError::UnknownDatatype { tensor, datatype }.into());
     };
     if shape.len() > MAX_AXES {
-        return Err(ProtocolError::Axes { tensor: Excerpt::from(&name), axes: shape.len() }.into());
+        return Err(ProtocolError::Axes {
+            tensor: Excerpt::from(&name),
+            axes: shape.len(),
+        }
+        .into());
     }
-    let Ok(axes) = shape.iter().map(|&axis| usize::try_from(axis)).collect::<Result<Vec<usize>, _>>() else {
-        return Err(MessageError::Shape { tensor: Excerpt::from(&name), shape });
+    let Ok(axes) = shape
+        .iter()
+        .map(|&axis| usize::try_from(axis))
+        .collect::<Result<Vec<usize>, _>>()
+    else {
+        return Err(MessageError::Shape {
+            tensor: Excerpt::from(&name),
+            shape,
+        });
     };
     let contents = contents.unwrap_or_default();
     let data = match raw {
         // MLServer sets both, with nothing in one of them.
         Some(raw) if contents == InferTensorContents::default() => raw,
-        Some(_) => return Err(MessageError::Ambiguous { tensor: Excerpt::from(&name) }),
+        Some(_) => {
+            return Err(MessageError::Ambiguous {
+                tensor: Excerpt::from(&name),
+            });
+        }
         None => contents::to_bytes(&name, datatype, contents)?,
     };
     Ok(Tensor::new(name, datatype, axes, data)?)
@@ -219,36 +292,65 @@ fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes
     let message = |tensor: &Tensor, contents| InferTensor {
         name: tensor.name.clone(),
         datatype: tensor.datatype.name().to_owned(),
-        shape: tensor.shape.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX)).collect(),
+        shape: tensor
+            .shape
+            .iter()
+            .map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX))
+            .collect(),
         parameters: BTreeMap::new(),
         contents,
     };
     let typed = match form {
-        Form::Typed => tensors.iter().map(contents::typed).collect::<Option<Vec<_>>>(),
+        Form::Typed => tensors
+            .iter()
+            .map(contents::typed)
+            .collect::<Option<Vec<_>>>(),
         Form::Raw => None,
     };
     match typed {
         Some(typed) => {
             let pairs = tensors.iter().zip(typed);
-            (pairs.map(|(tensor, contents)| message(tensor, Some(contents))).collect(), Vec::new())
+            (
+                pairs
+                    .map(|(tensor, contents)| message(tensor, Some(contents)))
+                    .collect(),
+                Vec::new(),
+            )
         }
         None => {
             let raw = tensors.iter().map(|tensor| tensor.data.clone()).collect();
-            (tensors.iter().map(|tensor| message(tensor, None)).collect(), raw)
+            (
+                tensors.iter().map(|tensor| message(tensor, None)).collect(),
+                raw,
+            )
         }
     }
 }
 
 impl From<ServerMetadata> for ServerMetadataResponse {
     fn from(metadata: ServerMetadata) -> Self {
-        let ServerMetadata { name, version, extensions } = metadata;
-        Self { name, version, extensions }
+        let ServerMetadata {
+            name,
+            version,
+            extensions,
+        } = metadata;
+        Self {
+            name,
+            version,
+            extensions,
+        }
     }
 }
 
 impl From<ModelMetadata> for ModelMetadataResponse {
     fn from(metadata: ModelMetadata) -> Self {
-        let ModelMetadata { name, versions, platform, inputs, outputs } = metadata;
+        let ModelMetadata {
+            name,
+            versions,
+            platform,
+            inputs,
+            outputs,
+        } = metadata;
         let tensors = |tensors: Vec<parapet_open_inference::TensorMetadata>| {
             let tensor = |tensor: parapet_open_inference::TensorMetadata| TensorMetadata {
                 name: tensor.name,
@@ -257,6 +359,12 @@ impl From<ModelMetadata> for ModelMetadataResponse {
             };
             tensors.into_iter().map(tensor).collect()
         };
-        Self { name, versions, platform, inputs: tensors(inputs), outputs: tensors(outputs) }
+        Self {
+            name,
+            versions,
+            platform,
+            inputs: tensors(inputs),
+            outputs: tensors(outputs),
+        }
     }
 }

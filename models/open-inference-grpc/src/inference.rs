@@ -76,14 +76,27 @@ where
         headers.remove(header::CONTENT_LENGTH);
         let coding = message.coding(headers);
         if coding.is_none() && !message.is_plain() {
-            return Ok(Call { inference: None, message, room });
+            return Ok(Call {
+                inference: None,
+                message,
+                room,
+            });
         }
         if coding.is_some() {
             headers.remove(ENCODING);
         }
-        let decoding = Decoding { held: message.length, room };
-        let (inference, room) = decoding.of(coding, message.joined().slice(PREFIX..), limit).await?;
-        Ok(Call { inference: Some(inference), message: Message::empty(), room })
+        let decoding = Decoding {
+            held: message.length,
+            room,
+        };
+        let (inference, room) = decoding
+            .of(coding, message.joined().slice(PREFIX..), limit)
+            .await?;
+        Ok(Call {
+            inference: Some(inference),
+            message: Message::empty(),
+            room,
+        })
     };
     let read = tokio::time::timeout(time, read).await;
     read.unwrap_or_else(|_| Err(ReceiveError::Timeout { limit: time }.into()))
@@ -106,7 +119,12 @@ impl<R: Room> Decoding<R> {
             Some(coding) => decode(coding, message, limit, self).await,
             None if message.len() < LONG => self.read(message),
             None => {
-                let failed = || Err(ReceiveError::Aborted { reason: "it could not be read".into() }.into());
+                let failed = || {
+                    Err(ReceiveError::Aborted {
+                        reason: "it could not be read".into(),
+                    }
+                    .into())
+                };
                 let decoded = in_turn(message.len(), move || self.read(message)).await;
                 decoded.unwrap_or_else(failed)
             }
@@ -120,24 +138,39 @@ impl<R: Room> Reader for Decoding<R> {
 
     fn hold(&mut self, bytes: usize) -> Result<(), R::Error> {
         self.held = self.held.saturating_add(bytes);
-        if self.room.hold(self.held) { Ok(()) } else { Err(ReceiveError::NoMemory.into()) }
+        if self.room.hold(self.held) {
+            Ok(())
+        } else {
+            Err(ReceiveError::NoMemory.into())
+        }
     }
 
     fn read(mut self, message: Bytes) -> Result<(Inference, R), R::Error> {
         let length = message.len();
         let outline = Outline::of_request(&message)?;
         let contents = outline.contents;
-        self.room.admit(&String::from_utf8_lossy(outline.model), contents)?;
+        self.room
+            .admit(&String::from_utf8_lossy(outline.model), contents)?;
         // Typed contents are there twice while they are converted.
         self.hold(contents.saturating_mul(2))?;
         let mut message = ModelInferRequest::decode(message).map_err(MessageError::from)?;
-        let (model, version) =
-            (std::mem::take(&mut message.model_name), std::mem::take(&mut message.model_version));
+        let (model, version) = (
+            std::mem::take(&mut message.model_name),
+            std::mem::take(&mut message.model_version),
+        );
         let (mut request, form) = read_request(message)?;
         if form == Form::Raw {
             self.hold(Tensor::detached_bytes(&request.inputs, length))?;
             Tensor::detach(&mut request.inputs, length);
         }
-        Ok((Inference { model, version, request, form }, self.room))
+        Ok((
+            Inference {
+                model,
+                version,
+                request,
+                form,
+            },
+            self.room,
+        ))
     }
 }

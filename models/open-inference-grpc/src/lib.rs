@@ -35,5 +35,8 @@ pub use generated::g_r_p_c_inference_service_server::{
 
 #[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
 mod generated {
-    include!(concat!(env!("OUT_DIR"), "/inference.GRPCInferenceService.rs"));
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/inference.GRPCInferenceService.rs"
+    ));
 }

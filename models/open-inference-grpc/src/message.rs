@@ -1,10 +1,14 @@
-//! Messages of the service `inference.GRPCInferenceService`, field by field as KServe and Triton publish them.
+//! Messages of the service `inference.GRPCInferenceService`, field by field as KServe and Triton
+//! publish them.
 //!
-//! Triton's further parameter types (`double_param`, `uint64_param`) are among them; its extensions (statistics, model
-//! control, shared memory, streaming) are not. Contents are [`Bytes`]: those of a message that was received are slices of
-//! it.
+//! Triton's further parameter types (`double_param`, `uint64_param`) are among them; its extensions
+//! (statistics, model control, shared memory, streaming) are not. Contents are [`Bytes`]: those of
+//! a message that was received are slices of it.
 
-#![allow(missing_docs, reason = "the names are the protocol's own, and explained in its specification")]
+#![allow(
+    missing_docs,
+    reason = "the names are the protocol's own, and explained in its specification"
+)]
 
 use std::collections::BTreeMap;
 

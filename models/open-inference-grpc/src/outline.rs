@@ -52,7 +52,9 @@ impl Part {
     /// Length of a text in its field `tag`; of a parameter, that of its name and its value.
     fn max_text(self, tag: u32) -> Option<usize> {
         match (self, tag) {
-            (Self::Request, 1..=3) | (Self::Tensor, 1..=2) | (Self::RequestedOutput, 1) => Some(MAX_TEXT),
+            (Self::Request, 1..=3) | (Self::Tensor, 1..=2) | (Self::RequestedOutput, 1) => {
+                Some(MAX_TEXT)
+            }
             (Self::Request | Self::Tensor, 4) | (Self::RequestedOutput, 2) => Some(2 * MAX_TEXT),
             _ => None,
         }
@@ -88,11 +90,16 @@ impl<'m> Outline<'m> {
             }
             let is_list = wire_type == WireType::LengthDelimited;
             if let Some(limit) = part.max_text(tag).filter(|limit| value.len() > *limit) {
-                return Err(MessageError::LongText { bytes: value.len(), limit });
+                return Err(MessageError::LongText {
+                    bytes: value.len(),
+                    limit,
+                });
             }
             match (part, tag) {
                 (Part::Request, 1) => (self.fields, self.model) = (self.fields + 1, value),
-                (Part::Request | Part::Other, _) | (Part::Tensor, 4) | (Part::RequestedOutput, 2) => {
+                (Part::Request | Part::Other, _)
+                | (Part::Tensor, 4)
+                | (Part::RequestedOutput, 2) => {
                     self.fields += 1;
                 }
                 (Part::Tensor, 3) => axes += if is_list { varints(value) } else { 1 },
@@ -100,7 +107,11 @@ impl<'m> Outline<'m> {
                 _ => {}
             }
             check(self.fields, MAX_FIELDS, "tensors and parameters")?;
-            check(self.strings, MAX_STRINGS, "strings in bytes_contents; send them as raw_input_contents")?;
+            check(
+                self.strings,
+                MAX_STRINGS,
+                "strings in bytes_contents; send them as raw_input_contents",
+            )?;
             check(axes, MAX_AXES, "axes in a shape")?;
             if let Some(inner) = part.inner(tag).filter(|_| is_list) {
                 self.read(inner, value)?;
@@ -132,7 +143,11 @@ fn varints(packed: &[u8]) -> usize {
 }
 
 fn check(number: usize, limit: usize, parts: &'static str) -> Result<(), MessageError> {
-    if number > limit { Err(MessageError::TooMany { parts, limit }) } else { Ok(()) }
+    if number > limit {
+        Err(MessageError::TooMany { parts, limit })
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -156,11 +171,18 @@ mod tests {
     }
 
     fn request(inputs: Vec<InferTensor>) -> ModelInferRequest {
-        ModelInferRequest { model_name: "m".to_owned(), inputs, ..ModelInferRequest::default() }
+        ModelInferRequest {
+            model_name: "m".to_owned(),
+            inputs,
+            ..ModelInferRequest::default()
+        }
     }
 
     fn with_contents(contents: InferTensorContents) -> ModelInferRequest {
-        request(vec![InferTensor { contents: Some(contents), ..InferTensor::default() }])
+        request(vec![InferTensor {
+            contents: Some(contents),
+            ..InferTensor::default()
+        }])
     }
 
     #[test]
@@ -168,33 +190,65 @@ mod tests {
         let tensors = |number| request(vec![InferTensor::default(); number]);
         assert_eq!(outline(&tensors(3)), Ok((4, 0, 0)));
         let refused = outline(&tensors(100_000)).unwrap_err();
-        assert!(refused.contains("more than 4096 tensors and parameters"), "{refused}");
+        assert!(
+            refused.contains("more than 4096 tensors and parameters"),
+            "{refused}"
+        );
         let parameters = |number: u32| {
             let entry = |i: u32| (i.to_string(), InferParameter::default());
             (0..number).map(entry).collect()
         };
-        let of_tensor = request(vec![InferTensor { parameters: parameters(100), ..InferTensor::default() }]);
+        let of_tensor = request(vec![InferTensor {
+            parameters: parameters(100),
+            ..InferTensor::default()
+        }]);
         assert_eq!(outline(&of_tensor), Ok((102, 0, 0)));
-        let output = InferRequestedOutput { parameters: parameters(5000), ..Default::default() };
-        outline(&ModelInferRequest { outputs: vec![output], ..request(Vec::new()) }).unwrap_err();
-        assert!(Outline::of_request(&[0x2a, 0xff]).is_err(), "a field that reaches past the end");
+        let output = InferRequestedOutput {
+            parameters: parameters(5000),
+            ..Default::default()
+        };
+        outline(&ModelInferRequest {
+            outputs: vec![output],
+            ..request(Vec::new())
+        })
+        .unwrap_err();
+        assert!(
+            Outline::of_request(&[0x2a, 0xff]).is_err(),
+            "a field that reaches past the end"
+        );
     }
 
     #[test]
     fn contents_are_counted_as_they_are_in_memory() {
         let int64_contents = vec![1, -1, 300];
-        let contents = InferTensorContents { int64_contents, ..Default::default() };
+        let contents = InferTensorContents {
+            int64_contents,
+            ..Default::default()
+        };
         assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 24)));
-        let contents = InferTensorContents { fp32_contents: vec![1.0; 5], ..Default::default() };
+        let contents = InferTensorContents {
+            fp32_contents: vec![1.0; 5],
+            ..Default::default()
+        };
         assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 20)));
-        let contents = InferTensorContents { bool_contents: vec![true; 5], ..Default::default() };
+        let contents = InferTensorContents {
+            bool_contents: vec![true; 5],
+            ..Default::default()
+        };
         assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 5)));
         let strings = |number| {
             let bytes_contents = vec![Bytes::from_static(b"abc"); number];
-            with_contents(InferTensorContents { bytes_contents, ..Default::default() })
+            with_contents(InferTensorContents {
+                bytes_contents,
+                ..Default::default()
+            })
         };
         assert_eq!(outline(&strings(1000)), Ok((2, 1000, 39_000)));
-        assert!(outline(&strings(2 * MAX_STRINGS)).unwrap_err().contains("262144 strings"));
+        assert!(
+            outline(&strings(2 * MAX_STRINGS))
+                .unwrap_err()
+                .contains("262144 strings")
+        );
         // Not packed: the key of field 5, its length, that of its field 5, and field 3 twice.
         let unpacked = [0x2a, 0x06, 0x2a, 0x04, 0x18, 0x01, 0x18, 0x02];
         assert_eq!(Outline::of_request(&unpacked).unwrap().contents, 16);
@@ -204,18 +258,42 @@ mod tests {
     fn long_texts_and_shapes_are_refused() {
         let long = |length| "x".repeat(length);
         let tensor = |name: String, axes: usize| {
-            request(vec![InferTensor { name, shape: vec![1; axes], ..InferTensor::default() }])
+            request(vec![InferTensor {
+                name,
+                shape: vec![1; axes],
+                ..InferTensor::default()
+            }])
         };
         assert!(outline(&tensor(long(4096), 16)).is_ok());
-        assert!(outline(&tensor(long(1_000_000), 1)).unwrap_err().contains("a text of 1000000 bytes"));
-        assert!(outline(&tensor(String::new(), 17)).unwrap_err().contains("more than 16 axes"));
-        let name = ModelInferRequest { model_name: long(5000), ..Default::default() };
+        assert!(
+            outline(&tensor(long(1_000_000), 1))
+                .unwrap_err()
+                .contains("a text of 1000000 bytes")
+        );
+        assert!(
+            outline(&tensor(String::new(), 17))
+                .unwrap_err()
+                .contains("more than 16 axes")
+        );
+        let name = ModelInferRequest {
+            model_name: long(5000),
+            ..Default::default()
+        };
         outline(&name).unwrap_err();
-        let id = ModelInferRequest { id: long(5000), ..Default::default() };
+        let id = ModelInferRequest {
+            id: long(5000),
+            ..Default::default()
+        };
         outline(&id).unwrap_err();
-        let value = InferParameter { parameter_choice: Some(ParameterChoice::StringParam(long(9000))) };
+        let value = InferParameter {
+            parameter_choice: Some(ParameterChoice::StringParam(long(9000))),
+        };
         let parameters = std::iter::once(("p".to_owned(), value)).collect();
-        outline(&ModelInferRequest { parameters, ..Default::default() }).unwrap_err();
+        outline(&ModelInferRequest {
+            parameters,
+            ..Default::default()
+        })
+        .unwrap_err();
     }
 
     #[test]
@@ -228,7 +306,10 @@ mod tests {
     fn numbers_of_an_answer_are_no_fields() {
         // Read as a message, these would be some thousand fields.
         let raw = Bytes::from([0x12, 0x00].repeat(10_000));
-        let answer = ModelInferResponse { raw_output_contents: vec![raw], ..Default::default() };
+        let answer = ModelInferResponse {
+            raw_output_contents: vec![raw],
+            ..Default::default()
+        };
         assert_eq!(Outline::of(&answer.encode_to_vec()).unwrap().fields, 1);
     }
 }

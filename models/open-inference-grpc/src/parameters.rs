@@ -18,7 +18,10 @@ pub(crate) fn read(parameters: BTreeMap<String, InferParameter>) -> Parameters {
             ParameterChoice::Uint64Param(value) => value.into(),
         })
     };
-    parameters.into_iter().filter_map(|(name, parameter)| Some((name, value(parameter)?))).collect()
+    parameters
+        .into_iter()
+        .filter_map(|(name, parameter)| Some((name, value(parameter)?)))
+        .collect()
 }
 
 /// What has no type here (null, arrays, objects) is written as its JSON text.
@@ -34,6 +37,11 @@ pub(crate) fn write(parameters: &Parameters) -> BTreeMap<String, InferParameter>
         }
         other => ParameterChoice::StringParam(other.to_string()),
     };
-    let parameter = |value| InferParameter { parameter_choice: Some(choice(value)) };
-    parameters.iter().map(|(name, value)| (name.clone(), parameter(value))).collect()
+    let parameter = |value| InferParameter {
+        parameter_choice: Some(choice(value)),
+    };
+    parameters
+        .iter()
+        .map(|(name, value)| (name.clone(), parameter(value)))
+        .collect()
 }

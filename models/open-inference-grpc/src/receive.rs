@@ -77,7 +77,8 @@ impl ReceiveError {
 
 /// Bytes before a message: whether it is compressed, and its length.
 pub(crate) const PREFIX: usize = 5;
-/// Pieces that are shorter are copied together: each may hold on to a whole buffer of its connection.
+/// Pieces that are shorter are copied together: each may hold on to a whole buffer of its
+/// connection.
 const SHORT: usize = 4096;
 pub(crate) const ENCODING: &str = "grpc-encoding";
 
@@ -108,9 +109,14 @@ where
     let read = async {
         let mut message = collect(body, limit, &mut held).await?;
         headers.remove(header::CONTENT_LENGTH);
-        let Some(coding) = message.coding(headers) else { return Ok((message, held)) };
+        let Some(coding) = message.coding(headers) else {
+            return Ok((message, held));
+        };
         headers.remove(ENCODING);
-        let unpacked = Unpacked { length: message.length, held };
+        let unpacked = Unpacked {
+            length: message.length,
+            held,
+        };
         decode(coding, message.joined().slice(PREFIX..), limit, unpacked).await
     };
     let read = tokio::time::timeout(time, read).await;
@@ -129,7 +135,11 @@ impl<H: Hold> Reader for Unpacked<H> {
     type Error = ReceiveError;
 
     fn hold(&mut self, bytes: usize) -> Result<(), ReceiveError> {
-        if self.held.hold(self.length + PREFIX + bytes) { Ok(()) } else { Err(ReceiveError::NoMemory) }
+        if self.held.hold(self.length + PREFIX + bytes) {
+            Ok(())
+        } else {
+            Err(ReceiveError::NoMemory)
+        }
     }
 
     fn read(self, message: Bytes) -> Result<(Message, H), ReceiveError> {
@@ -149,8 +159,12 @@ where
 {
     let mut message = Message::default();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ReceiveError::Aborted { reason: error.into() })?;
-        let Ok(data) = frame.into_data() else { continue };
+        let frame = frame.map_err(|error| ReceiveError::Aborted {
+            reason: error.into(),
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         if !held.hold(message.length + data.len()) {
             return Err(ReceiveError::NoMemory);
         }
@@ -161,8 +175,14 @@ where
             _ => {}
         }
     }
-    if message.length > 0 && message.announced().is_none_or(|length| message.length < PREFIX + length) {
-        return Err(ReceiveError::Aborted { reason: "it ends too soon".into() });
+    if message.length > 0
+        && message
+            .announced()
+            .is_none_or(|length| message.length < PREFIX + length)
+    {
+        return Err(ReceiveError::Aborted {
+            reason: "it ends too soon".into(),
+        });
     }
     message.finish();
     Ok(message)
@@ -240,7 +260,9 @@ impl Message {
             return self.pieces.pop_front().unwrap_or_default();
         }
         let mut whole = BytesMut::with_capacity(self.length);
-        self.pieces.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
+        self.pieces
+            .drain(..)
+            .for_each(|piece| whole.extend_from_slice(&piece));
         whole.freeze()
     }
 }

@@ -3,8 +3,8 @@
 use http::StatusCode;
 use tonic::Code;
 
-/// The code that tells what an HTTP status tells. Servers classify an error once, to an HTTP status; this is what it is over
-/// gRPC.
+/// The code that tells what an HTTP status tells. Servers classify an error once, to an HTTP
+/// status; this is what it is over gRPC.
 pub fn code_of(status: StatusCode) -> Code {
     match status {
         status if status.is_success() => Code::Ok,
@@ -24,7 +24,9 @@ pub fn code_of(status: StatusCode) -> Code {
 pub fn status_of(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
-        Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
+        Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
+            StatusCode::BAD_REQUEST
+        }
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
@@ -46,7 +48,10 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             assert_eq!(status_of(code_of(status)), status);
         }
-        assert_eq!(code_of(StatusCode::UNSUPPORTED_MEDIA_TYPE), Code::InvalidArgument);
+        assert_eq!(
+            code_of(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            Code::InvalidArgument
+        );
         assert_eq!(code_of(StatusCode::BAD_GATEWAY), Code::Internal);
     }
 }

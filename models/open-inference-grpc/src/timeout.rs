@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tonic::metadata::MetadataMap;
 
-/// The time that a request may take from now on, if its metadata say so in the form that gRPC gives it: up to eight digits and a
-/// unit.
+/// The time that a request may take from now on, if its metadata say so in the form that gRPC gives
+/// it: up to eight digits and a unit.
 pub fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
     let value = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;

@@ -45,8 +45,8 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Proto
 /// Refuses values nested deeper than [`MAX_DEPTH`], long numbers, and long texts outside tensors'
 /// data.
 ///
-/// `serde_json` notes each level of a value that it passes over, and copies a long number and a text
-/// that has an escape: that takes as much memory again as the value.
+/// `serde_json` notes each level of a value that it passes over, and copies a long number and a
+/// text that has an escape: that takes as much memory again as the value.
 fn scan(json: &[u8]) -> Result<(), ProtocolError> {
     let mut depth = 0_usize;
     let mut bytes = json.iter();
@@ -55,13 +55,19 @@ fn scan(json: &[u8]) -> Result<(), ProtocolError> {
             b'"' => {
                 let length = skip_text(&mut bytes);
                 if depth < DATA_DEPTH && length > ESCAPED * MAX_TEXT {
-                    return Err(ProtocolError::LongText { length, limit: MAX_TEXT });
+                    return Err(ProtocolError::LongText {
+                        length,
+                        limit: MAX_TEXT,
+                    });
                 }
             }
             b'-' | b'0'..=b'9' => {
                 let length = 1 + skip_number(&mut bytes);
                 if length > MAX_NUMBER {
-                    return Err(ProtocolError::LongNumber { length, limit: MAX_NUMBER });
+                    return Err(ProtocolError::LongNumber {
+                        length,
+                        limit: MAX_NUMBER,
+                    });
                 }
             }
             b'[' | b'{' => depth += 1,
@@ -92,7 +98,10 @@ fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
 fn skip_number(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
     let left = bytes.as_slice();
-    let length = left.iter().position(|byte| !is_part(byte)).unwrap_or(left.len());
+    let length = left
+        .iter()
+        .position(|byte| !is_part(byte))
+        .unwrap_or(left.len());
     *bytes = left[length..].iter();
     length
 }
@@ -112,7 +121,9 @@ pub(crate) fn shape<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<us
             let mut shape = Vec::new();
             while let Some(axis) = axes.next_element()? {
                 if shape.len() == MAX_AXES {
-                    return Err(A::Error::custom(format_args!("a shape of more than {MAX_AXES} axes")));
+                    return Err(A::Error::custom(format_args!(
+                        "a shape of more than {MAX_AXES} axes"
+                    )));
                 }
                 shape.push(axis);
             }
@@ -136,7 +147,10 @@ fn check<E: Error>(text: &str) -> Result<(), E> {
     if text.len() <= MAX_TEXT {
         return Ok(());
     }
-    Err(E::custom(format_args!("a text of {} bytes; at most {MAX_TEXT} are taken", text.len())))
+    Err(E::custom(format_args!(
+        "a text of {} bytes; at most {MAX_TEXT} are taken",
+        text.len()
+    )))
 }
 
 /// By whatever type a value has: where another one is asked for, `serde_json` would repeat a text
@@ -231,7 +245,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Bounded<V> {
         self.0.visit_some(Bounded(deserializer))
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+    fn visit_newtype_struct<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<V::Value, D::Error> {
         self.0.visit_newtype_struct(Bounded(deserializer))
     }
 
@@ -259,11 +276,16 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Bounded<S> {
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for BoundedList<A> {
     type Error = A::Error;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
         let element = self.elements.next_element_seed(Bounded(seed))?;
         self.read += usize::from(element.is_some());
         if self.read > MAX_ELEMENTS {
-            return Err(A::Error::custom(format_args!("a list of more than {MAX_ELEMENTS}")));
+            return Err(A::Error::custom(format_args!(
+                "a list of more than {MAX_ELEMENTS}"
+            )));
         }
         Ok(element)
     }
@@ -272,7 +294,10 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for BoundedList<A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Bounded<A> {
     type Error = A::Error;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
         self.0.next_key_seed(Bounded(seed))
     }
 

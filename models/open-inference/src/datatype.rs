@@ -77,7 +77,8 @@ impl Datatype {
         }
     }
 
-    /// Whether the contents can be written as JSON at all: as Triton has it, BF16 goes in binary form only.
+    /// Whether the contents can be written as JSON at all: as Triton has it, BF16 goes in binary
+    /// form only.
     pub const fn has_json_form(self) -> bool {
         !matches!(self, Self::Bf16)
     }
@@ -98,7 +99,10 @@ impl FromStr for Datatype {
     type Err = UnknownDatatype;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|datatype| datatype.name() == name).ok_or(UnknownDatatype)
+        Self::ALL
+            .into_iter()
+            .find(|datatype| datatype.name() == name)
+            .ok_or(UnknownDatatype)
     }
 }
 

@@ -8,8 +8,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::{
-    Datatype, Excerpt, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor,
-    bounded, json_data, parameters,
+    Datatype, Excerpt, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput,
+    Tensor, bounded, json_data, parameters,
 };
 
 /// Memory for what a body decodes to, asked for before it is set aside.
@@ -45,20 +45,29 @@ impl<'r> Contents<'r> {
         Self { room, bytes: 0 }
     }
 
-    /// Sets memory aside for `more` bytes of a tensor, and for `copies` bytes that are needed while it is read.
+    /// Sets memory aside for `more` bytes of a tensor, and for `copies` bytes that are needed while
+    /// it is read.
     pub(crate) fn grow(&mut self, more: usize, copies: usize) -> Result<(), ProtocolError> {
         self.bytes = self.bytes.saturating_add(more);
         let (bytes, limit) = (self.bytes, self.room.max_contents());
         if bytes > limit {
             return Err(ProtocolError::Contents { bytes, limit });
         }
-        if self.room.hold(bytes.saturating_add(copies)) { Ok(()) } else { Err(ProtocolError::NoMemory) }
+        if self.room.hold(bytes.saturating_add(copies)) {
+            Ok(())
+        } else {
+            Err(ProtocolError::NoMemory)
+        }
     }
 }
 
-/// Reads a request. `header_length` is the value of [`crate::HEADER_CONTENT_LENGTH`] where the message has one; without
-/// it the whole body is JSON. Binary tensors are slices of `body`, unless they are a small part of it ([`Tensor::detach`]).
-pub fn decode_request(body: Bytes, header_length: Option<usize>) -> Result<InferRequest, ProtocolError> {
+/// Reads a request. `header_length` is the value of [`crate::HEADER_CONTENT_LENGTH`] where the
+/// message has one; without it the whole body is JSON. Binary tensors are slices of `body`, unless
+/// they are a small part of it ([`Tensor::detach`]).
+pub fn decode_request(
+    body: Bytes,
+    header_length: Option<usize>,
+) -> Result<InferRequest, ProtocolError> {
     decode_request_within(body, header_length, &mut Unbounded)
 }
 
@@ -76,18 +85,31 @@ pub fn decode_request_within(
     let header: RequestHeader<'_> = bounded::read(&json)?;
     let mut inputs = tensors(header.inputs, binary, &mut contents)?;
     if header_length.is_some() {
-        if !contents.room.hold(contents.bytes + Tensor::detached_bytes(&inputs, body.len())) {
+        if !contents
+            .room
+            .hold(contents.bytes + Tensor::detached_bytes(&inputs, body.len()))
+        {
             return Err(ProtocolError::NoMemory);
         }
         Tensor::detach(&mut inputs, body.len());
     }
     let outputs = header.outputs.unwrap_or_default().into_iter();
-    let outputs = outputs.map(RequestedOutput::try_from).collect::<Result<_, _>>()?;
-    Ok(InferRequest { id: header.id, parameters: header.parameters, inputs, outputs })
+    let outputs = outputs
+        .map(RequestedOutput::try_from)
+        .collect::<Result<_, _>>()?;
+    Ok(InferRequest {
+        id: header.id,
+        parameters: header.parameters,
+        inputs,
+        outputs,
+    })
 }
 
 /// Reads a response; `header_length` as for [`decode_request`].
-pub fn decode_response(body: Bytes, header_length: Option<usize>) -> Result<InferResponse, ProtocolError> {
+pub fn decode_response(
+    body: Bytes,
+    header_length: Option<usize>,
+) -> Result<InferResponse, ProtocolError> {
     let (json, binary) = split(&body, header_length)?;
     let header: ResponseHeader<'_> = bounded::read(&json)?;
     Ok(InferResponse {
@@ -104,7 +126,10 @@ pub fn decode_response(body: Bytes, header_length: Option<usize>) -> Result<Infe
 fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Bytes), ProtocolError> {
     let header_length = header_length.unwrap_or(body.len());
     if header_length > body.len() {
-        return Err(ProtocolError::HeaderBeyondBody { header_length, body_length: body.len() });
+        return Err(ProtocolError::HeaderBeyondBody {
+            header_length,
+            body_length: body.len(),
+        });
     }
     Ok((body.slice(..header_length), body.slice(header_length..)))
 }
@@ -148,12 +173,23 @@ impl TryFrom<OutputHeader> for RequestedOutput {
 
     fn try_from(header: OutputHeader) -> Result<Self, ProtocolError> {
         let OutputHeader { name, parameters } = header;
-        let Some(parameters) = parameters else { return Ok(Self { name, binary_data: None }) };
+        let Some(parameters) = parameters else {
+            return Ok(Self {
+                name,
+                binary_data: None,
+            });
+        };
         let tensor = Excerpt::from(&name);
         let unsupported = |parameter| Err(ProtocolError::Extension { tensor, parameter });
         match parameters {
-            OutputParameters { classification: Some(_), .. } => unsupported("classification"),
-            OutputParameters { shared_memory_region: Some(_), .. } => unsupported(SHARED_MEMORY),
+            OutputParameters {
+                classification: Some(_),
+                ..
+            } => unsupported("classification"),
+            OutputParameters {
+                shared_memory_region: Some(_),
+                ..
+            } => unsupported(SHARED_MEMORY),
             OutputParameters { binary_data, .. } => Ok(Self { name, binary_data }),
         }
     }
@@ -198,21 +234,40 @@ fn tensor(
     binary: &mut Bytes,
     contents: &mut Contents<'_>,
 ) -> Result<Tensor, ProtocolError> {
-    let TensorHeader { name, datatype, shape, parameters, data } = header;
+    let TensorHeader {
+        name,
+        datatype,
+        shape,
+        parameters,
+        data,
+    } = header;
     let tensor = || Excerpt::from(&name);
     let Ok(datatype) = datatype.parse::<Datatype>() else {
         let datatype = Excerpt::from(datatype.as_ref());
-        return Err(ProtocolError::UnknownDatatype { tensor: tensor(), datatype });
+        return Err(ProtocolError::UnknownDatatype {
+            tensor: tensor(),
+            datatype,
+        });
     };
-    if parameters.as_ref().is_some_and(|parameters| parameters.shared_memory_region.is_some()) {
-        return Err(ProtocolError::Extension { tensor: tensor(), parameter: SHARED_MEMORY });
+    if parameters
+        .as_ref()
+        .is_some_and(|parameters| parameters.shared_memory_region.is_some())
+    {
+        return Err(ProtocolError::Extension {
+            tensor: tensor(),
+            parameter: SHARED_MEMORY,
+        });
     }
     let binary_data_size = parameters.and_then(|parameters| parameters.binary_data_size);
     match (binary_data_size, data) {
         (Some(announced), None) => {
             let available = binary.len();
             if announced > available {
-                return Err(ProtocolError::BinaryTooShort { tensor: tensor(), announced, available });
+                return Err(ProtocolError::BinaryTooShort {
+                    tensor: tensor(),
+                    announced,
+                    available,
+                });
             }
             Tensor::new(name, datatype, shape, binary.split_to(announced))
         }

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::json_data::JsonData;
-use crate::{Datatype, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor};
+use crate::{
+    Datatype, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor,
+};
 
 /// Form in which a request's inputs travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +22,8 @@ pub enum Encoding {
 pub struct Encoded {
     /// The body.
     pub body: Bytes,
-    /// Value for [`crate::HEADER_CONTENT_LENGTH`]; `None` when the body is JSON alone and the header must be left out.
+    /// Value for [`crate::HEADER_CONTENT_LENGTH`]; `None` when the body is JSON alone and the
+    /// header must be left out.
     pub header_length: Option<usize>,
 }
 
@@ -34,10 +37,18 @@ impl Encoded {
     }
 }
 
-/// Writes a request with its inputs in the given form. The form of the answer is the request's own matter: see
-/// [`InferRequest::ask_binary_outputs`].
-pub fn encode_request(request: &InferRequest, encoding: Encoding) -> Result<Encoded, ProtocolError> {
-    let InferRequest { id, parameters, inputs, outputs } = request;
+/// Writes a request with its inputs in the given form. The form of the answer is the request's own
+/// matter: see [`InferRequest::ask_binary_outputs`].
+pub fn encode_request(
+    request: &InferRequest,
+    encoding: Encoding,
+) -> Result<Encoded, ProtocolError> {
+    let InferRequest {
+        id,
+        parameters,
+        inputs,
+        outputs,
+    } = request;
     write_request(id.as_deref(), parameters, inputs, outputs, encoding)
 }
 
@@ -59,7 +70,12 @@ fn write_request(
 ) -> Result<Encoded, ProtocolError> {
     let binary = |_: &str| encoding == Encoding::Binary;
     let outputs = outputs.iter().map(OutputHeader::from).collect();
-    let header = RequestHeader { id, parameters, inputs: tensor_headers(inputs, binary)?, outputs };
+    let header = RequestHeader {
+        id,
+        parameters,
+        inputs: tensor_headers(inputs, binary)?,
+        outputs,
+    };
     write(&header, inputs, binary)
 }
 
@@ -95,7 +111,10 @@ fn write(
         header_length = Some(json_length);
         body.extend_from_slice(&tensor.data);
     }
-    Ok(Encoded { body: body.into(), header_length })
+    Ok(Encoded {
+        body: body.into(),
+        header_length,
+    })
 }
 
 fn tensor_headers<'a>(
@@ -104,7 +123,12 @@ fn tensor_headers<'a>(
 ) -> Result<Vec<TensorHeader<'a>>, ProtocolError> {
     let header = |tensor: &'a Tensor| {
         let (parameters, data) = if binary(&tensor.name) {
-            (Some(BinarySize { binary_data_size: tensor.data.len() }), None)
+            (
+                Some(BinarySize {
+                    binary_data_size: tensor.data.len(),
+                }),
+                None,
+            )
         } else {
             (None, Some(JsonData::new(tensor)?))
         };
@@ -172,7 +196,12 @@ struct OutputParameters {
 
 impl<'a> From<&'a RequestedOutput> for OutputHeader<'a> {
     fn from(output: &'a RequestedOutput) -> Self {
-        let parameters = output.binary_data.map(|binary_data| OutputParameters { binary_data });
-        Self { name: &output.name, parameters }
+        let parameters = output
+            .binary_data
+            .map(|binary_data| OutputParameters { binary_data });
+        Self {
+            name: &output.name,
+            parameters,
+        }
     }
 }

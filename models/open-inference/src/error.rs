@@ -39,7 +39,9 @@ pub enum ProtocolError {
         limit: usize,
     },
     /// `Inference-Header-Content-Length` reaches past the end of the body.
-    #[error("Inference-Header-Content-Length is {header_length} but the body has only {body_length} bytes")]
+    #[error(
+        "Inference-Header-Content-Length is {header_length} but the body has only {body_length} bytes"
+    )]
     HeaderBeyondBody {
         /// The header's value.
         header_length: usize,
@@ -65,7 +67,9 @@ pub enum ProtocolError {
         axes: usize,
     },
     /// The tensors' contents are more than the model takes.
-    #[error("contents of {bytes} bytes; a request to this model has at most {limit}; send fewer samples")]
+    #[error(
+        "contents of {bytes} bytes; a request to this model has at most {limit}; send fewer samples"
+    )]
     Contents {
         /// Bytes of the contents, up to the tensor with which they come to be more.
         bytes: usize,
@@ -96,7 +100,9 @@ pub enum ProtocolError {
         tensor: Excerpt,
     },
     /// Shape times element size differs from the bytes given.
-    #[error("tensor {tensor:?}: shape {shape:?} of {datatype} takes {expected} bytes, got {actual}")]
+    #[error(
+        "tensor {tensor:?}: shape {shape:?} of {datatype} takes {expected} bytes, got {actual}"
+    )]
     ByteCount {
         /// Name of the tensor.
         tensor: Excerpt,
@@ -134,12 +140,15 @@ pub enum ProtocolError {
         available: usize,
     },
     /// Bytes are left after the last announced binary tensor.
-    #[error("{left} bytes are left over after the last binary tensor; check binary_data_size of each tensor")]
+    #[error(
+        "{left} bytes are left over after the last binary tensor; check binary_data_size of each tensor"
+    )]
     BinaryLeftOver {
         /// How many.
         left: usize,
     },
-    /// `data` is not an array of what the datatype asks for, or a number lies outside the datatype's range.
+    /// `data` is not an array of what the datatype asks for, or a number lies outside the
+    /// datatype's range.
     #[error("tensor {tensor:?}: \"data\" is not valid {datatype}: {source}")]
     Data {
         /// Name of the tensor.
@@ -168,7 +177,9 @@ pub enum ProtocolError {
         actual: Datatype,
     },
     /// The message asks for an extension of the protocol that is not spoken here.
-    #[error("tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it out")]
+    #[error(
+        "tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it out"
+    )]
     Extension {
         /// Name of the tensor.
         tensor: Excerpt,
@@ -198,13 +209,21 @@ impl From<serde_json::Error> for JsonError {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();
         let place = format!(" at line {line} column {column}");
-        Self { problem: text.strip_suffix(&place).unwrap_or(&text).into(), line, column }
+        Self {
+            problem: text.strip_suffix(&place).unwrap_or(&text).into(),
+            line,
+            column,
+        }
     }
 }
 
 impl fmt::Display for JsonError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { problem, line, column } = self;
+        let Self {
+            problem,
+            line,
+            column,
+        } = self;
         match line {
             0 => write!(formatter, "{problem}"),
             line => write!(formatter, "{problem} at line {line} column {column}"),
@@ -224,6 +243,8 @@ pub struct ErrorObject {
 impl ErrorObject {
     /// The object for `error`, in at most 1 KiB.
     pub fn of(error: &dyn fmt::Display) -> Self {
-        Self { error: error_text(error) }
+        Self {
+            error: error_text(error),
+        }
     }
 }

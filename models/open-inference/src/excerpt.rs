@@ -23,7 +23,10 @@ pub struct Excerpt {
 impl From<&str> for Excerpt {
     fn from(text: &str) -> Self {
         let end = text.char_indices().nth(MAX_CHARS).map(|(end, _)| end);
-        Self { text: text.split_at(end.unwrap_or(text.len())).0.into(), is_cut: end.is_some() }
+        Self {
+            text: text.split_at(end.unwrap_or(text.len())).0.into(),
+            is_cut: end.is_some(),
+        }
     }
 }
 
@@ -110,8 +113,14 @@ mod tests {
     fn a_long_text_is_cut_on_a_character_boundary_and_marked() {
         let whole = "ä".repeat(MAX_CHARS);
         assert_eq!(Excerpt::from(&whole).to_string(), whole);
-        assert_eq!(Excerpt::from(&format!("{whole}ä")).to_string(), format!("{whole}..."));
-        assert_eq!(format!("{:?}", Excerpt::from(&format!("{whole}ä"))), format!("\"{whole}\"..."));
+        assert_eq!(
+            Excerpt::from(&format!("{whole}ä")).to_string(),
+            format!("{whole}...")
+        );
+        assert_eq!(
+            format!("{:?}", Excerpt::from(&format!("{whole}ä"))),
+            format!("\"{whole}\"...")
+        );
     }
 
     #[test]
@@ -119,8 +128,14 @@ mod tests {
         for char in ['\u{200b}', '\u{10ffff}', '\0', '\u{301}', '"'] {
             let long = char.to_string().repeat(1 << 20);
             let excerpt = Excerpt::from(&long);
-            assert!(excerpt.to_string().len() <= 10 * MAX_CHARS + CUT.len(), "{char:?}");
-            assert!(format!("{excerpt:?}").len() <= 10 * MAX_CHARS + CUT.len() + 2, "{char:?}");
+            assert!(
+                excerpt.to_string().len() <= 10 * MAX_CHARS + CUT.len(),
+                "{char:?}"
+            );
+            assert!(
+                format!("{excerpt:?}").len() <= 10 * MAX_CHARS + CUT.len() + 2,
+                "{char:?}"
+            );
         }
     }
 

@@ -1,7 +1,8 @@
 //! A tensor's JSON `data`: reading it straight into little-endian bytes, and writing it from them.
 //!
-//! `data` is an array of elements, flat or nested in row-major order; only the number of elements is held against the
-//! shape. No tree of JSON values is built: a 3 KB tensor would take 25 KB of them.
+//! `data` is an array of elements, flat or nested in row-major order; only the number of elements
+//! is held against the shape. No tree of JSON values is built: a 3 KB tensor would take 25 KB of
+//! them.
 
 use std::fmt;
 
@@ -26,13 +27,21 @@ pub(crate) fn tensor(
     json: &str,
 ) -> Result<Tensor, ProtocolError> {
     if !datatype.has_json_form() {
-        return Err(ProtocolError::NoJsonForm { tensor: Excerpt::from(&name), reason: BF16_IS_BINARY });
+        return Err(ProtocolError::NoJsonForm {
+            tensor: Excerpt::from(&name),
+            reason: BF16_IS_BINARY,
+        });
     }
     if datatype != Datatype::Bytes && json.len() > SHORT && json.contains('"') {
         // The parser would copy a text of any length before it is refused.
-        let source: serde_json::Error =
-            serde::de::Error::custom(format_args!("an element is a string, not a {datatype} value"));
-        return Err(ProtocolError::Data { tensor: Excerpt::from(&name), datatype, source: source.into() });
+        let source: serde_json::Error = serde::de::Error::custom(format_args!(
+            "an element is a string, not a {datatype} value"
+        ));
+        return Err(ProtocolError::Data {
+            tensor: Excerpt::from(&name),
+            datatype,
+            source: source.into(),
+        });
     }
     let expected = element_count(&name, &shape)?;
     // Whatever the shape claims, a number takes two characters at least and a string three.
@@ -41,17 +50,39 @@ pub(crate) fn tensor(
         None => expected.min(json.len() / 3 + 1) * 4 + json.len(),
     };
     // The parser copies a text that has an escape.
-    let copies = if datatype == Datatype::Bytes && json.contains('\\') { json.len() } else { 0 };
+    let copies = if datatype == Datatype::Bytes && json.contains('\\') {
+        json.len()
+    } else {
+        0
+    };
     contents.grow(capacity, copies)?;
-    let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
+    let mut sink = Sink {
+        datatype,
+        expected,
+        count: 0,
+        bytes: Vec::with_capacity(capacity),
+    };
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);
+    let read = Elements {
+        sink: &mut sink,
+        depth: 0,
+    }
+    .deserialize(&mut deserializer);
     if let Err(error) = read.and_then(|()| deserializer.end()) {
-        return Err(ProtocolError::Data { tensor: Excerpt::from(&name), datatype, source: error.into() });
+        return Err(ProtocolError::Data {
+            tensor: Excerpt::from(&name),
+            datatype,
+            source: error.into(),
+        });
     }
     if sink.count != expected {
         let (tensor, actual) = (Excerpt::from(&name), sink.count);
-        return Err(ProtocolError::ElementCount { tensor, shape, expected, actual });
+        return Err(ProtocolError::ElementCount {
+            tensor,
+            shape,
+            expected,
+            actual,
+        });
     }
     Tensor::new(name, datatype, shape, sink.bytes.into())
 }
@@ -76,7 +107,9 @@ impl Sink {
     fn integer(&mut self, value: i128) -> bool {
         macro_rules! push {
             ($type:ty) => {
-                <$type>::try_from(value).map(|value| self.push(value.to_le_bytes())).is_ok()
+                <$type>::try_from(value)
+                    .map(|value| self.push(value.to_le_bytes()))
+                    .is_ok()
             };
         }
         match self.datatype {
@@ -147,7 +180,9 @@ impl Elements<'_> {
             return Ok(());
         }
         let (index, datatype) = (self.sink.count, self.sink.datatype);
-        Err(E::custom(format_args!("element {index} is {value}, not a {datatype} value")))
+        Err(E::custom(format_args!(
+            "element {index} is {value}, not a {datatype} value"
+        )))
     }
 }
 
@@ -169,14 +204,24 @@ impl<'de> Visitor<'de> for Elements<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { sink, depth } = self;
         if depth == MAX_AXES {
-            return Err(A::Error::custom(format_args!("arrays are nested deeper than {MAX_AXES}")));
+            return Err(A::Error::custom(format_args!(
+                "arrays are nested deeper than {MAX_AXES}"
+            )));
         }
-        while elements.next_element_seed(Elements { sink: &mut *sink, depth: depth + 1 })?.is_some() {}
+        while elements
+            .next_element_seed(Elements {
+                sink: &mut *sink,
+                depth: depth + 1,
+            })?
+            .is_some()
+        {}
         Ok(())
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        self.accept(value, |sink| sink.datatype == Datatype::Bool && sink.integer(i128::from(value)))
+        self.accept(value, |sink| {
+            sink.datatype == Datatype::Bool && sink.integer(i128::from(value))
+        })
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
@@ -207,13 +252,18 @@ impl<'a> JsonData<'a> {
         } else if tensor.has_non_finite() {
             "JSON has no NaN and no infinity"
         } else if tensor.datatype == Datatype::Bytes
-            && tensor.byte_strings().any(|element| std::str::from_utf8(element).is_err())
+            && tensor
+                .byte_strings()
+                .any(|element| std::str::from_utf8(element).is_err())
         {
             "a byte string is not UTF-8"
         } else {
             return Ok(Self(tensor));
         };
-        Err(ProtocolError::NoJsonForm { tensor: Excerpt::from(&tensor.name), reason })
+        Err(ProtocolError::NoJsonForm {
+            tensor: Excerpt::from(&tensor.name),
+            reason,
+        })
     }
 }
 
@@ -222,7 +272,12 @@ impl Serialize for JsonData<'_> {
         let data = &self.0.data;
         macro_rules! numbers {
             ($type:ty) => {
-                serializer.collect_seq(data.as_chunks().0.iter().map(|bytes| <$type>::from_le_bytes(*bytes)))
+                serializer.collect_seq(
+                    data.as_chunks()
+                        .0
+                        .iter()
+                        .map(|bytes| <$type>::from_le_bytes(*bytes)),
+                )
             };
         }
         match self.0.datatype {
@@ -235,11 +290,17 @@ impl Serialize for JsonData<'_> {
             Datatype::Int16 => numbers!(i16),
             Datatype::Int32 => numbers!(i32),
             Datatype::Int64 => numbers!(i64),
-            Datatype::Fp16 => serializer
-                .collect_seq(data.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),
+            Datatype::Fp16 => serializer.collect_seq(
+                data.as_chunks()
+                    .0
+                    .iter()
+                    .map(|bytes| f16::from_le_bytes(*bytes).to_f32()),
+            ),
             Datatype::Fp32 => numbers!(f32),
             Datatype::Fp64 => numbers!(f64),
-            Datatype::Bytes => serializer.collect_seq(self.0.byte_strings().map(String::from_utf8_lossy)),
+            Datatype::Bytes => {
+                serializer.collect_seq(self.0.byte_strings().map(String::from_utf8_lossy))
+            }
             Datatype::Bf16 => Err(S::Error::custom(BF16_IS_BINARY)),
         }
     }

@@ -1,8 +1,9 @@
 //! Parapet: Open Inference Protocol v2 types and codec.
 //!
-//! The REST form of the protocol and its binary tensor extension, for both sides of a connection. Whatever the form on
-//! the wire, a [`Tensor`] holds its contents little-endian and row-major, exactly as the binary extension carries them:
-//! a binary tensor is a slice of the body it came in, and only JSON tensors are converted.
+//! The REST form of the protocol and its binary tensor extension, for both sides of a connection.
+//! Whatever the form on the wire, a [`Tensor`] holds its contents little-endian and row-major,
+//! exactly as the binary extension carries them: a binary tensor is a slice of the body it came in,
+//! and only JSON tensors are converted.
 //!
 //! A body in binary form is the JSON header followed by the contents of the tensors that announced
 //! a `binary_data_size`, in the header's order; [`HEADER_CONTENT_LENGTH`] says where the JSON ends.
@@ -36,8 +37,9 @@ pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use openapi::{OPENAPI_PATH, openapi};
 pub use tensor::Tensor;
 
-/// Header (lower case, as HTTP libraries want constants) that gives the length in bytes of the JSON part of a body that
-/// carries binary tensors: `Inference-Header-Content-Length` in the specification.
+/// Header (lower case, as HTTP libraries want constants) that gives the length in bytes of the JSON
+/// part of a body that carries binary tensors: `Inference-Header-Content-Length` in the
+/// specification.
 pub const HEADER_CONTENT_LENGTH: &str = "inference-header-content-length";
 
 /// Content type of a body that is JSON alone.
@@ -49,5 +51,6 @@ pub const CONTENT_TYPE_BINARY: &str = "application/octet-stream";
 /// The name of the binary tensor extension in a server's metadata.
 pub const BINARY_EXTENSION: &str = "binary_tensor_data";
 
-/// Request parameter that asks for every output in binary form, unless the output says otherwise itself.
+/// Request parameter that asks for every output in binary form, unless the output says otherwise
+/// itself.
 pub const BINARY_DATA_OUTPUT: &str = "binary_data_output";

@@ -12,7 +12,8 @@ pub type Parameters = serde_json::Map<String, Value>;
 pub struct RequestedOutput {
     /// Name of the model's output.
     pub name: String,
-    /// `parameters.binary_data`: whether this output shall come in binary form; `None` where the request does not say.
+    /// `parameters.binary_data`: whether this output shall come in binary form; `None` where the
+    /// request does not say.
     pub binary_data: Option<bool>,
 }
 
@@ -30,25 +31,34 @@ pub struct InferRequest {
 }
 
 impl InferRequest {
-    /// Whether `output` shall be answered in binary form: its own `binary_data` decides, else the request's
-    /// `binary_data_output`, else no.
+    /// Whether `output` shall be answered in binary form: its own `binary_data` decides, else the
+    /// request's `binary_data_output`, else no.
     pub fn wants_binary(&self, output: &str) -> bool {
         self.outputs
             .iter()
             .find(|requested| requested.name == output)
             .and_then(|requested| requested.binary_data)
-            .or_else(|| self.parameters.get(BINARY_DATA_OUTPUT).and_then(Value::as_bool))
+            .or_else(|| {
+                self.parameters
+                    .get(BINARY_DATA_OUTPUT)
+                    .and_then(Value::as_bool)
+            })
             .unwrap_or(false)
     }
 
     /// Whether the client asked for `output`: it named it, or named none.
     pub fn wants_output(&self, output: &str) -> bool {
-        self.outputs.is_empty() || self.outputs.iter().any(|requested| requested.name == output)
+        self.outputs.is_empty()
+            || self
+                .outputs
+                .iter()
+                .any(|requested| requested.name == output)
     }
 
     /// Asks for every output in binary form (those that say otherwise themselves keep their say).
     pub fn ask_binary_outputs(&mut self) {
-        self.parameters.insert(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
+        self.parameters
+            .insert(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
     }
 }
 

@@ -44,9 +44,16 @@ pub struct TensorMetadata {
 }
 
 impl TensorMetadata {
-    /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in front as -1.
+    /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in front
+    /// as -1.
     pub fn batched(name: &str, datatype: Datatype, sample: &[usize]) -> Self {
-        let axes = sample.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX));
-        Self { name: name.to_owned(), datatype, shape: std::iter::once(-1).chain(axes).collect() }
+        let axes = sample
+            .iter()
+            .map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX));
+        Self {
+            name: name.to_owned(),
+            datatype,
+            shape: std::iter::once(-1).chain(axes).collect(),
+        }
     }
 }

@@ -10,18 +10,28 @@ pub const OPENAPI_PATH: &str = "/v2/openapi.json";
 /// The document of a server that serves these models.
 pub fn openapi<'a>(server: &str, version: &str, models: impl Iterator<Item = &'a str>) -> Value {
     // A test reads it; it cannot be anything else.
-    let mut document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap_or_default();
+    let mut document: Value =
+        serde_json::from_str(include_str!("openapi.json")).unwrap_or_default();
     let mut set = |pointer: &str, value: Value| {
         if let Some(place) = document.pointer_mut(pointer) {
             *place = value;
         }
     };
-    set("/info/title", format!("{server} {version}: Open Inference Protocol v2").into());
+    set(
+        "/info/title",
+        format!("{server} {version}: Open Inference Protocol v2").into(),
+    );
     let models: Vec<&str> = models.collect();
     if !models.is_empty() {
-        set("/components/parameters/model/schema", json!({ "type": "string", "enum": models }));
+        set(
+            "/components/parameters/model/schema",
+            json!({ "type": "string", "enum": models }),
+        );
     }
-    set("/components/schemas/Datatype/enum", Datatype::ALL.map(Datatype::name).to_vec().into());
+    set(
+        "/components/schemas/Datatype/enum",
+        Datatype::ALL.map(Datatype::name).to_vec().into(),
+    );
     document
 }
 
@@ -32,9 +42,18 @@ mod tests {
     #[test]
     fn it_names_server_models_and_datatypes() {
         let document = openapi("parapet", "1.2", ["a", "b"].into_iter());
-        assert_eq!(document["info"]["title"], "parapet 1.2: Open Inference Protocol v2");
-        assert_eq!(document["components"]["parameters"]["model"]["schema"]["enum"], json!(["a", "b"]));
-        assert_eq!(document["components"]["schemas"]["Datatype"]["enum"][13], "BYTES");
+        assert_eq!(
+            document["info"]["title"],
+            "parapet 1.2: Open Inference Protocol v2"
+        );
+        assert_eq!(
+            document["components"]["parameters"]["model"]["schema"]["enum"],
+            json!(["a", "b"])
+        );
+        assert_eq!(
+            document["components"]["schemas"]["Datatype"]["enum"][13],
+            "BYTES"
+        );
         assert!(document["paths"]["/v2/models/{model}/infer"]["post"].is_object());
         let text = document.to_string();
         for reference in text.split("\"#").skip(1) {

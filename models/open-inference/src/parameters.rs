@@ -1,7 +1,7 @@
 //! A request's parameters: strings, numbers and booleans, as the protocol has them, and not many.
 //!
-//! What they are made of takes many times the bytes that they have on the wire. So they are bounded while they are read: nothing
-//! is made of what is refused.
+//! What they are made of takes many times the bytes that they have on the wire. So they are bounded
+//! while they are read: nothing is made of what is refused.
 
 use std::fmt;
 
@@ -13,7 +13,9 @@ use crate::Parameters;
 /// Parameters of a request.
 const MAX_PARAMETERS: usize = 1024;
 
-pub(crate) fn of_request<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, D::Error> {
+pub(crate) fn of_request<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Parameters, D::Error> {
     deserializer.deserialize_option(Request)
 }
 
@@ -43,7 +45,9 @@ impl<'de> Visitor<'de> for Request {
         let mut parameters = Parameters::new();
         while let Some(name) = entries.next_key::<String>()? {
             if parameters.len() == MAX_PARAMETERS {
-                return Err(A::Error::custom(format!("more than {MAX_PARAMETERS} parameters")));
+                return Err(A::Error::custom(format!(
+                    "more than {MAX_PARAMETERS} parameters"
+                )));
             }
             let Parameter(value) = entries.next_value()?;
             parameters.insert(name, value);

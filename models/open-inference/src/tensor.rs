@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::bounded::MAX_AXES;
 use crate::{Datatype, Excerpt, ProtocolError};
 
-/// A tensor. `data` is row-major and little-endian, as in the binary tensor extension; BYTES elements are each preceded
-/// by their length as a little-endian `u32`.
+/// A tensor. `data` is row-major and little-endian, as in the binary tensor extension; BYTES
+/// elements are each preceded by their length as a little-endian `u32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     /// Name of the model's input or output.
@@ -15,7 +15,8 @@ pub struct Tensor {
     pub datatype: Datatype,
     /// Length of each axis, the batch axis first.
     pub shape: Vec<usize>,
-    /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or the codec made.
+    /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or the
+    /// codec made.
     pub data: Bytes,
 }
 
@@ -27,7 +28,12 @@ impl Tensor {
         shape: Vec<usize>,
         data: Bytes,
     ) -> Result<Self, ProtocolError> {
-        let tensor = Self { name: name.into(), datatype, shape, data };
+        let tensor = Self {
+            name: name.into(),
+            datatype,
+            shape,
+            data,
+        };
         tensor.check()?;
         Ok(tensor)
     }
@@ -45,8 +51,8 @@ impl Tensor {
         Self::new(name, Datatype::Fp32, shape.into(), data.into())
     }
 
-    /// Copies tensors out of a message of `length` bytes in which they lie, if it is half as long again as they are, or more: whoever
-    /// keeps one keeps all of its message.
+    /// Copies tensors out of a message of `length` bytes in which they lie, if it is half as long
+    /// again as they are, or more: whoever keeps one keeps all of its message.
     pub fn detach(tensors: &mut [Self], length: usize) {
         if Self::detached_bytes(tensors, length) > 0 {
             for tensor in tensors {
@@ -77,7 +83,11 @@ impl Tensor {
     pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
         if self.datatype != Datatype::Fp32 {
             let (tensor, actual) = (self.excerpt(), self.datatype);
-            return Err(ProtocolError::DatatypeMismatch { tensor, expected: Datatype::Fp32, actual });
+            return Err(ProtocolError::DatatypeMismatch {
+                tensor,
+                expected: Datatype::Fp32,
+                actual,
+            });
         }
         if self.data.len() != out.len() * 4 {
             return Err(self.element_count_error(self.data.len() / 4, out.len()));
@@ -90,24 +100,34 @@ impl Tensor {
 
     /// Whether a floating-point tensor holds a NaN or an infinity; other datatypes never do.
     pub fn has_non_finite(&self) -> bool {
-        // The exponent is all ones exactly for NaN and infinities. The inner loops have no early exit, so that they
-        // vectorise; a stretch at a time bounds what is read after a find.
+        // The exponent is all ones exactly for NaN and infinities. The inner loops have no early
+        // exit, so that they vectorise; a stretch at a time bounds what is read after a find.
         fn any<const N: usize>(data: &[u8], non_finite: impl Fn([u8; N]) -> bool) -> bool {
             let (elements, _) = data.as_chunks::<N>();
-            elements
-                .chunks(1024)
-                .any(|some| some.iter().fold(false, |found, &element| found | non_finite(element)))
+            elements.chunks(1024).any(|some| {
+                some.iter()
+                    .fold(false, |found, &element| found | non_finite(element))
+            })
         }
         match self.datatype {
-            Datatype::Fp16 => any(&self.data, |element| u16::from_le_bytes(element) & 0x7c00 == 0x7c00),
-            Datatype::Bf16 => any(&self.data, |element| u16::from_le_bytes(element) & 0x7f80 == 0x7f80),
-            Datatype::Fp32 => any(&self.data, |element| !f32::from_le_bytes(element).is_finite()),
-            Datatype::Fp64 => any(&self.data, |element| !f64::from_le_bytes(element).is_finite()),
+            Datatype::Fp16 => any(&self.data, |element| {
+                u16::from_le_bytes(element) & 0x7c00 == 0x7c00
+            }),
+            Datatype::Bf16 => any(&self.data, |element| {
+                u16::from_le_bytes(element) & 0x7f80 == 0x7f80
+            }),
+            Datatype::Fp32 => any(&self.data, |element| {
+                !f32::from_le_bytes(element).is_finite()
+            }),
+            Datatype::Fp64 => any(&self.data, |element| {
+                !f64::from_le_bytes(element).is_finite()
+            }),
             _ => false,
         }
     }
 
-    /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is not all there.
+    /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is not
+    /// all there.
     pub fn byte_strings(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.data[..];
         std::iter::from_fn(move || {
@@ -127,7 +147,9 @@ impl Tensor {
         let Some(size) = self.datatype.size() else {
             return self.check_byte_strings(elements);
         };
-        let expected = elements.checked_mul(size).ok_or_else(|| overflow(&self.name, &self.shape))?;
+        let expected = elements
+            .checked_mul(size)
+            .ok_or_else(|| overflow(&self.name, &self.shape))?;
         if self.data.len() == expected {
             return Ok(());
         }
@@ -147,7 +169,10 @@ impl Tensor {
             read += 4 + element.len();
         }
         if read != self.data.len() {
-            return Err(ProtocolError::BytesElement { tensor: self.excerpt(), element: count });
+            return Err(ProtocolError::BytesElement {
+                tensor: self.excerpt(),
+                element: count,
+            });
         }
         if count != expected {
             return Err(self.element_count_error(expected, count));
@@ -161,7 +186,12 @@ impl Tensor {
     }
 
     fn element_count_error(&self, expected: usize, actual: usize) -> ProtocolError {
-        ProtocolError::ElementCount { tensor: self.excerpt(), shape: self.shape.clone(), expected, actual }
+        ProtocolError::ElementCount {
+            tensor: self.excerpt(),
+            shape: self.shape.clone(),
+            expected,
+            actual,
+        }
     }
 }
 
@@ -174,7 +204,10 @@ pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, Prot
 }
 
 fn overflow(tensor: &str, shape: &[usize]) -> ProtocolError {
-    ProtocolError::ShapeOverflow { tensor: tensor.into(), shape: shape.to_vec() }
+    ProtocolError::ShapeOverflow {
+        tensor: tensor.into(),
+        shape: shape.to_vec(),
+    }
 }
 
 #[cfg(test)]
@@ -184,18 +217,34 @@ mod tests {
     #[test]
     fn contents_must_fit_the_shape() {
         assert!(Tensor::from_f32("x", [2, 2], &[1.0; 4]).is_ok());
-        assert!(matches!(Tensor::from_f32("x", [2, 2], &[1.0; 3]), Err(ProtocolError::ByteCount { .. })));
+        assert!(matches!(
+            Tensor::from_f32("x", [2, 2], &[1.0; 3]),
+            Err(ProtocolError::ByteCount { .. })
+        ));
         let huge = Tensor::new("x", Datatype::Fp32, vec![usize::MAX, 2], Bytes::new());
         assert!(matches!(huge, Err(ProtocolError::ShapeOverflow { .. })));
         let bytes_overflow = Tensor::new("x", Datatype::Fp32, vec![usize::MAX / 2], Bytes::new());
-        assert!(matches!(bytes_overflow, Err(ProtocolError::ShapeOverflow { .. })));
+        assert!(matches!(
+            bytes_overflow,
+            Err(ProtocolError::ShapeOverflow { .. })
+        ));
     }
 
     #[test]
     fn a_shape_of_more_than_sixteen_axes_is_refused() {
-        let tensor = |axes| Tensor::new("x", Datatype::Uint8, vec![1; axes], Bytes::from_static(b"1"));
+        let tensor = |axes| {
+            Tensor::new(
+                "x",
+                Datatype::Uint8,
+                vec![1; axes],
+                Bytes::from_static(b"1"),
+            )
+        };
         assert!(tensor(16).is_ok());
-        assert!(matches!(tensor(17), Err(ProtocolError::Axes { axes: 17, .. })));
+        assert!(matches!(
+            tensor(17),
+            Err(ProtocolError::Axes { axes: 17, .. })
+        ));
     }
 
     #[test]
@@ -204,15 +253,31 @@ mod tests {
         let tensor = Tensor::new("x", Datatype::Bytes, vec![2], data.clone()).unwrap();
         assert_eq!(tensor.byte_strings().collect::<Vec<_>>(), [&b"hi"[..], b""]);
         let short = Tensor::new("x", Datatype::Bytes, vec![2], data.slice(..9));
-        assert!(matches!(short, Err(ProtocolError::BytesElement { element: 1, .. })));
+        assert!(matches!(
+            short,
+            Err(ProtocolError::BytesElement { element: 1, .. })
+        ));
         let count = Tensor::new("x", Datatype::Bytes, vec![3], data);
-        assert!(matches!(count, Err(ProtocolError::ElementCount { expected: 3, actual: 2, .. })));
+        assert!(matches!(
+            count,
+            Err(ProtocolError::ElementCount {
+                expected: 3,
+                actual: 2,
+                ..
+            })
+        ));
     }
 
     #[test]
     fn non_finite_values_are_found_in_every_float() {
         let tensor = |datatype, data: &[u8], size| {
-            Tensor::new("x", datatype, vec![data.len() / size], Bytes::copy_from_slice(data)).unwrap()
+            Tensor::new(
+                "x",
+                datatype,
+                vec![data.len() / size],
+                Bytes::copy_from_slice(data),
+            )
+            .unwrap()
         };
         assert!(!tensor(Datatype::Fp32, &f32::MAX.to_le_bytes(), 4).has_non_finite());
         assert!(tensor(Datatype::Fp32, &f32::NAN.to_le_bytes(), 4).has_non_finite());

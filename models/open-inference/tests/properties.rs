@@ -16,11 +16,14 @@ fn shapes() -> impl Strategy<Value = Vec<usize>> {
 /// Tensors of any datatype; `json` leaves out what JSON cannot carry.
 fn tensors(json: bool) -> impl Strategy<Value = Tensor> {
     let datatype = prop::sample::select(Datatype::ALL.to_vec())
-        .prop_filter("has a JSON form", move |datatype| !json || datatype.has_json_form());
+        .prop_filter("has a JSON form", move |datatype| {
+            !json || datatype.has_json_form()
+        });
     (".{0,8}", datatype, shapes()).prop_flat_map(move |(name, datatype, shape)| {
         let count: usize = shape.iter().product();
-        contents(datatype, count, json)
-            .prop_map(move |data| Tensor::new(name.clone(), datatype, shape.clone(), data.into()).unwrap())
+        contents(datatype, count, json).prop_map(move |data| {
+            Tensor::new(name.clone(), datatype, shape.clone(), data.into()).unwrap()
+        })
     })
 }
 
@@ -32,23 +35,35 @@ fn contents(datatype: Datatype, count: usize, json: bool) -> BoxedStrategy<Vec<u
         (Datatype::Bool, _) => prop::collection::vec(0_u8..2, count).boxed(),
         (Datatype::Fp32, _) if json => {
             let element = finite.prop_map(|value| value.to_le_bytes().to_vec());
-            prop::collection::vec(element, count).prop_map(flatten).boxed()
+            prop::collection::vec(element, count)
+                .prop_map(flatten)
+                .boxed()
         }
         (Datatype::Fp64, _) if json => {
             let element = finite64.prop_map(|value| value.to_le_bytes().to_vec());
-            prop::collection::vec(element, count).prop_map(flatten).boxed()
+            prop::collection::vec(element, count)
+                .prop_map(flatten)
+                .boxed()
         }
         (Datatype::Fp16, _) if json => {
             let element = any::<u16>().prop_filter("is finite", |bits| bits & 0x7c00 != 0x7c00);
             let element = element.prop_map(|bits| bits.to_le_bytes().to_vec());
-            prop::collection::vec(element, count).prop_map(flatten).boxed()
+            prop::collection::vec(element, count)
+                .prop_map(flatten)
+                .boxed()
         }
         (_, Some(size)) => prop::collection::vec(any::<u8>(), count * size).boxed(),
         (_, None) => {
             let string = ".{0,6}".prop_map(|text: String| {
-                [(text.len() as u32).to_le_bytes().to_vec(), text.into_bytes()].concat()
+                [
+                    (text.len() as u32).to_le_bytes().to_vec(),
+                    text.into_bytes(),
+                ]
+                .concat()
             });
-            prop::collection::vec(string, count).prop_map(flatten).boxed()
+            prop::collection::vec(string, count)
+                .prop_map(flatten)
+                .boxed()
         }
     }
 }
@@ -63,7 +78,12 @@ fn requests(json: bool) -> impl Strategy<Value = InferRequest> {
         prop::collection::vec(output, 0..3),
     )
         .prop_map(|(id, binary, inputs, outputs)| {
-            let mut request = InferRequest { id, inputs, outputs, ..InferRequest::default() };
+            let mut request = InferRequest {
+                id,
+                inputs,
+                outputs,
+                ..InferRequest::default()
+            };
             if binary {
                 request.ask_binary_outputs();
             }

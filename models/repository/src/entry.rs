@@ -32,7 +32,10 @@ impl ModelEntry {
         let path = folder.join(ModelToml::FILE_NAME);
         let model = ModelToml::read(&path)?;
         if model.name != name {
-            let (field, problem) = ("name".to_owned(), format!("{:?} is not the folder's name", model.name));
+            let (field, problem) = (
+                "name".to_owned(),
+                format!("{:?} is not the folder's name", model.name),
+            );
             return Err(RepositoryError::Field {
                 path,
                 field,
@@ -65,7 +68,9 @@ impl ModelEntry {
 
     /// The file of `version`; of a learned code, its encoder's.
     pub fn model_file(&self, version: u64) -> Result<PathBuf, RepositoryError> {
-        Ok(self.version_folder(version)?.join(self.platform.file_name()))
+        Ok(self
+            .version_folder(version)?
+            .join(self.platform.file_name()))
     }
 
     /// The folder of `version`, with the files that its platform names ([`Platform::file_names`]).
@@ -77,7 +82,11 @@ impl ModelEntry {
             return Ok(self.folder.join(version.to_string()));
         }
         let (folder, available) = (self.folder.clone(), self.versions.clone());
-        Err(RepositoryError::NoVersion { folder, version, available })
+        Err(RepositoryError::NoVersion {
+            folder,
+            version,
+            available,
+        })
     }
 
     /// What the protocol says about the model.
@@ -99,12 +108,16 @@ fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, RepositoryErr
         let item = item.map_err(unreadable())?;
         let name = item.file_name();
         // Only the plain spelling: "01" would name version 1 a second time.
-        let version =
-            name.to_str().and_then(|name| name.parse::<u64>().ok().filter(|n| n.to_string() == name));
+        let version = name
+            .to_str()
+            .and_then(|name| name.parse::<u64>().ok().filter(|n| n.to_string() == name));
         let Some(version) = version.filter(|_| item.path().is_dir()) else {
             continue;
         };
-        let missing = platform.file_names().iter().find(|name| !item.path().join(name).is_file());
+        let missing = platform
+            .file_names()
+            .iter()
+            .find(|name| !item.path().join(name).is_file());
         if let Some(missing) = missing {
             return Err(RepositoryError::Field {
                 path: item.path(),

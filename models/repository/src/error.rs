@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A repository, model or version that cannot be used; one line that names the file, the field and the fix. Nothing is
-/// worth a retry before somebody has changed the files.
+/// A repository, model or version that cannot be used; one line that names the file, the field and
+/// the fix. Nothing is worth a retry before somebody has changed the files.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
     /// The repository's folder is not there.
@@ -34,7 +34,9 @@ pub enum RepositoryError {
         available: Vec<u64>,
     },
     /// A name that cannot name a folder.
-    #[error("model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or digit")]
+    #[error(
+        "model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or digit"
+    )]
     Name {
         /// The name.
         name: String,
@@ -98,13 +100,21 @@ pub enum RepositoryError {
 impl RepositoryError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
     }
 }
 
 fn listing<T: ToString>(items: &[T]) -> String {
     match items {
         [] => "none".to_owned(),
-        items => items.iter().map(T::to_string).collect::<Vec<_>>().join(", "),
+        items => items
+            .iter()
+            .map(T::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }

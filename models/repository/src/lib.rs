@@ -1,6 +1,7 @@
 //! Parapet: model repository on disk and the metadata of models and codes.
 //!
-//! A repository is a folder of models, laid out as other servers of the Open Inference Protocol have it:
+//! A repository is a folder of models, laid out as other servers of the Open Inference Protocol
+//! have it:
 //!
 //! ```text
 //! models/
@@ -17,8 +18,9 @@
 //!     1/decoder.onnx
 //! ```
 //!
-//! [`ModelRepository::load`] gives a [`ModelEntry`] that is parsed and validated; nothing else reads `model.toml`. The
-//! trainer writes one with [`ModelToml::save`]. Every error is one line that names the file, the field and the fix.
+//! [`ModelRepository::load`] gives a [`ModelEntry`] that is parsed and validated; nothing else
+//! reads `model.toml`. The trainer writes one with [`ModelToml::save`]. Every error is one line
+//! that names the file, the field and the fix.
 
 mod entry;
 mod error;

@@ -26,7 +26,8 @@ pub struct ModelToml {
     /// For a parity model: the code and its place in it. For a learned code: the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeMetadata>,
-    /// How the model came to be; free-form. Serving does not read it; the trainer finds its own networks by it.
+    /// How the model came to be; free-form. Serving does not read it; the trainer finds its own
+    /// networks by it.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub training: toml::Table,
 }
@@ -37,7 +38,8 @@ pub enum Platform {
     /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
     OnnxRuntime,
-    /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve it.
+    /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve
+    /// it.
     #[serde(rename = "pytorch_libtorch")]
     TorchScript,
     /// A learned code's encoder and decoder as ONNX, run by the frontend; no instance serves it.
@@ -107,10 +109,11 @@ pub struct CodeMetadata {
     pub deployed: String,
     /// Which row of the code its inputs are encoded with, from 0.
     pub row: usize,
-    /// Names of those of the deployed model's inputs that are encoded, in the order of this model's own; empty: all of them,
-    /// in the deployed model's order.
+    /// Names of those of the deployed model's inputs that are encoded, in the order of this model's
+    /// own; empty: all of them, in the deployed model's order.
     pub inputs: Vec<String>,
-    /// Names of those of the deployed model's outputs that are reconstructed, likewise. Confidence is that of the first.
+    /// Names of those of the deployed model's outputs that are reconstructed, likewise. Confidence
+    /// is that of the first.
     pub outputs: Vec<String>,
     /// The code.
     pub spec: CodeSpec,
@@ -119,10 +122,18 @@ pub struct CodeMetadata {
 }
 
 impl CodeMetadata {
-    /// A parity model of `deployed` for `row` of `spec` and all of its inputs and outputs, not calibrated.
+    /// A parity model of `deployed` for `row` of `spec` and all of its inputs and outputs, not
+    /// calibrated.
     pub fn new(deployed: impl Into<String>, row: usize, spec: CodeSpec) -> Self {
         let (inputs, outputs) = (Vec::new(), Vec::new());
-        Self { deployed: deployed.into(), row, inputs, outputs, spec, calibration: None }
+        Self {
+            deployed: deployed.into(),
+            row,
+            inputs,
+            outputs,
+            spec,
+            calibration: None,
+        }
     }
 }
 
@@ -155,18 +166,65 @@ fn one() -> usize {
 
 impl From<CodeToml> for CodeMetadata {
     fn from(code: CodeToml) -> Self {
-        let CodeToml { deployed, row, inputs, outputs, encoder, k, r, generator, transform, calibration } =
-            code;
-        let spec = CodeSpec { encoder, k, r, generator, transform };
-        Self { deployed, row, inputs, outputs, spec, calibration }
+        let CodeToml {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+            calibration,
+        } = code;
+        let spec = CodeSpec {
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+        };
+        Self {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            spec,
+            calibration,
+        }
     }
 }
 
 impl From<CodeMetadata> for CodeToml {
     fn from(code: CodeMetadata) -> Self {
-        let CodeMetadata { deployed, row, inputs, outputs, spec, calibration } = code;
-        let CodeSpec { encoder, k, r, generator, transform } = spec;
-        Self { deployed, row, inputs, outputs, encoder, k, r, generator, transform, calibration }
+        let CodeMetadata {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            spec,
+            calibration,
+        } = code;
+        let CodeSpec {
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+        } = spec;
+        Self {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+            calibration,
+        }
     }
 }
 
@@ -177,19 +235,24 @@ impl ModelToml {
     /// Reads and validates the `model.toml` at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, RepositoryError> {
         let text = fs::read_to_string(path).map_err(RepositoryError::io("read", path))?;
-        let model: Self = parapet_toml_file::parse(&text)
-            .map_err(|source| RepositoryError::Toml { path: path.to_owned(), source })?;
+        let model: Self =
+            parapet_toml_file::parse(&text).map_err(|source| RepositoryError::Toml {
+                path: path.to_owned(),
+                source,
+            })?;
         model.validate(path)?;
         Ok(model)
     }
 
-    /// Validates the metadata and writes it to `folder`, made if need be: readers see the old file or the new one,
-    /// never half of it.
+    /// Validates the metadata and writes it to `folder`, made if need be: readers see the old file
+    /// or the new one, never half of it.
     pub fn save(&self, folder: &Path) -> Result<(), RepositoryError> {
         let path = folder.join(Self::FILE_NAME);
         self.validate(&path)?;
-        let text = toml::to_string(self)
-            .map_err(|source| RepositoryError::Unwritable { path: path.clone(), source: Box::new(source) })?;
+        let text = toml::to_string(self).map_err(|source| RepositoryError::Unwritable {
+            path: path.clone(),
+            source: Box::new(source),
+        })?;
         fs::create_dir_all(folder).map_err(RepositoryError::io("make the folder", folder))?;
         let partial = folder.join(format!(".{}.{}", Self::FILE_NAME, std::process::id()));
         let write = || {
@@ -198,13 +261,20 @@ impl ModelToml {
             file.sync_all()?;
             fs::rename(&partial, &path)
         };
-        write().inspect_err(|_| drop(fs::remove_file(&partial))).map_err(RepositoryError::io("write", &path))
+        write()
+            .inspect_err(|_| drop(fs::remove_file(&partial)))
+            .map_err(RepositoryError::io("write", &path))
     }
 
     fn validate(&self, path: &Path) -> Result<(), RepositoryError> {
         let wrong = |field: &str, problem: String, fix: &str| {
             let (path, field, fix) = (path.to_owned(), field.to_owned(), fix.to_owned());
-            Err(RepositoryError::Field { path, field, problem, fix })
+            Err(RepositoryError::Field {
+                path,
+                field,
+                problem,
+                fix,
+            })
         };
         check_name(&self.name)?;
         for (field, specs) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
@@ -213,62 +283,109 @@ impl ModelToml {
             }
             for (index, spec) in specs.iter().enumerate() {
                 let field = format!("{field}[{index}]");
-                if spec.name.is_empty() || specs[..index].iter().any(|earlier| earlier.name == spec.name) {
+                if spec.name.is_empty()
+                    || specs[..index]
+                        .iter()
+                        .any(|earlier| earlier.name == spec.name)
+                {
                     let problem = format!("name {:?} is empty or taken", spec.name);
-                    return wrong(&field, problem, "give each tensor the name it has in the graph");
+                    return wrong(
+                        &field,
+                        problem,
+                        "give each tensor the name it has in the graph",
+                    );
                 }
-                let len = spec.shape.iter().try_fold(1_usize, |len, &axis| len.checked_mul(axis));
+                let len = spec
+                    .shape
+                    .iter()
+                    .try_fold(1_usize, |len, &axis| len.checked_mul(axis));
                 if len.is_none_or(|len| len == 0) {
                     let problem = format!("shape {:?} has no or too many elements", spec.shape);
-                    return wrong(&field, problem, "give one sample's shape, without the batch axis");
+                    return wrong(
+                        &field,
+                        problem,
+                        "give one sample's shape, without the batch axis",
+                    );
                 }
             }
         }
-        let is_learned = self.code.as_ref().is_some_and(|code| code.spec.encoder == EncoderKind::Learned);
+        let is_learned = self
+            .code
+            .as_ref()
+            .is_some_and(|code| code.spec.encoder == EncoderKind::Learned);
         if is_learned != (self.platform == Platform::LearnedCode) {
             let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
             let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", and nothing else has";
             return wrong("platform", problem, fix);
         }
-        let Some(code) = &self.code else { return Ok(()) };
+        let Some(code) = &self.code else {
+            return Ok(());
+        };
         check_name(&code.deployed)?;
-        let invalid = |source| RepositoryError::Code { path: path.to_owned(), source };
+        let invalid = |source| RepositoryError::Code {
+            path: path.to_owned(),
+            source,
+        };
         Code::try_from(&code.spec).map_err(invalid)?;
-        for (field, names, own) in
-            [("inputs", &code.inputs, &self.inputs), ("outputs", &code.outputs, &self.outputs)]
-        {
-            let twice = names.iter().enumerate().any(|(index, name)| names[..index].contains(name));
+        for (field, names, own) in [
+            ("inputs", &code.inputs, &self.inputs),
+            ("outputs", &code.outputs, &self.outputs),
+        ] {
+            let twice = names
+                .iter()
+                .enumerate()
+                .any(|(index, name)| names[..index].contains(name));
             if twice || !(names.is_empty() || names.len() == own.len()) {
                 let problem = format!("{names:?} for the {} of this model", own.len());
-                let fix =
-                    format!("name one of the deployed model's {field} for each of this model's, or none");
+                let fix = format!(
+                    "name one of the deployed model's {field} for each of this model's, or none"
+                );
                 return wrong(&format!("code.{field}"), problem, &fix);
             }
         }
         // A parity model's outputs have the deployed model's shapes.
         if let [output] = self.outputs.as_slice() {
-            code.spec.transform.validate(output.sample_len()).map_err(invalid)?;
+            code.spec
+                .transform
+                .validate(output.sample_len())
+                .map_err(invalid)?;
         }
         if let Some(Err(source)) = code.calibration.as_ref().map(Calibration::validate) {
-            return Err(RepositoryError::Calibration { path: path.to_owned(), source });
+            return Err(RepositoryError::Calibration {
+                path: path.to_owned(),
+                source,
+            });
         }
         if is_learned && code.row > 0 {
-            return wrong("code.row", code.row.to_string(), "a learned code is for all rows; leave it out");
+            return wrong(
+                "code.row",
+                code.row.to_string(),
+                "a learned code is for all rows; leave it out",
+            );
         }
         if code.row >= code.spec.r {
-            let problem = format!("{} is beyond the last of r = {} rows", code.row, code.spec.r);
+            let problem = format!(
+                "{} is beyond the last of r = {} rows",
+                code.row, code.spec.r
+            );
             return wrong("code.row", problem, "rows count from 0");
         }
         Ok(())
     }
 }
 
-/// A model's name becomes a folder's and a part of URLs: nothing that could lead out of the repository.
+/// A model's name becomes a folder's and a part of URLs: nothing that could lead out of the
+/// repository.
 pub(crate) fn check_name(name: &str) -> Result<(), RepositoryError> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    if begins_well && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'))
+    if begins_well
+        && name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'))
     {
         return Ok(());
     }
-    Err(RepositoryError::Name { name: name.to_owned() })
+    Err(RepositoryError::Name {
+        name: name.to_owned(),
+    })
 }

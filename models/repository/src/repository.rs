@@ -16,7 +16,11 @@ impl ModelRepository {
     /// Opens the repository at `path`; its models are read when they are loaded.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, RepositoryError> {
         let root = path.into();
-        if root.is_dir() { Ok(Self { root }) } else { Err(RepositoryError::NoRepository { path: root }) }
+        if root.is_dir() {
+            Ok(Self { root })
+        } else {
+            Err(RepositoryError::NoRepository { path: root })
+        }
     }
 
     /// The repository's folder.
@@ -47,6 +51,10 @@ impl ModelRepository {
             return ModelEntry::read(&folder, name);
         }
         let (repository, available) = (self.root.clone(), self.list()?);
-        Err(RepositoryError::NoModel { repository, name: name.to_owned(), available })
+        Err(RepositoryError::NoModel {
+            repository,
+            name: name.to_owned(),
+            available,
+        })
     }
 }

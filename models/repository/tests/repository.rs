@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use parapet_repository::{
-    Calibration, CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml, OutputTransform,
-    Platform, Score, TensorSpec,
+    Calibration, CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml,
+    OutputTransform, Platform, Score, TensorSpec,
 };
 
 const PARITY: &str = r#"
@@ -47,7 +47,9 @@ fn repository(toml: &str) -> tempfile::TempDir {
     root
 }
 
-fn load(root: &Path) -> Result<parapet_repository::ModelEntry, parapet_repository::RepositoryError> {
+fn load(
+    root: &Path,
+) -> Result<parapet_repository::ModelEntry, parapet_repository::RepositoryError> {
     ModelRepository::open(root).unwrap().load("fashion-parity")
 }
 
@@ -64,14 +66,31 @@ fn an_entry_is_read_with_its_versions_and_code() {
     let entry = load(root.path()).unwrap();
     assert_eq!(entry.versions, [2, 10]);
     assert_eq!(entry.latest(), 10);
-    assert!(entry.model_file(2).unwrap().ends_with("fashion-parity/2/model.onnx"));
-    assert!(entry.model_file(3).unwrap_err().to_string().contains("there is 2, 10"));
+    assert!(
+        entry
+            .model_file(2)
+            .unwrap()
+            .ends_with("fashion-parity/2/model.onnx")
+    );
+    assert!(
+        entry
+            .model_file(3)
+            .unwrap_err()
+            .to_string()
+            .contains("there is 2, 10")
+    );
     assert_eq!(entry.inputs[0].sample_len(), 784);
     assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
     let code = entry.code.unwrap();
-    assert_eq!((code.deployed.as_str(), code.spec.encoder, code.spec.k), ("fashion", EncoderKind::Concat, 2));
+    assert_eq!(
+        (code.deployed.as_str(), code.spec.encoder, code.spec.k),
+        ("fashion", EncoderKind::Concat, 2)
+    );
     assert_eq!(entry.training["epochs"].as_integer(), Some(5));
-    assert_eq!(ModelRepository::open(root.path()).unwrap().list().unwrap(), ["fashion-parity"]);
+    assert_eq!(
+        ModelRepository::open(root.path()).unwrap().list().unwrap(),
+        ["fashion-parity"]
+    );
 }
 
 #[test]
@@ -96,7 +115,10 @@ fn what_is_saved_is_loaded() {
             outputs: vec!["scores".to_owned()],
             spec: CodeSpec {
                 generator: Some(vec![vec![1.0, 0.1]]),
-                transform: OutputTransform::Standardised { mean: vec![-36.1], deviation: vec![37.3] },
+                transform: OutputTransform::Standardised {
+                    mean: vec![-36.1],
+                    deviation: vec![37.3],
+                },
                 ..CodeSpec::new(EncoderKind::Sum, 2, 1)
             },
             calibration: Some(Calibration {
@@ -111,7 +133,9 @@ fn what_is_saved_is_loaded() {
     let entry = load(root.path()).unwrap();
     assert_eq!((entry.inputs, entry.outputs), (model.inputs, model.outputs));
     assert_eq!((entry.code, entry.training), (model.code, model.training));
-    let left = fs::read_dir(root.path().join("fashion-parity")).unwrap().count();
+    let left = fs::read_dir(root.path().join("fashion-parity"))
+        .unwrap()
+        .count();
     assert_eq!(left, 4, "model.toml and three folders, no partial file");
 }
 
@@ -122,14 +146,20 @@ fn the_codes_transform_is_raw_unless_it_is_given() {
         load(root.path()).unwrap().code.unwrap().spec.transform
     };
     assert_eq!(transform(""), OutputTransform::Raw);
-    assert_eq!(transform("transform = { kind = \"raw\" }"), OutputTransform::Raw);
+    assert_eq!(
+        transform("transform = { kind = \"raw\" }"),
+        OutputTransform::Raw
+    );
     assert_eq!(
         transform("transform = { kind = \"log_softmax\" }"),
         OutputTransform::LogSoftmax { floor: -20.0 }
     );
     assert_eq!(
         transform("transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }"),
-        OutputTransform::Standardised { mean: vec![-36.0], deviation: vec![37.5] }
+        OutputTransform::Standardised {
+            mean: vec![-36.0],
+            deviation: vec![37.5]
+        }
     );
 }
 
@@ -138,26 +168,38 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     let replaced = |from: &str, to: &str| error(&PARITY.replacen(from, to, 1));
     assert!(replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: unknown field `q`"));
     assert!(replaced("name = \"fashion-parity\"", "").contains("missing field `name`"));
-    assert!(replaced("\"fashion-parity\"", "\"fashion\"").contains("write name = \"fashion-parity\""));
+    assert!(
+        replaced("\"fashion-parity\"", "\"fashion\"").contains("write name = \"fashion-parity\"")
+    );
     assert!(replaced("FP32", "FP31").contains("line 7"));
     assert!(replaced("onnxruntime_onnx", "tensorflow").contains("onnxruntime_onnx"));
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
     assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
-    let calibration =
-        |given: &str| replaced("[training]", &format!("[code.calibration]\n{given}\n[training]"));
+    let calibration = |given: &str| {
+        replaced(
+            "[training]",
+            &format!("[code.calibration]\n{given}\n[training]"),
+        )
+    };
     assert!(calibration("edges = [0.5]\nagreement = [0.9]").contains("1 edges and 1 agreements"));
     assert!(
-        calibration("edges = [0.5]\nagreement = [0.9, 0.8]").contains("code.calibration.agreement[1] = 0.8")
+        calibration("edges = [0.5]\nagreement = [0.9, 0.8]")
+            .contains("code.calibration.agreement[1] = 0.8")
     );
-    assert!(calibration("score = \"hope\"\nedges = []\nagreement = [1]").contains("top_probability"));
+    assert!(
+        calibration("score = \"hope\"\nedges = []\nagreement = [1]").contains("top_probability")
+    );
     let transform = |given: &str| replaced("r = 1", &format!("r = 1\ntransform = {given}"));
     assert!(transform("{ kind = \"softmax\" }").contains("log_softmax"));
     assert!(transform("{ kind = \"log_softmax\", flor = -9 }").contains("flor"));
-    assert!(transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor = 1"));
     assert!(
-        transform("{ kind = \"standardised\", mean = [0, 0], deviation = [1, 1] }").contains("give 1 or 10")
+        transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor = 1")
+    );
+    assert!(
+        transform("{ kind = \"standardised\", mean = [0, 0], deviation = [1, 1] }")
+            .contains("give 1 or 10")
     );
     assert!(replaced("\"fashion\"", "\"../fashion\"").contains("model name"));
     assert!(replaced("[[inputs]]", "[[inputs").contains("line 5"));
@@ -167,16 +209,41 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
 fn missing_models_files_and_versions_are_named() {
     let root = repository(PARITY);
     let repository = ModelRepository::open(root.path()).unwrap();
-    assert!(repository.load("cifar").unwrap_err().to_string().contains("there is fashion-parity"));
-    assert!(repository.load("../x").unwrap_err().to_string().contains("model name"));
+    assert!(
+        repository
+            .load("cifar")
+            .unwrap_err()
+            .to_string()
+            .contains("there is fashion-parity")
+    );
+    assert!(
+        repository
+            .load("../x")
+            .unwrap_err()
+            .to_string()
+            .contains("model name")
+    );
     fs::remove_file(root.path().join("fashion-parity/2/model.onnx")).unwrap();
-    assert!(load(root.path()).unwrap_err().to_string().contains("2: model.onnx: missing"));
+    assert!(
+        load(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("2: model.onnx: missing")
+    );
     for version in ["2", "10"] {
         fs::remove_dir_all(root.path().join("fashion-parity").join(version)).unwrap();
     }
-    assert!(load(root.path()).unwrap_err().to_string().contains("put the model's file at 1/model.onnx"));
     assert!(
-        ModelRepository::open(root.path().join("gone")).unwrap_err().to_string().contains("not a folder")
+        load(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("put the model's file at 1/model.onnx")
+    );
+    assert!(
+        ModelRepository::open(root.path().join("gone"))
+            .unwrap_err()
+            .to_string()
+            .contains("not a folder")
     );
 }
 
@@ -186,9 +253,21 @@ fn a_torch_script_module_has_another_file() {
     let message = load(root.path()).unwrap_err().to_string();
     assert!(message.contains("model.pt: missing"), "{message}");
     for version in ["2", "10"] {
-        fs::write(root.path().join("fashion-parity").join(version).join("model.pt"), b"").unwrap();
+        fs::write(
+            root.path()
+                .join("fashion-parity")
+                .join(version)
+                .join("model.pt"),
+            b"",
+        )
+        .unwrap();
     }
     let entry = load(root.path()).unwrap();
-    assert!(entry.model_file(2).unwrap().ends_with("fashion-parity/2/model.pt"));
+    assert!(
+        entry
+            .model_file(2)
+            .unwrap()
+            .ends_with("fashion-parity/2/model.pt")
+    );
     assert_eq!(entry.metadata().platform, "pytorch_libtorch");
 }

@@ -79,21 +79,34 @@ impl Batcher {
         metrics: BatchMetrics,
     ) -> io::Result<Self> {
         let queue = Arc::new(Queue::new(policy, capacity));
-        let worker = Worker { queue: queue.clone(), engine, metrics };
+        let worker = Worker {
+            queue: queue.clone(),
+            engine,
+            metrics,
+        };
         let thread = std::thread::Builder::new().name(format!("model {model}"));
-        Ok(Self { queue, worker: thread.spawn(move || worker.run())? })
+        Ok(Self {
+            queue,
+            worker: thread.spawn(move || worker.run())?,
+        })
     }
 
-    /// Waits for the prediction for `inputs`: the model's inputs in its order, each of `rows` rows, validated. Dropping the
-    /// future takes the request out of the queue, unless its batch is already running.
+    /// Waits for the prediction for `inputs`: the model's inputs in its order, each of `rows` rows,
+    /// validated. Dropping the future takes the request out of the queue, unless its batch is
+    /// already running.
     pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Prediction, BatchError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Item { inputs, rows, arrived: Instant::now(), reply }).map_err(|refused| {
-            match refused {
+        self.queue
+            .push(Item {
+                inputs,
+                rows,
+                arrived: Instant::now(),
+                reply,
+            })
+            .map_err(|refused| match refused {
                 Refused::Full => BatchError::Full,
                 Refused::Closed => BatchError::Closed,
-            }
-        })?;
+            })?;
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 
@@ -129,7 +142,10 @@ impl Worker {
         let start = Instant::now();
         let inputs: Vec<&[Tensor]> = batch.iter().map(|item| item.inputs.as_slice()).collect();
         let rows: Vec<usize> = batch.iter().map(|item| item.rows).collect();
-        let outputs = self.engine.infer(&join(&inputs)).and_then(|outputs| split(outputs, &rows));
+        let outputs = self
+            .engine
+            .infer(&join(&inputs))
+            .and_then(|outputs| split(outputs, &rows));
         let computed = start.elapsed();
         self.metrics.batch(rows.iter().sum(), computed);
         match outputs {
@@ -138,12 +154,18 @@ impl Worker {
                     let queued = start.saturating_duration_since(item.arrived);
                     self.metrics.queued(queued);
                     // An error means that the client has gone meanwhile.
-                    let _ = item.reply.send(Ok(Prediction { outputs, queued, computed }));
+                    let _ = item.reply.send(Ok(Prediction {
+                        outputs,
+                        queued,
+                        computed,
+                    }));
                 }
             }
             Err(error) if batch.len() > 1 && error.may_spare_others() => {
                 tracing::warn!(%error, requests = batch.len(), "batch failed, running its requests one by one");
-                batch.into_iter().for_each(|item| self.run_batch(vec![item]));
+                batch
+                    .into_iter()
+                    .for_each(|item| self.run_batch(vec![item]));
             }
             Err(error) => {
                 for item in batch {

@@ -5,9 +5,12 @@ use parapet_open_inference::Tensor;
 
 use crate::engine::EngineError;
 
-/// Joins the inputs of requests, each in the model's order, into one batch. A single request is passed on as it is.
+/// Joins the inputs of requests, each in the model's order, into one batch. A single request is
+/// passed on as it is.
 pub(super) fn join(requests: &[&[Tensor]]) -> Vec<Tensor> {
-    let Some((first, others)) = requests.split_first() else { return Vec::new() };
+    let Some((first, others)) = requests.split_first() else {
+        return Vec::new();
+    };
     if others.is_empty() {
         return first.to_vec();
     }
@@ -19,22 +22,42 @@ pub(super) fn join(requests: &[&[Tensor]]) -> Vec<Tensor> {
         if let Some(rows) = shape.first_mut() {
             *rows = parts().filter_map(|part| part.shape.first()).sum();
         }
-        Tensor { name: tensor.name.clone(), datatype: tensor.datatype, shape, data: data.freeze() }
+        Tensor {
+            name: tensor.name.clone(),
+            datatype: tensor.datatype,
+            shape,
+            data: data.freeze(),
+        }
     };
     first.iter().enumerate().map(joined).collect()
 }
 
-/// Splits a batch's outputs among requests of so many `rows` each; the pieces share the batch's memory.
-pub(super) fn split(mut outputs: Vec<Tensor>, rows: &[usize]) -> Result<Vec<Vec<Tensor>>, EngineError> {
+/// Splits a batch's outputs among requests of so many `rows` each; the pieces share the batch's
+/// memory.
+pub(super) fn split(
+    mut outputs: Vec<Tensor>,
+    rows: &[usize],
+) -> Result<Vec<Vec<Tensor>>, EngineError> {
     let total: usize = rows.iter().sum();
-    if let Some(wrong) = outputs.iter().find(|output| output.shape.first() != Some(&total)) {
+    if let Some(wrong) = outputs
+        .iter()
+        .find(|output| output.shape.first() != Some(&total))
+    {
         let problem = format!("shape {:?} for a batch of {total} rows", wrong.shape);
-        return Err(EngineError::Output { output: wrong.name.clone(), problem });
+        return Err(EngineError::Output {
+            output: wrong.name.clone(),
+            problem,
+        });
     }
     if let [_] = rows {
         return Ok(vec![outputs]);
     }
-    let mut take = |rows: usize| outputs.iter_mut().map(|output| take_rows(output, rows)).collect();
+    let mut take = |rows: usize| {
+        outputs
+            .iter_mut()
+            .map(|output| take_rows(output, rows))
+            .collect()
+    };
     Ok(rows.iter().map(|&rows| take(rows)).collect())
 }
 
@@ -45,7 +68,10 @@ fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
         Some(_) => rows * rest.data.len().checked_div(left).unwrap_or_default(),
         None => {
             let row: usize = rest.shape.iter().skip(1).product();
-            rest.byte_strings().take(rows * row).map(|element| size_of::<u32>() + element.len()).sum()
+            rest.byte_strings()
+                .take(rows * row)
+                .map(|element| size_of::<u32>() + element.len())
+                .sum()
         }
     };
     let data: Bytes = rest.data.split_to(bytes.min(rest.data.len()));
@@ -54,7 +80,12 @@ fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
         *taken = rows.min(*left);
         *left -= *taken;
     }
-    Tensor { name: rest.name.clone(), datatype: rest.datatype, shape, data }
+    Tensor {
+        name: rest.name.clone(),
+        datatype: rest.datatype,
+        shape,
+        data,
+    }
 }
 
 #[cfg(test)]
@@ -65,11 +96,18 @@ mod tests {
     use super::*;
 
     fn request(rows: usize, first: f32) -> Vec<Tensor> {
-        let values =
-            |width: usize| -> Vec<f32> { (0..rows * width).map(|index| first + index as f32).collect() };
+        let values = |width: usize| -> Vec<f32> {
+            (0..rows * width)
+                .map(|index| first + index as f32)
+                .collect()
+        };
         let text = |index: usize| {
             let text = "x".repeat(index % 3 + first as usize % 7);
-            [(text.len() as u32).to_le_bytes().to_vec(), text.into_bytes()].concat()
+            [
+                (text.len() as u32).to_le_bytes().to_vec(),
+                text.into_bytes(),
+            ]
+            .concat()
         };
         let texts: Vec<u8> = (0..rows * 2).flat_map(text).collect();
         vec![
@@ -95,6 +133,9 @@ mod tests {
     #[test]
     fn outputs_with_other_rows_than_the_batch_are_refused() {
         let outputs = request(3, 0.0);
-        assert!(matches!(split(outputs, &[1, 1]), Err(EngineError::Output { .. })));
+        assert!(matches!(
+            split(outputs, &[1, 1]),
+            Err(EngineError::Output { .. })
+        ));
     }
 }

@@ -25,8 +25,9 @@ pub(crate) enum Decision {
 impl BatchPolicy {
     /// Decides on the requests that wait, first come first: each one's rows, and when it came.
     ///
-    /// A batch is the longest run from the front that fits into `max_rows`. It is closed when it is full or the next
-    /// request does not fit (waiting longer could not improve it), or when the oldest has waited for `max_delay`.
+    /// A batch is the longest run from the front that fits into `max_rows`. It is closed when it is
+    /// full or the next request does not fit (waiting longer could not improve it), or when the
+    /// oldest has waited for `max_delay`.
     pub(crate) fn decide(
         &self,
         waiting: impl IntoIterator<Item = (usize, Instant)>,
@@ -64,7 +65,10 @@ mod tests {
     #[test]
     fn a_single_request_waits_for_nothing_without_delay() {
         let now = Instant::now();
-        let policy = BatchPolicy { max_rows: 8, max_delay: Duration::ZERO };
+        let policy = BatchPolicy {
+            max_rows: 8,
+            max_delay: Duration::ZERO,
+        };
         assert_eq!(policy.decide([(1, now)], now), Decision::Run(1));
         assert_eq!(policy.decide([], now), Decision::Idle);
     }

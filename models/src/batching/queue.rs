@@ -41,8 +41,16 @@ struct State<T> {
 
 impl<T: Waiting> Queue<T> {
     pub(super) fn new(policy: BatchPolicy, capacity: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), closed: false };
-        Self { policy, capacity, state: Mutex::new(state), changed: Condvar::new() }
+        let state = State {
+            waiting: VecDeque::new(),
+            closed: false,
+        };
+        Self {
+            policy,
+            capacity,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
     /// Puts an item at the end. Items whose clients have gone make room for it.
@@ -63,17 +71,22 @@ impl<T: Waiting> Queue<T> {
         Ok(())
     }
 
-    /// Blocks until a batch is due, and takes it; items whose clients have gone are dropped. `None` once the queue is
-    /// closed and empty.
+    /// Blocks until a batch is due, and takes it; items whose clients have gone are dropped. `None`
+    /// once the queue is closed and empty.
     pub(super) fn next_batch(&self) -> Option<Vec<T>> {
         let mut state = self.state.lock();
         loop {
             state.waiting.retain(|item| !item.is_abandoned());
-            let waiting = state.waiting.iter().map(|item| (item.rows(), item.arrived()));
+            let waiting = state
+                .waiting
+                .iter()
+                .map(|item| (item.rows(), item.arrived()));
             match self.policy.decide(waiting, Instant::now()) {
                 Decision::Run(count) => return Some(state.waiting.drain(..count).collect()),
                 // Nothing more will come: what waits is all there will be.
-                Decision::WaitUntil(_) if state.closed => return Some(state.waiting.drain(..).collect()),
+                Decision::WaitUntil(_) if state.closed => {
+                    return Some(state.waiting.drain(..).collect());
+                }
                 Decision::WaitUntil(until) => drop(self.changed.wait_until(&mut state, until)),
                 Decision::Idle if state.closed => return None,
                 Decision::Idle => self.changed.wait(&mut state),
@@ -122,11 +135,21 @@ mod tests {
     }
 
     fn item(rows: usize) -> Item {
-        Item { rows, arrived: Instant::now(), abandoned: Arc::default() }
+        Item {
+            rows,
+            arrived: Instant::now(),
+            abandoned: Arc::default(),
+        }
     }
 
     fn queue(max_rows: usize, max_delay: Duration, capacity: usize) -> Queue<Item> {
-        Queue::new(BatchPolicy { max_rows, max_delay }, capacity)
+        Queue::new(
+            BatchPolicy {
+                max_rows,
+                max_delay,
+            },
+            capacity,
+        )
     }
 
     #[test]

@@ -22,17 +22,26 @@ fn main() -> ExitCode {
 
 /// The error and its causes, each once: typed errors name theirs themselves.
 fn line(error: &anyhow::Error) -> String {
-    error.chain().skip(1).fold(error.to_string(), |line, cause| {
-        let cause = cause.to_string();
-        if line.contains(&cause) { line } else { format!("{line}: {cause}") }
-    })
+    error
+        .chain()
+        .skip(1)
+        .fold(error.to_string(), |line, cause| {
+            let cause = cause.to_string();
+            if line.contains(&cause) {
+                line
+            } else {
+                format!("{line}: {cause}")
+            }
+        })
 }
 
 fn run(flags: Settings) -> anyhow::Result<()> {
     let config = Config::from_flags(flags)?;
     start_log(config.log_format);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start tokio")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start tokio")?;
     let served = runtime.block_on(serve(config));
     // A signal during start-up must not wait for a model that is still being loaded.
     runtime.shutdown_background();
@@ -53,21 +62,37 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         started = Instance::start(config) => started?,
         () = &mut asked => return Ok(()),
     };
-    let grpc = instance.grpc_address().map_or_else(String::new, |address| format!(" and grpc://{address}"));
-    let scheme = if instance.tls().is_some() { "https" } else { "http" };
-    writeln!(std::io::stdout(), "parapet-instance ready on {scheme}://{}{grpc}", instance.address())
-        .context("cannot say that the instance is ready")?;
+    let grpc = instance
+        .grpc_address()
+        .map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    let scheme = if instance.tls().is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    writeln!(
+        std::io::stdout(),
+        "parapet-instance ready on {scheme}://{}{grpc}",
+        instance.address()
+    )
+    .context("cannot say that the instance is ready")?;
     asked.await;
     tracing::info!("shutting down");
     let report = instance.shut_down().await;
-    tracing::info!(drained = report.drained, aborted = report.aborted, "shut down");
+    tracing::info!(
+        drained = report.drained,
+        aborted = report.aborted,
+        "shut down"
+    );
     Ok(())
 }
 
 /// Logs to standard error; `RUST_LOG` sets the level.
 fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().init(),

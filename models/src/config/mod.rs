@@ -50,11 +50,19 @@ impl FromStr for ModelChoice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, version)) = text.split_once('@') else {
-            return Ok(Self { name: text.to_owned(), version: None });
+            return Ok(Self {
+                name: text.to_owned(),
+                version: None,
+            });
         };
         match version.parse() {
-            Ok(version) => Ok(Self { name: name.to_owned(), version: Some(version) }),
-            Err(_) => Err(format!("model {text:?}: write NAME or NAME@VERSION, the version a number")),
+            Ok(version) => Ok(Self {
+                name: name.to_owned(),
+                version: Some(version),
+            }),
+            Err(_) => Err(format!(
+                "model {text:?}: write NAME or NAME@VERSION, the version a number"
+            )),
         }
     }
 }
@@ -133,16 +141,24 @@ pub enum ConfigError {
         missing: &'static str,
     },
     /// Fault injection in production.
-    #[error("fault-profile is refused with environment = \"production\": remove it, or set \"development\"")]
+    #[error(
+        "fault-profile is refused with environment = \"production\": remove it, or set \"development\""
+    )]
     FaultsInProduction,
 }
 
 impl Config {
     /// Reads the configuration file that the flags name, if any, and fills in the defaults.
     pub fn from_flags(flags: Settings) -> Result<Self, ConfigError> {
-        let Some(path) = flags.config.clone() else { return Self::new(flags) };
-        let failed = |problem: String| ConfigError::File { path: path.clone(), problem };
-        let text = std::fs::read_to_string(&path).map_err(|error| failed(format!("cannot read: {error}")))?;
+        let Some(path) = flags.config.clone() else {
+            return Self::new(flags);
+        };
+        let failed = |problem: String| ConfigError::File {
+            path: path.clone(),
+            problem,
+        };
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| failed(format!("cannot read: {error}")))?;
         let file: Settings =
             parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
         Self::new(flags.or(file))
@@ -160,13 +176,18 @@ impl Config {
         }
         let clients = (settings.tls_client_ca, settings.tls_client_crl);
         let tls = tls(settings.tls_certificate, settings.tls_key, clients)?;
-        let duration = |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
+        let duration =
+            |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
         let seconds = Duration::from_secs;
         let defaults = Limits::default();
         Ok(Self {
-            repository: settings.repository.ok_or(ConfigError::Missing("repository"))?,
+            repository: settings
+                .repository
+                .ok_or(ConfigError::Missing("repository"))?,
             models,
-            listen: settings.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
+            listen: settings
+                .listen
+                .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
             grpc_listen: settings.grpc_listen,
             health_listen: settings.health_listen,
             tls,
@@ -175,17 +196,27 @@ impl Config {
                 max_rows: settings.max_batch_size.map_or(8, NonZeroUsize::get),
                 max_delay: Duration::from_micros(settings.max_batch_delay_us.unwrap_or(0).into()),
             },
-            queue_capacity: settings.queue_capacity.unwrap_or(NonZeroUsize::MIN.saturating_add(127)),
+            queue_capacity: settings
+                .queue_capacity
+                .unwrap_or(NonZeroUsize::MIN.saturating_add(127)),
             max_body_bytes: settings.max_body_bytes.unwrap_or(16 << 20),
             body_timeout: duration(settings.body_timeout_ms, seconds(10)),
             request_timeout: duration(settings.request_timeout_ms, seconds(30)),
             limits: Limits {
-                max_connections: settings.max_connections.map_or(defaults.max_connections, NonZeroUsize::get),
-                // The frontends are its only peers, and each sends no more than an instance has slots.
+                max_connections: settings
+                    .max_connections
+                    .map_or(defaults.max_connections, NonZeroUsize::get),
+                // The frontends are its only peers, and each sends no more than an instance has
+                // slots.
                 max_connections_per_peer: usize::MAX,
-                header_read_timeout: duration(settings.header_read_timeout_ms, defaults.header_read_timeout),
+                header_read_timeout: duration(
+                    settings.header_read_timeout_ms,
+                    defaults.header_read_timeout,
+                ),
                 write_timeout: duration(settings.write_timeout_ms, defaults.write_timeout),
-                max_header_bytes: settings.max_header_bytes.unwrap_or(defaults.max_header_bytes),
+                max_header_bytes: settings
+                    .max_header_bytes
+                    .unwrap_or(defaults.max_header_bytes),
                 ..defaults
             },
             drain_grace: duration(settings.drain_grace_ms, seconds(10)),
@@ -208,9 +239,11 @@ fn tls(
         return half("tls-client-crl", "tls-client-ca");
     }
     match (certificate, key) {
-        (Some(certificate), Some(key)) => {
-            Ok(Some(ServerFiles { identity: Identity { certificate, key }, client_ca, client_crl }))
-        }
+        (Some(certificate), Some(key)) => Ok(Some(ServerFiles {
+            identity: Identity { certificate, key },
+            client_ca,
+            client_crl,
+        })),
         (Some(_), None) => half("tls-certificate", "tls-key"),
         (None, Some(_)) => half("tls-key", "tls-certificate"),
         (None, None) if client_ca.is_some() => half("tls-client-ca", "tls-certificate"),
@@ -234,10 +267,15 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file =
-            "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = 4\nqueue_capacity = 9\n";
+        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = 4\nqueue_capacity = 9\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
-        assert_eq!(config.models[1], ModelChoice { name: "b".to_owned(), version: Some(3) });
+        assert_eq!(
+            config.models[1],
+            ModelChoice {
+                name: "b".to_owned(),
+                version: Some(3)
+            }
+        );
         assert_eq!((config.batch.max_rows, config.queue_capacity.get()), (4, 5));
         assert_eq!(config.listen.port(), 0);
         assert_eq!(config.batch.max_delay, Duration::ZERO);
@@ -250,13 +288,37 @@ mod tests {
         for (file, flags, named) in [
             ("model = [\"a\"]", &[][..], "repository is not set"),
             ("repository = \"models\"", &[], "--model"),
-            (&format!("{good}sped = 1"), &[], "line 3: unknown field `sped`"),
+            (
+                &format!("{good}sped = 1"),
+                &[],
+                "line 3: unknown field `sped`",
+            ),
             (&format!("{good}threads = 0"), &[], "line 3"),
-            (&format!("{good}environment = \"production\""), &["--fault-profile", "f.toml"], "production"),
-            (good, &["--tls-certificate", "a.crt"], "tls-certificate is set without tls-key"),
-            (&format!("{good}tls_key = \"a.key\""), &[], "tls-key is set without tls-certificate"),
-            (good, &["--tls-client-ca", "ca.pem"], "tls-client-ca is set without"),
-            (good, &["--tls-client-crl", "ca.crl"], "tls-client-crl is set without tls-client-ca"),
+            (
+                &format!("{good}environment = \"production\""),
+                &["--fault-profile", "f.toml"],
+                "production",
+            ),
+            (
+                good,
+                &["--tls-certificate", "a.crt"],
+                "tls-certificate is set without tls-key",
+            ),
+            (
+                &format!("{good}tls_key = \"a.key\""),
+                &[],
+                "tls-key is set without tls-certificate",
+            ),
+            (
+                good,
+                &["--tls-client-ca", "ca.pem"],
+                "tls-client-ca is set without",
+            ),
+            (
+                good,
+                &["--tls-client-crl", "ca.crl"],
+                "tls-client-crl is set without tls-client-ca",
+            ),
         ] {
             let error = parse(file, flags).unwrap_err().to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");

@@ -31,10 +31,12 @@ pub struct Settings {
     /// Address to listen on for gRPC; port 0 takes a free one [default: no gRPC]
     #[arg(long, value_name = "ADDRESS")]
     pub grpc_listen: Option<SocketAddr>,
-    /// Address for health and metrics alone, in the clear: for probes and scrapers without a certificate [default: none]
+    /// Address for health and metrics alone, in the clear: for probes and scrapers without a
+    /// certificate [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub health_listen: Option<SocketAddr>,
-    /// Certificate of the listeners, which then speak TLS: PEM, its own first [default: plain HTTP and gRPC]
+    /// Certificate of the listeners, which then speak TLS: PEM, its own first [default: plain HTTP
+    /// and gRPC]
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
     /// Key of that certificate, PEM
@@ -85,7 +87,8 @@ pub struct Settings {
     /// Form of the log, on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// The ONNX Runtime library [default: ORT_DYLIB_PATH, else beside the executable or set up above it]
+    /// The ONNX Runtime library [default: ORT_DYLIB_PATH, else beside the executable or set up
+    /// above it]
     #[arg(long, value_name = "FILE")]
     pub onnxruntime: Option<PathBuf>,
     /// Where the instance runs; production refuses fault injection [default: development]
@@ -97,7 +100,8 @@ pub struct Settings {
     /// This instance's number among those that share the fault profile [default: 0]
     #[arg(long, value_name = "N")]
     pub fault_instance: Option<u64>,
-    /// Start of the experiment for faults that instances have in common, in ms since 1970 [default: this start]
+    /// Start of the experiment for faults that instances have in common, in ms since 1970 [default:
+    /// this start]
     #[arg(long, value_name = "MS")]
     pub fault_epoch_unix_ms: Option<u64>,
 }

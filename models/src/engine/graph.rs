@@ -21,7 +21,8 @@ pub(super) struct Mismatch {
     pub(super) fix: String,
 }
 
-/// Checks the tensors of one side; `side` is `inputs` or `outputs`, as the file has it. Batches have up to `max_rows` rows.
+/// Checks the tensors of one side; `side` is `inputs` or `outputs`, as the file has it. Batches
+/// have up to `max_rows` rows.
 pub(super) fn check(
     side: &str,
     specs: &[TensorSpec],
@@ -30,38 +31,74 @@ pub(super) fn check(
 ) -> Result<(), Mismatch> {
     for (index, spec) in specs.iter().enumerate() {
         let mismatch = |field: &str, problem: String, fix: String| {
-            Err(Mismatch { field: format!("{side}[{index}].{field}"), problem, fix })
+            Err(Mismatch {
+                field: format!("{side}[{index}].{field}"),
+                problem,
+                fix,
+            })
         };
         let Some(found) = graph.iter().find(|tensor| tensor.name == spec.name) else {
-            let names = graph.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ");
+            let names = graph
+                .iter()
+                .map(|tensor| tensor.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
             let problem = format!("the graph has no {:?}", spec.name);
             return mismatch("name", problem, format!("the graph's {side} are: {names}"));
         };
         let Some(datatype) = found.datatype else {
             let problem = "the graph's element type cannot be served".to_owned();
-            return mismatch("datatype", problem, "export with floats, BOOL, integers or strings".to_owned());
+            return mismatch(
+                "datatype",
+                problem,
+                "export with floats, BOOL, integers or strings".to_owned(),
+            );
         };
         if datatype != spec.datatype {
             let problem = format!("{} here, {datatype} in the graph", spec.datatype);
-            return mismatch("datatype", problem, format!("write datatype = \"{datatype}\""));
+            return mismatch(
+                "datatype",
+                problem,
+                format!("write datatype = \"{datatype}\""),
+            );
         }
         let Some((&batch, sample)) = found.shape.split_first() else {
             let problem = "the graph's tensor is a scalar".to_owned();
-            return mismatch("shape", problem, "export with a leading batch axis".to_owned());
+            return mismatch(
+                "shape",
+                problem,
+                "export with a leading batch axis".to_owned(),
+            );
         };
-        let fits = |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
+        let fits =
+            |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
         if sample.len() != spec.shape.len() || !sample.iter().zip(&spec.shape).all(fits) {
-            let problem = format!("{:?} here, {sample:?} after the batch axis in the graph", spec.shape);
-            return mismatch("shape", problem, "write the graph's, without the batch axis".to_owned());
+            let problem = format!(
+                "{:?} here, {sample:?} after the batch axis in the graph",
+                spec.shape
+            );
+            return mismatch(
+                "shape",
+                problem,
+                "write the graph's, without the batch axis".to_owned(),
+            );
         }
         if batch >= 0 && (batch, max_rows) != (1, 1) {
-            let problem =
-                format!("the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows");
-            let fix = if batch == 1 { "set max-batch-size to 1 or export" } else { "export" };
+            let problem = format!(
+                "the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows"
+            );
+            let fix = if batch == 1 {
+                "set max-batch-size to 1 or export"
+            } else {
+                "export"
+            };
             return mismatch("shape", problem, format!("{fix} with a dynamic batch axis"));
         }
     }
-    match graph.iter().find(|tensor| specs.iter().all(|spec| spec.name != tensor.name)) {
+    match graph
+        .iter()
+        .find(|tensor| specs.iter().all(|spec| spec.name != tensor.name))
+    {
         None => Ok(()),
         Some(tensor) => Err(Mismatch {
             field: side.to_owned(),
@@ -76,26 +113,61 @@ mod tests {
     use super::*;
 
     fn graph(name: &str, datatype: Datatype, shape: &[i64]) -> Vec<GraphTensor> {
-        vec![GraphTensor { name: name.to_owned(), datatype: Some(datatype), shape: shape.to_vec() }]
+        vec![GraphTensor {
+            name: name.to_owned(),
+            datatype: Some(datatype),
+            shape: shape.to_vec(),
+        }]
     }
 
     fn field(graph: &[GraphTensor], max_rows: usize) -> String {
-        let specs = [TensorSpec { name: "x".to_owned(), datatype: Datatype::Fp32, shape: vec![1, 28, 28] }];
+        let specs = [TensorSpec {
+            name: "x".to_owned(),
+            datatype: Datatype::Fp32,
+            shape: vec![1, 28, 28],
+        }];
         check("inputs", &specs, graph, max_rows)
             .map_or_else(|mismatch| mismatch.field, |()| "fits".to_owned())
     }
 
     #[test]
     fn each_field_is_compared() {
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[-1, 1, 28, 28]), 8), "fits");
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[-1, -1, -1, -1]), 8), "fits");
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 1), "fits");
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 8), "inputs[0].shape");
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[4, 1, 28, 28]), 4), "inputs[0].shape");
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[-1, 784]), 8), "inputs[0].shape");
-        assert_eq!(field(&graph("x", Datatype::Fp32, &[]), 8), "inputs[0].shape");
-        assert_eq!(field(&graph("x", Datatype::Fp64, &[-1, 1, 28, 28]), 8), "inputs[0].datatype");
-        assert_eq!(field(&graph("y", Datatype::Fp32, &[-1, 1, 28, 28]), 8), "inputs[0].name");
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[-1, 1, 28, 28]), 8),
+            "fits"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[-1, -1, -1, -1]), 8),
+            "fits"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 1),
+            "fits"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 8),
+            "inputs[0].shape"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[4, 1, 28, 28]), 4),
+            "inputs[0].shape"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[-1, 784]), 8),
+            "inputs[0].shape"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp32, &[]), 8),
+            "inputs[0].shape"
+        );
+        assert_eq!(
+            field(&graph("x", Datatype::Fp64, &[-1, 1, 28, 28]), 8),
+            "inputs[0].datatype"
+        );
+        assert_eq!(
+            field(&graph("y", Datatype::Fp32, &[-1, 1, 28, 28]), 8),
+            "inputs[0].name"
+        );
         let mut two = graph("x", Datatype::Fp32, &[-1, 1, 28, 28]);
         two.extend(graph("mask", Datatype::Fp32, &[-1]));
         assert_eq!(field(&two, 8), "inputs");

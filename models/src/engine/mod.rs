@@ -20,8 +20,8 @@ pub use torch::TorchEngine;
 
 /// A loaded model. Calls block; the batcher owns the thread that makes them.
 pub trait InferenceEngine: Send + Sync + 'static {
-    /// Runs one batch: the model's inputs in the order of its `model.toml`, all with the same number of rows on axis 0.
-    /// Gives the outputs in that order, with as many rows.
+    /// Runs one batch: the model's inputs in the order of its `model.toml`, all with the same
+    /// number of rows on axis 0. Gives the outputs in that order, with as many rows.
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError>;
 }
 
@@ -36,7 +36,9 @@ pub(crate) fn load_torch(
     #[cfg(not(feature = "torch"))]
     {
         let _ = (version, threads);
-        Err(LoadError::NoTorch { file: entry.toml_file() })
+        Err(LoadError::NoTorch {
+            file: entry.toml_file(),
+        })
     }
 }
 
@@ -63,7 +65,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether one request of the batch may be to blame, so that the others are worth running without it.
+    /// Whether one request of the batch may be to blame, so that the others are worth running
+    /// without it.
     pub(crate) fn may_spare_others(&self) -> bool {
         matches!(self, Self::Run { .. })
     }

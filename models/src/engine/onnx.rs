@@ -22,8 +22,8 @@ pub struct OnnxEngine {
 }
 
 impl OnnxEngine {
-    /// Loads `version` of the model and holds its graph against `model.toml`. Operators use `threads` threads, the
-    /// caller's among them; batches will have up to `max_rows` rows.
+    /// Loads `version` of the model and holds its graph against `model.toml`. Operators use
+    /// `threads` threads, the caller's among them; batches will have up to `max_rows` rows.
     pub fn load(
         runtime: &OnnxRuntime,
         entry: &ModelEntry,
@@ -35,12 +35,24 @@ impl OnnxEngine {
         let session = runtime
             .session(threads.get())
             .and_then(|mut session| session.commit_from_file(&file))
-            .map_err(|error| LoadError::Unusable { file, reason: one_line(&error) })?;
+            .map_err(|error| LoadError::Unusable {
+                file,
+                reason: one_line(&error),
+            })?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
             graph::check(side, specs, &tensors, max_rows).map_err(|mismatch| {
-                let Mismatch { field, problem, fix } = mismatch;
-                LoadError::Mismatch { file: entry.toml_file(), field, problem, fix }
+                let Mismatch {
+                    field,
+                    problem,
+                    fix,
+                } = mismatch;
+                LoadError::Mismatch {
+                    file: entry.toml_file(),
+                    field,
+                    problem,
+                    fix,
+                }
             })
         };
         check("inputs", &entry.inputs, session.inputs())?;
@@ -56,25 +68,38 @@ impl OnnxEngine {
 impl InferenceEngine for OnnxEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
         let mut session = self.session.lock();
-        let named =
-            self.inputs.iter().zip(inputs).map(|(spec, tensor)| Ok((spec.name.as_str(), value(tensor)?)));
+        let named = self
+            .inputs
+            .iter()
+            .zip(inputs)
+            .map(|(spec, tensor)| Ok((spec.name.as_str(), value(tensor)?)));
         let named = named.collect::<ort::Result<Vec<_>>>().map_err(failed)?;
         let results = session.run(named).map_err(failed)?;
         let output = |spec: &TensorSpec| {
-            let wrong = |problem: String| EngineError::Output { output: spec.name.clone(), problem };
-            let value = results.get(&spec.name).ok_or_else(|| wrong("missing".to_owned()))?;
+            let wrong = |problem: String| EngineError::Output {
+                output: spec.name.clone(),
+                problem,
+            };
+            let value = results
+                .get(&spec.name)
+                .ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
             if output.shape.get(1..) == Some(&spec.shape) {
                 return Ok(output);
             }
-            Err(wrong(format!("shape {:?}, expected a batch of {:?}", output.shape, spec.shape)))
+            Err(wrong(format!(
+                "shape {:?}, expected a batch of {:?}",
+                output.shape, spec.shape
+            )))
         };
         self.outputs.iter().map(output).collect()
     }
 }
 
 fn failed(error: ort::Error) -> EngineError {
-    EngineError::Run { reason: one_line(&error) }
+    EngineError::Run {
+        reason: one_line(&error),
+    }
 }
 
 fn graph_tensor(outlet: &Outlet) -> GraphTensor {
@@ -82,7 +107,11 @@ fn graph_tensor(outlet: &Outlet) -> GraphTensor {
         ValueType::Tensor { ty, shape, .. } => (datatype(*ty), shape.to_vec()),
         _ => (None, Vec::new()),
     };
-    GraphTensor { name: outlet.name().to_owned(), datatype, shape }
+    GraphTensor {
+        name: outlet.name().to_owned(),
+        datatype,
+        shape,
+    }
 }
 
 fn datatype(element: TensorElementType) -> Option<Datatype> {
@@ -105,13 +134,17 @@ fn datatype(element: TensorElementType) -> Option<Datatype> {
     })
 }
 
-/// Copies a tensor into one of ONNX Runtime's. The copy also aligns it: a slice of a body begins anywhere.
+/// Copies a tensor into one of ONNX Runtime's. The copy also aligns it: a slice of a body begins
+/// anywhere.
 fn value(tensor: &Tensor) -> ort::Result<DynValue> {
     let shape = tensor.shape.clone();
     macro_rules! numbers {
         ($type:ty) => {{
             let (elements, _) = tensor.data.as_chunks();
-            let values: Vec<$type> = elements.iter().map(|bytes| <$type>::from_le_bytes(*bytes)).collect();
+            let values: Vec<$type> = elements
+                .iter()
+                .map(|bytes| <$type>::from_le_bytes(*bytes))
+                .collect();
             OrtTensor::from_array((shape, values))?.into_dyn()
         }};
     }
@@ -134,8 +167,12 @@ fn value(tensor: &Tensor) -> ort::Result<DynValue> {
         Datatype::Bf16 => numbers!(bf16),
         Datatype::Bytes => {
             // ONNX's strings are text.
-            let text = |element: &[u8]| String::from_utf8(element.to_vec()).map_err(ort::Error::wrap);
-            let texts = tensor.byte_strings().map(text).collect::<ort::Result<Vec<String>>>()?;
+            let text =
+                |element: &[u8]| String::from_utf8(element.to_vec()).map_err(ort::Error::wrap);
+            let texts = tensor
+                .byte_strings()
+                .map(text)
+                .collect::<ort::Result<Vec<String>>>()?;
             OrtTensor::from_string_array((shape, texts.as_slice()))?.into_dyn()
         }
     })
@@ -145,7 +182,13 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
     macro_rules! numbers {
         ($type:ty) => {{
             let (shape, values) = value.try_extract_tensor::<$type>()?;
-            (shape, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Bytes>())
+            (
+                shape,
+                values
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect::<Bytes>(),
+            )
         }};
     }
     let (shape, data) = match spec.datatype {
@@ -176,6 +219,9 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
             (shape, data.into())
         }
     };
-    let shape = shape.iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect();
+    let shape = shape
+        .iter()
+        .map(|&axis| usize::try_from(axis).unwrap_or_default())
+        .collect();
     Tensor::new(spec.name.clone(), spec.datatype, shape, data).map_err(ort::Error::wrap)
 }

@@ -18,11 +18,16 @@ pub struct TorchEngine {
 }
 
 impl TorchEngine {
-    /// Loads `version` of the model. libtorch's threads are the process's: the last model's `threads` hold for all.
+    /// Loads `version` of the model. libtorch's threads are the process's: the last model's
+    /// `threads` hold for all.
     ///
-    /// A module says nothing about its shapes: whether `model.toml` describes it shows at the first inference, which
-    /// start-up makes.
-    pub fn load(entry: &ModelEntry, version: u64, threads: NonZeroUsize) -> Result<Self, LoadError> {
+    /// A module says nothing about its shapes: whether `model.toml` describes it shows at the first
+    /// inference, which start-up makes.
+    pub fn load(
+        entry: &ModelEntry,
+        version: u64,
+        threads: NonZeroUsize,
+    ) -> Result<Self, LoadError> {
         let file = entry.model_file(version)?;
         tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
         let load = || {
@@ -31,25 +36,45 @@ impl TorchEngine {
             Ok(module)
         };
         match load() {
-            Ok(module) => Ok(Self { module: Mutex::new(module), outputs: entry.outputs.clone() }),
-            Err(error) => Err(LoadError::Script { reason: reason(&error), file }),
+            Ok(module) => Ok(Self {
+                module: Mutex::new(module),
+                outputs: entry.outputs.clone(),
+            }),
+            Err(error) => Err(LoadError::Script {
+                reason: reason(&error),
+                file,
+            }),
         }
     }
 }
 
 impl InferenceEngine for TorchEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
-        let rows = inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or_default();
-        let inputs = inputs.iter().map(|input| Ok(IValue::Tensor(tensor(input)?)));
+        let rows = inputs
+            .first()
+            .and_then(|input| input.shape.first())
+            .copied()
+            .unwrap_or_default();
+        let inputs = inputs
+            .iter()
+            .map(|input| Ok(IValue::Tensor(tensor(input)?)));
         let inputs = inputs.collect::<Result<Vec<_>, EngineError>>()?;
-        let answer = no_grad(|| self.module.lock().forward_is(&inputs)).map_err(|error| failed(&error))?;
-        let answers =
-            tensors(answer).filter(|answers| answers.len() == self.outputs.len()).ok_or_else(|| {
-                let reason =
-                    format!("the module does not give {} tensors, as model.toml says", self.outputs.len());
+        let answer =
+            no_grad(|| self.module.lock().forward_is(&inputs)).map_err(|error| failed(&error))?;
+        let answers = tensors(answer)
+            .filter(|answers| answers.len() == self.outputs.len())
+            .ok_or_else(|| {
+                let reason = format!(
+                    "the module does not give {} tensors, as model.toml says",
+                    self.outputs.len()
+                );
                 EngineError::Run { reason }
             })?;
-        self.outputs.iter().zip(&answers).map(|(spec, answer)| output(spec, rows, answer)).collect()
+        self.outputs
+            .iter()
+            .zip(&answers)
+            .map(|(spec, answer)| output(spec, rows, answer))
+            .collect()
     }
 }
 
@@ -58,7 +83,10 @@ fn tensors(answer: IValue) -> Option<Vec<tch::Tensor>> {
     match answer {
         IValue::Tensor(tensor) => Some(vec![tensor]),
         IValue::TensorList(tensors) => Some(tensors),
-        IValue::Tuple(values) => values.into_iter().map(|value| tch::Tensor::try_from(value).ok()).collect(),
+        IValue::Tuple(values) => values
+            .into_iter()
+            .map(|value| tch::Tensor::try_from(value).ok())
+            .collect(),
         _ => None,
     }
 }
@@ -73,13 +101,25 @@ fn tensor(input: &Tensor) -> Result<tch::Tensor, EngineError> {
 }
 
 fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor, EngineError> {
-    let wrong = |problem: String| EngineError::Output { output: spec.name.clone(), problem };
+    let wrong = |problem: String| EngineError::Output {
+        output: spec.name.clone(),
+        problem,
+    };
     if kind(spec.datatype) != Some(answer.kind()) {
-        return Err(wrong(format!("elements are {:?}, model.toml says {}", answer.kind(), spec.datatype)));
+        return Err(wrong(format!(
+            "elements are {:?}, model.toml says {}",
+            answer.kind(),
+            spec.datatype
+        )));
     }
-    let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
-    let found: Vec<usize> =
-        answer.size().iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect();
+    let shape: Vec<usize> = std::iter::once(rows)
+        .chain(spec.shape.iter().copied())
+        .collect();
+    let found: Vec<usize> = answer
+        .size()
+        .iter()
+        .map(|&axis| usize::try_from(axis).unwrap_or_default())
+        .collect();
     if found != shape {
         return Err(wrong(format!("shape {found:?}, expected {shape:?}")));
     }
@@ -108,13 +148,23 @@ fn kind(datatype: Datatype) -> Option<Kind> {
 }
 
 fn failed(error: &tch::TchError) -> EngineError {
-    EngineError::Run { reason: reason(error) }
+    EngineError::Run {
+        reason: reason(error),
+    }
 }
 
-/// libtorch's message without the stack trace that follows it; an interpreter's trace ends with what went wrong.
+/// libtorch's message without the stack trace that follows it; an interpreter's trace ends with
+/// what went wrong.
 fn reason(error: &tch::TchError) -> String {
     let message = error.to_string();
-    let lines = || message.lines().map(str::trim).filter(|line| !line.is_empty());
-    let last = lines().find(|line| line.starts_with("RuntimeError:")).or_else(|| lines().next());
+    let lines = || {
+        message
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+    };
+    let last = lines()
+        .find(|line| line.starts_with("RuntimeError:"))
+        .or_else(|| lines().next());
     last.unwrap_or_default().to_owned()
 }

@@ -16,8 +16,8 @@ pub struct Injection {
     pub profile: FaultProfile,
     /// The instance's number in its cluster.
     pub instance: u64,
-    /// The experiment's start as milliseconds since 1970, for faults that instances have in common; this instance's start
-    /// without one.
+    /// The experiment's start as milliseconds since 1970, for faults that instances have in common;
+    /// this instance's start without one.
     pub epoch_unix_ms: Option<u64>,
 }
 
@@ -33,14 +33,25 @@ pub struct FaultyEngine {
 impl FaultyEngine {
     /// Adds the faults of `injection` to `inner`, which runs `model`.
     pub fn new(inner: Box<dyn InferenceEngine>, injection: &Injection, model: &str) -> Self {
-        let Injection { profile, instance, epoch_unix_ms } = injection;
+        let Injection {
+            profile,
+            instance,
+            epoch_unix_ms,
+        } = injection;
         let plan = FaultPlan::new(profile, *instance, model);
         let faults = Mutex::new((plan, Freezes::new(profile, *instance)));
         let age = epoch_unix_ms.map_or(Duration::ZERO, |epoch| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             now.saturating_sub(Duration::from_millis(epoch))
         });
-        Self { inner, started: Instant::now(), age, faults }
+        Self {
+            inner,
+            started: Instant::now(),
+            age,
+            faults,
+        }
     }
 
     fn elapsed(&self) -> Duration {
@@ -52,7 +63,11 @@ impl InferenceEngine for FaultyEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
         let Fault { delay, fails } = self.faults.lock().0.next(self.elapsed());
         sleep(delay);
-        let outputs = if fails { Err(EngineError::Injected) } else { self.inner.infer(inputs) };
+        let outputs = if fails {
+            Err(EngineError::Injected)
+        } else {
+            self.inner.infer(inputs)
+        };
         // A freeze that began meanwhile holds the answer back.
         let frozen = self.faults.lock().1.remaining(self.elapsed());
         sleep(frozen);

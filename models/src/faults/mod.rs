@@ -1,7 +1,8 @@
 //! Seeded faults for experiments, acted out: see [`parapet_faults`] for what can happen.
 //!
-//! [`FaultyEngine`] wraps a model's engine. It sleeps on the batcher's thread, so that an emulated service time occupies
-//! the model as a real one would: batches run one after the other, and the queue fills up behind.
+//! [`FaultyEngine`] wraps a model's engine. It sleeps on the batcher's thread, so that an emulated
+//! service time occupies the model as a real one would: batches run one after the other, and the
+//! queue fills up behind.
 
 mod engine;
 

@@ -45,7 +45,13 @@ pub(super) struct ModelPath {
 
 impl App {
     pub(crate) fn new(config: Config, metrics: Metrics, tls: Option<Arc<ServerTls>>) -> Self {
-        Self { config, metrics, tls, models: OnceLock::new(), draining: AtomicBool::new(false) }
+        Self {
+            config,
+            metrics,
+            tls,
+            models: OnceLock::new(),
+            draining: AtomicBool::new(false),
+        }
     }
 
     /// Makes the instance ready.
@@ -64,23 +70,38 @@ impl App {
             return Err(ApiError::Draining);
         }
         let models = self.models.get().ok_or(ApiError::Starting)?;
-        match models.values().flat_map(BTreeMap::values).find(|model| !model.batcher.is_alive()) {
-            Some(dead) => Err(ApiError::WorkerGone { model: dead.entry.name.clone() }),
+        match models
+            .values()
+            .flat_map(BTreeMap::values)
+            .find(|model| !model.batcher.is_alive())
+        {
+            Some(dead) => Err(ApiError::WorkerGone {
+                model: dead.entry.name.clone(),
+            }),
             None => Ok(models),
         }
     }
 
     /// Names of the models that are served; none while starting.
     pub(super) fn model_names(&self) -> impl Iterator<Item = &str> {
-        self.models.get().into_iter().flat_map(|models| models.keys().map(String::as_str))
+        self.models
+            .get()
+            .into_iter()
+            .flat_map(|models| models.keys().map(String::as_str))
     }
 
     /// All versions of a model that are served.
-    pub(super) fn versions(&self, model: &str) -> Result<&BTreeMap<u64, Arc<ServedModel>>, ApiError> {
+    pub(super) fn versions(
+        &self,
+        model: &str,
+    ) -> Result<&BTreeMap<u64, Arc<ServedModel>>, ApiError> {
         let models = self.models.get().ok_or(ApiError::Starting)?;
         models.get(model).ok_or_else(|| {
             let available = models.keys().cloned().collect();
-            ApiError::UnknownModel { model: model.into(), available }
+            ApiError::UnknownModel {
+                model: model.into(),
+                available,
+            }
         })
     }
 
@@ -89,7 +110,10 @@ impl App {
         let versions = self.versions(&path.model)?;
         let found = match &path.version {
             None => versions.values().next_back(),
-            Some(version) => version.parse().ok().and_then(|version: u64| versions.get(&version)),
+            Some(version) => version
+                .parse()
+                .ok()
+                .and_then(|version: u64| versions.get(&version)),
         };
         found.cloned().ok_or_else(|| ApiError::UnknownVersion {
             model: Excerpt::from(&path.model),
@@ -98,18 +122,25 @@ impl App {
         })
     }
 
-    /// Fails while starting, while draining, for a model that is not here, and when its worker died.
+    /// Fails while starting, while draining, for a model that is not here, and when its worker
+    /// died.
     pub(super) fn check_model_ready(&self, path: &ModelPath) -> Result<(), ApiError> {
         let model = self.model(path)?;
         self.check_open()?;
         match model.batcher.is_alive() {
             true => Ok(()),
-            false => Err(ApiError::WorkerGone { model: path.model.clone() }),
+            false => Err(ApiError::WorkerGone {
+                model: path.model.clone(),
+            }),
         }
     }
 
     /// Fails while draining.
     pub(super) fn check_open(&self) -> Result<(), ApiError> {
-        if self.draining.load(Ordering::Relaxed) { Err(ApiError::Draining) } else { Ok(()) }
+        if self.draining.load(Ordering::Relaxed) {
+            Err(ApiError::Draining)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -22,9 +22,16 @@ pub(crate) enum ApiError {
     #[error("{path} does not take {method}")]
     NoMethod { method: Excerpt, path: Excerpt },
     #[error("unknown model {model:?}; this instance serves {}", available.join(", "))]
-    UnknownModel { model: Excerpt, available: Vec<String> },
+    UnknownModel {
+        model: Excerpt,
+        available: Vec<String>,
+    },
     #[error("model {model:?} has no version {version:?} here; this instance serves {available:?}")]
-    UnknownVersion { model: Excerpt, version: Excerpt, available: Vec<u64> },
+    UnknownVersion {
+        model: Excerpt,
+        version: Excerpt,
+        available: Vec<u64>,
+    },
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
@@ -71,7 +78,9 @@ impl ApiError {
             | Self::Message(_)
             | Self::Input(_)
             | Self::Answer(ProtocolError::NoJsonForm { .. }) => StatusCode::BAD_REQUEST,
-            Self::Starting | Self::Draining | Self::WorkerGone { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting | Self::Draining | Self::WorkerGone { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Batch(BatchError::Full | BatchError::Closed | BatchError::WorkerGone) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -109,12 +118,19 @@ impl IntoResponse for ApiError {
         self.log();
         let status = self.status();
         let object = ErrorObject::of(&self);
-        let mut response = Response::new(Body::from(serde_json::to_vec(&object).unwrap_or_default()));
+        let mut response =
+            Response::new(Body::from(serde_json::to_vec(&object).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_JSON));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(CONTENT_TYPE_JSON),
+        );
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
+            headers.insert(
+                header::ACCEPT_ENCODING,
+                HeaderValue::from_static(UNDERSTOOD),
+            );
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             // The queue turns over in far less than a second, the header's smallest unit.
@@ -125,9 +141,15 @@ impl IntoResponse for ApiError {
 }
 
 pub(super) async fn no_route(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoRoute { method: method.as_str().into(), path: uri.path().into() }
+    ApiError::NoRoute {
+        method: method.as_str().into(),
+        path: uri.path().into(),
+    }
 }
 
 pub(super) async fn no_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoMethod { method: method.as_str().into(), path: uri.path().into() }
+    ApiError::NoMethod {
+        method: method.as_str().into(),
+        path: uri.path().into(),
+    }
 }

@@ -8,13 +8,13 @@ use axum::http;
 use parapet_http_serve::RequestBody;
 use parapet_open_inference::{InferRequest, error_text};
 use parapet_open_inference_grpc::message::{
-    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest,
-    ModelReadyResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
-    ServerReadyRequest, ServerReadyResponse,
+    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
+    ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
+    ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference_grpc::{
-    Form, Hold, Inference, InferenceServer, InferenceService, Message, Room, code_of, receive_request,
-    timeout_of, write_response,
+    Form, Hold, Inference, InferenceServer, InferenceService, Message, Room, code_of,
+    receive_request, timeout_of, write_response,
 };
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
@@ -86,7 +86,8 @@ async fn receive(
 ) -> Result<Message, ApiError> {
     let headers = &mut parts.headers;
     if parts.uri.path() != INFER {
-        let received = parapet_open_inference_grpc::receive(headers, body, max_bytes, time, Unbounded);
+        let received =
+            parapet_open_inference_grpc::receive(headers, body, max_bytes, time, Unbounded);
         return Ok(received.await?.0);
     }
     let call = receive_request(headers, body, max_bytes, time, Unbounded).await?;
@@ -97,7 +98,8 @@ async fn receive(
 }
 
 fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
-    // Messages come within their bounds, and what they were compressed with is undone: tonic only says what that may be.
+    // Messages come within their bounds, and what they were compressed with is undone: tonic only
+    // says what that may be.
     InferenceServer::new(Service { app })
         .max_decoding_message_size(usize::MAX)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -124,7 +126,10 @@ impl Service {
 }
 
 fn path(model: String, version: String) -> ModelPath {
-    ModelPath { model, version: Some(version).filter(|version| !version.is_empty()) }
+    ModelPath {
+        model,
+        version: Some(version).filter(|version| !version.is_empty()),
+    }
 }
 
 /// The error as [`ApiError::status`] has it.
@@ -150,7 +155,9 @@ impl InferenceService for Service {
         &self,
         _: Request<ServerReadyRequest>,
     ) -> Result<Response<ServerReadyResponse>, Status> {
-        Ok(Response::new(ServerReadyResponse { ready: self.app.check_ready().is_ok() }))
+        Ok(Response::new(ServerReadyResponse {
+            ready: self.app.check_ready().is_ok(),
+        }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
@@ -184,14 +191,23 @@ impl InferenceService for Service {
         mut request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
         // Decoded when it was received, of every message that tonic takes for one.
-        let Some(Inference { model, version, request: message, form }) = request.extensions_mut().remove()
+        let Some(Inference {
+            model,
+            version,
+            request: message,
+            form,
+        }) = request.extensions_mut().remove()
         else {
             return Err(status(ApiError::Internal("the message was not decoded")));
         };
         let model = self.app.model(&path(model, version)).map_err(status)?;
         let timeout = timeout_of(request.metadata());
         let result = self.answer(&model, timeout, (message, form)).await;
-        model.metrics.request(result.as_ref().map_or_else(ApiError::outcome, |_| Outcome::Ok));
+        model.metrics.request(
+            result
+                .as_ref()
+                .map_or_else(ApiError::outcome, |_| Outcome::Ok),
+        );
         result.map(Response::new).map_err(status)
     }
 }

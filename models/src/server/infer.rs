@@ -11,8 +11,8 @@ use bytes::Bytes;
 use parapet_content_coding::{Coding, Reader, in_turn};
 use parapet_http_serve::{BodyError, read_body};
 use parapet_open_inference::{
-    Encoded, Excerpt, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, decode_request,
-    encode_response,
+    Encoded, Excerpt, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters,
+    decode_request, encode_response,
 };
 
 use super::admission::{Admitted, admit};
@@ -22,7 +22,8 @@ use crate::metrics::Outcome;
 
 /// Microseconds for which the client waits for its answer.
 const TIMEOUT: &str = "parapet-timeout-us";
-/// JSON from this length on (some milliseconds of work) is read away from the threads that serve connections.
+/// JSON from this length on (some milliseconds of work) is read away from the threads that serve
+/// connections.
 const LONG_JSON: usize = 256 * 1024;
 
 pub(super) async fn infer(
@@ -62,8 +63,8 @@ async fn answer(
     let most = app.config.request_timeout;
     let limit = timeout(headers).map_or(most, |asked| asked.min(most));
     let response = predict(app, model, &mut request, limit).await?;
-    let encoded =
-        encode_response(&response, |output| request.wants_binary(output)).map_err(ApiError::Answer)?;
+    let encoded = encode_response(&response, |output| request.wants_binary(output))
+        .map_err(ApiError::Answer)?;
     Ok(respond(encoded, Coding::for_response(headers)).await)
 }
 
@@ -92,13 +93,23 @@ pub(super) async fn predict(
 
 /// How long the client will wait, if it says so; what cannot be read says nothing.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(TIMEOUT)?.to_str().ok()?.parse().ok().map(Duration::from_micros)
+    headers
+        .get(TIMEOUT)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+        .map(Duration::from_micros)
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else { return Ok(None) };
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
+        return Ok(None);
+    };
     let length = value.to_str().ok().and_then(|text| text.parse().ok());
-    length.map(Some).ok_or_else(|| ApiError::HeaderLength { value: excerpt(value) })
+    length.map(Some).ok_or_else(|| ApiError::HeaderLength {
+        value: excerpt(value),
+    })
 }
 
 fn excerpt(value: &HeaderValue) -> Excerpt {
@@ -120,7 +131,8 @@ async fn decode(
     let decoding = async {
         match coding {
             Some(coding) => {
-                parapet_content_coding::decode(coding, body, max_bytes, Decoding { header_length }).await
+                parapet_content_coding::decode(coding, body, max_bytes, Decoding { header_length })
+                    .await
             }
             None => {
                 let decoded = in_turn(json, move || decode_request(body, header_length)).await;
@@ -129,7 +141,9 @@ async fn decode(
         }
     };
     // Bodies are decoded in turn, so that this takes time as receiving does.
-    tokio::time::timeout(limit, decoding).await.map_err(|_| BodyError::Timeout { limit })?
+    tokio::time::timeout(limit, decoding)
+        .await
+        .map_err(|_| BodyError::Timeout { limit })?
 }
 
 /// Decodes a body that was compressed.
@@ -153,7 +167,10 @@ impl Reader for Decoding {
 /// Compressed if the client likes that best and it is worth it.
 async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     let content_type = HeaderValue::from_static(encoded.content_type());
-    let Encoded { mut body, header_length } = encoded;
+    let Encoded {
+        mut body,
+        header_length,
+    } = encoded;
     let mut coded = None;
     if let Some(coding) = accepted
         && let Some(compressed) = parapet_content_coding::encode(coding, &body).await
@@ -170,7 +187,10 @@ async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     }
     if let Some(length) = header_length {
         // Of the body as it was, like the sizes in it.
-        headers.insert(HeaderName::from_static(HEADER_CONTENT_LENGTH), HeaderValue::from(length));
+        headers.insert(
+            HeaderName::from_static(HEADER_CONTENT_LENGTH),
+            HeaderValue::from(length),
+        );
     }
     response
 }

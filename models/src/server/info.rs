@@ -6,7 +6,9 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use parapet_open_inference::{BINARY_EXTENSION, CONTENT_TYPE_JSON, ModelMetadata, ServerMetadata, openapi};
+use parapet_open_inference::{
+    BINARY_EXTENSION, CONTENT_TYPE_JSON, ModelMetadata, ServerMetadata, openapi,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -37,7 +39,8 @@ pub(super) async fn live() -> Response {
 
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     // The specification calls the field "live" here, too; servers call it "ready".
-    app.check_ready().map(|_| answer(&json!({ "live": true, "ready": true })))
+    app.check_ready()
+        .map(|_| answer(&json!({ "live": true, "ready": true })))
 }
 
 pub(super) async fn model_ready(
@@ -59,19 +62,33 @@ pub(super) async fn model(
 /// What the protocol says of a model.
 pub(super) fn model_metadata(app: &App, path: &ModelPath) -> Result<ModelMetadata, ApiError> {
     let model = app.model(path)?;
-    let versions = app.versions(&path.model)?.keys().map(u64::to_string).collect();
-    Ok(ModelMetadata { versions, ..model.entry.metadata() })
+    let versions = app
+        .versions(&path.model)?
+        .keys()
+        .map(u64::to_string)
+        .collect();
+    Ok(ModelMetadata {
+        versions,
+        ..model.entry.metadata()
+    })
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(tls) = &app.tls {
         app.metrics.certificate(tls.expiry());
     }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
+    (
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        app.metrics.render(),
+    )
+        .into_response()
 }
 
 fn answer(value: &impl Serialize) -> Response {
     let mut response = Response::new(Body::from(serde_json::to_vec(value).unwrap_or_default()));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_JSON));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static(CONTENT_TYPE_JSON),
+    );
     response
 }

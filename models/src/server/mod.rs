@@ -39,8 +39,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v2/models/{model}/ready", get(info::model_ready))
         .route("/v2/models/{model}/infer", post(infer::infer))
         .route("/v2/models/{model}/versions/{version}", get(info::model))
-        .route("/v2/models/{model}/versions/{version}/ready", get(info::model_ready))
-        .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer))
+        .route(
+            "/v2/models/{model}/versions/{version}/ready",
+            get(info::model_ready),
+        )
+        .route(
+            "/v2/models/{model}/versions/{version}/infer",
+            post(infer::infer),
+        )
         .route("/metrics", get(info::metrics))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)

@@ -13,10 +13,14 @@ use tracing::Instrument as _;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_ID: usize = 128;
 
-/// Gives each request an id, the client's own if it sent one, which stands in the log and in the answer.
+/// Gives each request an id, the client's own if it sent one, which stands in the log and in the
+/// answer.
 pub(super) async fn request_id(request: Request, next: Next) -> Response {
     let start = Instant::now();
-    let given = request.headers().get(REQUEST_ID).filter(|id| id.len() <= LONGEST_ID && id.to_str().is_ok());
+    let given = request
+        .headers()
+        .get(REQUEST_ID)
+        .filter(|id| id.len() <= LONGEST_ID && id.to_str().is_ok());
     let id = given.cloned().unwrap_or_else(fresh_id);
     let span = tracing::info_span!(
         "request",
@@ -38,6 +42,10 @@ pub(super) async fn request_id(request: Request, next: Next) -> Response {
 fn fresh_id() -> HeaderValue {
     static PROCESS: LazyLock<u64> = LazyLock::new(rand::random);
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let id = format!("{:016x}-{:x}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed));
+    let id = format!(
+        "{:016x}-{:x}",
+        *PROCESS,
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
     HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("-"))
 }

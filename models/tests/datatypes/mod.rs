@@ -4,7 +4,9 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use parapet_models::Instance;
 use parapet_onnx::{ElementType, identity_model};
-use parapet_open_inference::{Datatype, Encoding, InferRequest, Tensor, decode_response, encode_request};
+use parapet_open_inference::{
+    Datatype, Encoding, InferRequest, Tensor, decode_response, encode_request,
+};
 use parapet_repository::{ModelToml, Platform, TensorSpec};
 
 use super::support::{Client, start};
@@ -26,13 +28,17 @@ const TYPES: [(Datatype, ElementType); 14] = [
     (Datatype::Bytes, ElementType::String),
 ];
 
-/// An instance of a model that gives back one tensor of two elements a sample for each of these datatypes.
+/// An instance of a model that gives back one tensor of two elements a sample for each of these
+/// datatypes.
 pub(crate) async fn identity(
     keep: impl Fn(Datatype) -> bool,
     flags: &[&str],
 ) -> (Instance, Vec<Tensor>, tempfile::TempDir) {
     let repository = tempfile::tempdir().unwrap();
-    let kept: Vec<_> = TYPES.into_iter().filter(|(datatype, _)| keep(*datatype)).collect();
+    let kept: Vec<_> = TYPES
+        .into_iter()
+        .filter(|(datatype, _)| keep(*datatype))
+        .collect();
     let spec = |suffix: &'static str| {
         let spec = move |(datatype, _): &(Datatype, ElementType)| TensorSpec {
             name: format!("{datatype}{suffix}"),
@@ -52,19 +58,31 @@ pub(crate) async fn identity(
     let folder = repository.path().join("identity");
     model.save(&folder).unwrap();
     std::fs::create_dir_all(folder.join("1")).unwrap();
-    let tensors: Vec<_> =
-        kept.iter().map(|(datatype, element)| (datatype.name(), *element, &[2][..])).collect();
+    let tensors: Vec<_> = kept
+        .iter()
+        .map(|(datatype, element)| (datatype.name(), *element, &[2][..]))
+        .collect();
     std::fs::write(folder.join("1/model.onnx"), identity_model(&tensors)).unwrap();
-    let instance = start(repository.path(), &[&["identity"][..], flags].concat()).await.unwrap();
-    (instance, kept.iter().map(|(datatype, _)| tensor(*datatype)).collect(), repository)
+    let instance = start(repository.path(), &[&["identity"][..], flags].concat())
+        .await
+        .unwrap();
+    (
+        instance,
+        kept.iter().map(|(datatype, _)| tensor(*datatype)).collect(),
+        repository,
+    )
 }
 
 /// Two samples: the numbers 0 to 3, or texts of so many letters.
 fn tensor(datatype: Datatype) -> Tensor {
     let element = |number: u8| match datatype {
         Datatype::Bool => vec![number % 2],
-        Datatype::Fp16 => [0x0000_u16, 0x3c00, 0x4000, 0x4200][usize::from(number)].to_le_bytes().to_vec(),
-        Datatype::Bf16 => [0x0000_u16, 0x3f80, 0x4000, 0x4040][usize::from(number)].to_le_bytes().to_vec(),
+        Datatype::Fp16 => [0x0000_u16, 0x3c00, 0x4000, 0x4200][usize::from(number)]
+            .to_le_bytes()
+            .to_vec(),
+        Datatype::Bf16 => [0x0000_u16, 0x3f80, 0x4000, 0x4040][usize::from(number)]
+            .to_le_bytes()
+            .to_vec(),
         Datatype::Fp32 => f32::from(number).to_le_bytes().to_vec(),
         Datatype::Fp64 => f64::from(number).to_le_bytes().to_vec(),
         Datatype::Bytes => text(number),
@@ -80,21 +98,37 @@ fn tensor(datatype: Datatype) -> Tensor {
 
 fn text(letters: u8) -> Vec<u8> {
     let text = "ä".repeat(usize::from(letters));
-    [(text.len() as u32).to_le_bytes().to_vec(), text.into_bytes()].concat()
+    [
+        (text.len() as u32).to_le_bytes().to_vec(),
+        text.into_bytes(),
+    ]
+    .concat()
 }
 
 /// Asks, and compares what comes back with what went out.
 async fn comes_back(client: &Client, inputs: &[Tensor], encoding: Encoding) {
-    let mut request = InferRequest { inputs: inputs.to_vec(), ..InferRequest::default() };
+    let mut request = InferRequest {
+        inputs: inputs.to_vec(),
+        ..InferRequest::default()
+    };
     if encoding == Encoding::Binary {
         request.ask_binary_outputs();
     }
     let encoded = encode_request(&request, encoding).unwrap();
     let length = encoded.header_length.map(|length| length.to_string());
-    let headers: Vec<_> =
-        length.iter().map(|length| ("inference-header-content-length", length.as_str())).collect();
-    let answer = client.post("/v2/models/identity/infer", &headers, encoded.body).await;
-    assert_eq!(answer.status, StatusCode::OK, "{encoding:?}: {}", answer.text());
+    let headers: Vec<_> = length
+        .iter()
+        .map(|length| ("inference-header-content-length", length.as_str()))
+        .collect();
+    let answer = client
+        .post("/v2/models/identity/infer", &headers, encoded.body)
+        .await;
+    assert_eq!(
+        answer.status,
+        StatusCode::OK,
+        "{encoding:?}: {}",
+        answer.text()
+    );
     let length = answer.header_length();
     assert_eq!(length.is_some(), encoding == Encoding::Binary);
     let response = decode_response(answer.body, length).unwrap();
@@ -105,7 +139,10 @@ async fn comes_back(client: &Client, inputs: &[Tensor], encoding: Encoding) {
 pub(crate) fn compare(outputs: &[Tensor], inputs: &[Tensor]) {
     assert_eq!(outputs.len(), inputs.len());
     for (output, input) in outputs.iter().zip(inputs) {
-        let expected = Tensor { name: format!("{}_out", input.name), ..input.clone() };
+        let expected = Tensor {
+            name: format!("{}_out", input.name),
+            ..input.clone()
+        };
         assert_eq!(output, &expected);
     }
 }
@@ -121,14 +158,24 @@ async fn every_datatype_but_bf16_passes_as_json() {
     let (instance, inputs, _repository) = identity(Datatype::has_json_form, &[]).await;
     let client = Client::new(&instance);
     comes_back(&client, &inputs, Encoding::Json).await;
-    let (instance, inputs, _repository) = identity(|datatype| datatype == Datatype::Bf16, &[]).await;
-    let request = InferRequest { inputs, ..InferRequest::default() };
+    let (instance, inputs, _repository) =
+        identity(|datatype| datatype == Datatype::Bf16, &[]).await;
+    let request = InferRequest {
+        inputs,
+        ..InferRequest::default()
+    };
     let encoded = encode_request(&request, Encoding::Binary).unwrap();
     let length = encoded.header_length.unwrap().to_string();
     let headers = [("inference-header-content-length", length.as_str())];
-    let answer = Client::new(&instance).post("/v2/models/identity/infer", &headers, encoded.body).await;
+    let answer = Client::new(&instance)
+        .post("/v2/models/identity/infer", &headers, encoded.body)
+        .await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST, "asked for as JSON");
-    assert!(answer.text().contains("use the binary form"), "{}", answer.text());
+    assert!(
+        answer.text().contains("use the binary form"),
+        "{}",
+        answer.text()
+    );
 }
 
 #[tokio::test]
@@ -136,7 +183,10 @@ async fn compressed_requests_are_read_and_answers_compressed_on_request() {
     use std::io::{Read as _, Write as _};
     let (instance, inputs, _repository) = identity(Datatype::has_json_form, &[]).await;
     let client = Client::new(&instance);
-    let request = InferRequest { inputs, ..InferRequest::default() };
+    let request = InferRequest {
+        inputs,
+        ..InferRequest::default()
+    };
     let plain = encode_request(&request, Encoding::Json).unwrap().body;
     let gzip = |body: &[u8]| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -144,20 +194,38 @@ async fn compressed_requests_are_read_and_answers_compressed_on_request() {
         Bytes::from(encoder.finish().unwrap())
     };
     let path = "/v2/models/identity/infer";
-    let headers = [("content-encoding", "gzip"), ("accept-encoding", "deflate, gzip;q=0.5")];
+    let headers = [
+        ("content-encoding", "gzip"),
+        ("accept-encoding", "deflate, gzip;q=0.5"),
+    ];
     let answer = client.post(path, &headers, gzip(&plain)).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert_eq!(answer.headers["content-encoding"], "deflate");
     let mut text = String::new();
-    flate2::read::ZlibDecoder::new(&answer.body[..]).read_to_string(&mut text).unwrap();
+    flate2::read::ZlibDecoder::new(&answer.body[..])
+        .read_to_string(&mut text)
+        .unwrap();
     assert_eq!(text, client.post(path, &[], plain).await.text());
 
     let bomb = gzip(&vec![b' '; 17 << 20]);
     assert!(bomb.len() < 200_000);
     let answer = client.post(path, &headers[..1], bomb).await;
-    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{}", answer.text());
-    let answer = client.post(path, &[("content-encoding", "br")], Bytes::new()).await;
+    assert_eq!(
+        answer.status,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "{}",
+        answer.text()
+    );
+    let answer = client
+        .post(path, &[("content-encoding", "br")], Bytes::new())
+        .await;
     assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     assert_eq!(answer.headers["accept-encoding"], "gzip, deflate");
-    assert_eq!(client.post(path, &headers[..1], Bytes::from("{}")).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        client
+            .post(path, &headers[..1], Bytes::from("{}"))
+            .await
+            .status,
+        StatusCode::BAD_REQUEST
+    );
 }

@@ -8,10 +8,12 @@ use hyper_util::rt::TokioExecutor;
 use parapet_models::Instance;
 use parapet_open_inference::{Datatype, InferRequest, InferResponse, Tensor};
 use parapet_open_inference_grpc::message::{
-    ModelInferRequest, ModelMetadataRequest, ModelReadyRequest, ServerLiveRequest, ServerMetadataRequest,
-    ServerReadyRequest,
+    ModelInferRequest, ModelMetadataRequest, ModelReadyRequest, ServerLiveRequest,
+    ServerMetadataRequest, ServerReadyRequest,
 };
-use parapet_open_inference_grpc::{Form, InferenceClient, read_response, write_request, write_response};
+use parapet_open_inference_grpc::{
+    Form, InferenceClient, read_response, write_request, write_response,
+};
 use tonic::codec::CompressionEncoding;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
@@ -23,45 +25,106 @@ const GRPC: [&str; 2] = ["--grpc-listen", "127.0.0.1:0"];
 
 async fn connect(instance: &Instance) -> InferenceClient<Channel> {
     let address = instance.grpc_address().unwrap();
-    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let channel = Endpoint::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
     InferenceClient::new(channel)
 }
 
-/// A client that leaves the deadline to the server; tonic's own channel keeps it, too, and ends the request itself.
-fn without_a_clock(instance: &Instance) -> InferenceClient<Client<HttpConnector, tonic::body::Body>> {
-    let http = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
-    let origin = format!("http://{}", instance.grpc_address().unwrap()).parse().unwrap();
+/// A client that leaves the deadline to the server; tonic's own channel keeps it, too, and ends the
+/// request itself.
+fn without_a_clock(
+    instance: &Instance,
+) -> InferenceClient<Client<HttpConnector, tonic::body::Body>> {
+    let http = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http();
+    let origin = format!("http://{}", instance.grpc_address().unwrap())
+        .parse()
+        .unwrap();
     InferenceClient::with_origin(http, origin)
 }
 
 fn request(values: &[f32; 3]) -> ModelInferRequest {
     let input = Tensor::from_f32("input", [1, 3], values).unwrap();
-    let request = InferRequest { id: Some("mine".into()), inputs: vec![input], ..InferRequest::default() };
+    let request = InferRequest {
+        id: Some("mine".into()),
+        inputs: vec![input],
+        ..InferRequest::default()
+    };
     write_request("linear", None, &request)
 }
 
 #[tokio::test]
 async fn health_metadata_and_inference() {
     let repository = repository();
-    let instance = start(repository.path(), &[&["linear@1"][..], &GRPC].concat()).await.unwrap();
+    let instance = start(repository.path(), &[&["linear@1"][..], &GRPC].concat())
+        .await
+        .unwrap();
     let mut client = connect(&instance).await;
-    assert!(client.server_live(ServerLiveRequest {}).await.unwrap().into_inner().live);
-    assert!(client.server_ready(ServerReadyRequest {}).await.unwrap().into_inner().ready);
-    for (name, version, ready) in
-        [("linear", "", true), ("linear", "1", true), ("linear", "9", false), ("x", "", false)]
-    {
-        let asked = ModelReadyRequest { name: name.into(), version: version.into() };
-        assert_eq!(client.model_ready(asked).await.unwrap().into_inner().ready, ready, "{name} {version}");
+    assert!(
+        client
+            .server_live(ServerLiveRequest {})
+            .await
+            .unwrap()
+            .into_inner()
+            .live
+    );
+    assert!(
+        client
+            .server_ready(ServerReadyRequest {})
+            .await
+            .unwrap()
+            .into_inner()
+            .ready
+    );
+    for (name, version, ready) in [
+        ("linear", "", true),
+        ("linear", "1", true),
+        ("linear", "9", false),
+        ("x", "", false),
+    ] {
+        let asked = ModelReadyRequest {
+            name: name.into(),
+            version: version.into(),
+        };
+        assert_eq!(
+            client.model_ready(asked).await.unwrap().into_inner().ready,
+            ready,
+            "{name} {version}"
+        );
     }
-    let server = client.server_metadata(ServerMetadataRequest {}).await.unwrap().into_inner();
+    let server = client
+        .server_metadata(ServerMetadataRequest {})
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(server.name, "parapet-instance");
-    let asked = ModelMetadataRequest { name: "linear".into(), version: String::new() };
+    let asked = ModelMetadataRequest {
+        name: "linear".into(),
+        version: String::new(),
+    };
     let model = client.model_metadata(asked).await.unwrap().into_inner();
-    assert_eq!((model.versions, model.inputs[0].shape.clone()), (vec!["1".to_owned()], vec![-1, 3]));
+    assert_eq!(
+        (model.versions, model.inputs[0].shape.clone()),
+        (vec!["1".to_owned()], vec![-1, 3])
+    );
 
-    let answer = client.model_infer(request(&[1.0, 2.0, 3.0])).await.unwrap().into_inner();
-    assert_eq!((answer.id.as_str(), answer.raw_output_contents.len()), ("mine", 1));
-    assert_eq!(read_response(answer).unwrap().outputs[0].f32s().unwrap(), [1.0, 6.0]);
+    let answer = client
+        .model_infer(request(&[1.0, 2.0, 3.0]))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        (answer.id.as_str(), answer.raw_output_contents.len()),
+        ("mine", 1)
+    );
+    assert_eq!(
+        read_response(answer).unwrap().outputs[0].f32s().unwrap(),
+        [1.0, 6.0]
+    );
 }
 
 /// Also as large as HTTP/2's first window several times over, and compressed.
@@ -69,26 +132,45 @@ async fn health_metadata_and_inference() {
 async fn both_forms_and_compression_pass_every_datatype() {
     let (instance, inputs, _repository) = identity(|_| true, &GRPC).await;
     let mut client = connect(&instance).await;
-    let request = InferRequest { inputs: inputs.clone(), ..InferRequest::default() };
-    let answer = client.model_infer(write_request("identity", None, &request)).await.unwrap().into_inner();
+    let request = InferRequest {
+        inputs: inputs.clone(),
+        ..InferRequest::default()
+    };
+    let answer = client
+        .model_infer(write_request("identity", None, &request))
+        .await
+        .unwrap()
+        .into_inner();
     compare(&read_response(answer).unwrap().outputs, &inputs);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
         let mut client = connect(&instance).await.send_compressed(encoding);
-        let answer = client.model_infer(write_request("identity", None, &request)).await.unwrap();
-        compare(&read_response(answer.into_inner()).unwrap().outputs, &inputs);
+        let answer = client
+            .model_infer(write_request("identity", None, &request))
+            .await
+            .unwrap();
+        compare(
+            &read_response(answer.into_inner()).unwrap().outputs,
+            &inputs,
+        );
     }
 
     let typed = |datatype| !matches!(datatype, Datatype::Fp16 | Datatype::Bf16);
     let (instance, inputs, _repository) = identity(typed, &GRPC).await;
     let mut client = connect(&instance).await;
-    let response = InferResponse { outputs: inputs.clone(), ..InferResponse::default() };
+    let response = InferResponse {
+        outputs: inputs.clone(),
+        ..InferResponse::default()
+    };
     let message = ModelInferRequest {
         model_name: "identity".into(),
         inputs: write_response(&response, Form::Typed).outputs,
         ..ModelInferRequest::default()
     };
     let answer = client.model_infer(message).await.unwrap().into_inner();
-    assert!(answer.raw_output_contents.is_empty(), "typed contents are answered with typed contents");
+    assert!(
+        answer.raw_output_contents.is_empty(),
+        "typed contents are answered with typed contents"
+    );
     compare(&read_response(answer).unwrap().outputs, &inputs);
 }
 
@@ -106,8 +188,22 @@ async fn mistakes_have_their_codes() {
     let mut large = good();
     large.raw_input_contents[0] = vec![0; 3000].into();
     for (message, code, named) in [
-        (ModelInferRequest { model_name: "other".into(), ..good() }, Code::NotFound, "unknown model"),
-        (ModelInferRequest { model_version: "9".into(), ..good() }, Code::NotFound, "no version"),
+        (
+            ModelInferRequest {
+                model_name: "other".into(),
+                ..good()
+            },
+            Code::NotFound,
+            "unknown model",
+        ),
+        (
+            ModelInferRequest {
+                model_version: "9".into(),
+                ..good()
+            },
+            Code::NotFound,
+            "no version",
+        ),
         (wrong_shape, Code::InvalidArgument, "expected [batch, 3]"),
         (wrong_size, Code::InvalidArgument, "takes 24 bytes, got 12"),
         (large, Code::OutOfRange, "limit is: 2000"),
@@ -116,7 +212,10 @@ async fn mistakes_have_their_codes() {
         assert_eq!(refused.code(), code, "{refused}");
         assert!(refused.message().contains(named), "{refused}");
     }
-    assert!(client.model_infer(good()).await.is_ok(), "and it still serves");
+    assert!(
+        client.model_infer(good()).await.is_ok(),
+        "and it still serves"
+    );
 }
 
 #[tokio::test]
@@ -127,9 +226,17 @@ async fn a_clients_deadline_counts_and_draining_refuses() {
     let instance = start_faulty(repository.path(), slow, &flags).await;
     let mut client = connect(&instance).await;
     let mut message = Request::new(request(&[1.0, 2.0, 3.0]));
-    message.metadata_mut().insert("grpc-timeout", "20m".parse().unwrap());
-    let late = without_a_clock(&instance).model_infer(message).await.unwrap_err();
-    assert_eq!((late.code(), late.message()), (Code::DeadlineExceeded, "no prediction within 20ms"));
+    message
+        .metadata_mut()
+        .insert("grpc-timeout", "20m".parse().unwrap());
+    let late = without_a_clock(&instance)
+        .model_infer(message)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (late.code(), late.message()),
+        (Code::DeadlineExceeded, "no prediction within 20ms")
+    );
 
     let stuck = {
         let mut client = client.clone();
@@ -146,5 +253,8 @@ async fn a_clients_deadline_counts_and_draining_refuses() {
     let report = instance.shut_down().await;
     assert_eq!(report.aborted, 1, "the one that is stuck: {report:?}");
     assert!(stuck.await.unwrap().is_err());
-    assert!(client.server_live(ServerLiveRequest {}).await.is_err(), "nothing listens any more");
+    assert!(
+        client.server_live(ServerLiveRequest {}).await.is_err(),
+        "nothing listens any more"
+    );
 }

@@ -28,8 +28,11 @@ pub(crate) fn repository() -> tempfile::TempDir {
 
 pub(crate) fn add_model(root: &Path, name: &str, versions: &[u8]) {
     let folder = root.join(name);
-    let spec =
-        |name: &str, len| TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: vec![len] };
+    let spec = |name: &str, len| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: vec![len],
+    };
     let model = ModelToml {
         name: name.to_owned(),
         platform: Platform::OnnxRuntime,
@@ -49,7 +52,14 @@ pub(crate) fn add_model(root: &Path, name: &str, versions: &[u8]) {
 
 pub(crate) fn config(repository: &Path, flags: &[&str]) -> Config {
     let repository = repository.to_str().unwrap();
-    let fixed = ["parapet-instance", "--repository", repository, "--listen", "127.0.0.1:0", "--model"];
+    let fixed = [
+        "parapet-instance",
+        "--repository",
+        repository,
+        "--listen",
+        "127.0.0.1:0",
+        "--model",
+    ];
     let flags = if flags.is_empty() { &["linear"] } else { flags };
     Config::from_flags(Settings::try_parse_from([&fixed[..], flags].concat()).unwrap()).unwrap()
 }
@@ -63,7 +73,11 @@ pub(crate) async fn start(repository: &Path, flags: &[&str]) -> Result<Instance,
 pub(crate) async fn start_faulty(repository: &Path, profile: &str, flags: &[&str]) -> Instance {
     let file = repository.join("faults.toml");
     fs::write(&file, profile).unwrap();
-    let faulty = [&["linear", "--fault-profile", file.to_str().unwrap()][..], flags].concat();
+    let faulty = [
+        &["linear", "--fault-profile", file.to_str().unwrap()][..],
+        flags,
+    ]
+    .concat();
     start(repository, &faulty).await.unwrap()
 }
 
@@ -90,7 +104,9 @@ impl Answer {
     }
 
     pub(crate) fn header_length(&self) -> Option<usize> {
-        self.headers.get(HEADER_CONTENT_LENGTH).map(|value| value.to_str().unwrap().parse().unwrap())
+        self.headers
+            .get(HEADER_CONTENT_LENGTH)
+            .map(|value| value.to_str().unwrap().parse().unwrap())
     }
 }
 
@@ -101,7 +117,10 @@ impl Client {
 
     pub(crate) fn at(address: SocketAddr) -> Self {
         let http = HyperClient::builder(TokioExecutor::new()).build_http();
-        Self { base: format!("http://{address}"), http }
+        Self {
+            base: format!("http://{address}"),
+            http,
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -110,7 +129,12 @@ impl Client {
 
     /// Asks the model `linear` in JSON.
     pub(crate) async fn infer(&self, body: &str) -> Answer {
-        self.post("/v2/models/linear/infer", &[], Bytes::copy_from_slice(body.as_bytes())).await
+        self.post(
+            "/v2/models/linear/infer",
+            &[],
+            Bytes::copy_from_slice(body.as_bytes()),
+        )
+        .await
     }
 
     pub(crate) async fn post(&self, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
@@ -124,14 +148,24 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Answer {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.http.request(request.body(Full::new(body)).unwrap()).await.unwrap();
+        let response = self
+            .http
+            .request(request.body(Full::new(body)).unwrap())
+            .await
+            .unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, body }
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        }
     }
 }
 
@@ -139,5 +173,7 @@ impl Client {
 pub(crate) fn request(data: &[[f32; 3]]) -> String {
     let rows = data.len();
     let data = serde_json::to_string(data).unwrap();
-    format!(r#"{{"inputs":[{{"name":"input","datatype":"FP32","shape":[{rows},3],"data":{data}}}]}}"#)
+    format!(
+        r#"{{"inputs":[{{"name":"input","datatype":"FP32","shape":[{rows},3],"data":{data}}}]}}"#
+    )
 }

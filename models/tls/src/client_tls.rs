@@ -14,8 +14,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::trust::Trust;
 use crate::{
-    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, file, private_key,
-    provider, read, server_name, trust, unusable,
+    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, file,
+    private_key, provider, read, server_name, trust, unusable,
 };
 
 /// The files of a client.
@@ -53,16 +53,20 @@ impl ClientSettings {
     pub fn load(&self, folder: &Path) -> Result<ClientTls, TlsError> {
         let path = |file: &PathBuf| folder.join(file);
         let identity = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => {
-                Some(Identity { certificate: path(certificate), key: path(key) })
-            }
+            (Some(certificate), Some(key)) => Some(Identity {
+                certificate: path(certificate),
+                key: path(key),
+            }),
             (None, None) => None,
             _ => return Err(TlsError::Half),
         };
         let name = |name: &String| server_name(name).ok_or_else(|| TlsError::Name(name.clone()));
         let name = self.server_name.as_ref().map(name).transpose()?;
-        let tls =
-            ClientTls::load(ClientFiles { ca: path(&self.ca), crl: self.crl.as_ref().map(path), identity })?;
+        let tls = ClientTls::load(ClientFiles {
+            ca: path(&self.ca),
+            crl: self.crl.as_ref().map(path),
+            identity,
+        })?;
         Ok(ClientTls { name, ..tls })
     }
 }
@@ -101,7 +105,10 @@ impl Read {
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { files, name } = self;
-        f.debug_struct("ClientTls").field("files", &files.paths).field("name", name).finish_non_exhaustive()
+        f.debug_struct("ClientTls")
+            .field("files", &files.paths)
+            .field("name", name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -123,7 +130,14 @@ impl ClientTls {
         let read = contents.take(&paths, 0)?;
         read.check_expiry(paths.crl.as_deref())?;
         let read = ArcSwap::from_pointee(read);
-        Ok(Self { files: Arc::new(Files { paths, read, reloading: Mutex::default() }), name: None })
+        Ok(Self {
+            files: Arc::new(Files {
+                paths,
+                read,
+                reloading: Mutex::default(),
+            }),
+            name: None,
+        })
     }
 
     /// Its files.
@@ -131,7 +145,8 @@ impl ClientTls {
         &self.files.paths
     }
 
-    /// The name that the certificate of a server at `host` must have; `None` if a host of this name cannot be.
+    /// The name that the certificate of a server at `host` must have; `None` if a host of this name
+    /// cannot be.
     pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.name.clone().or_else(|| server_name(host))
     }
@@ -165,7 +180,8 @@ impl ClientTls {
             return Ok(false);
         }
         let after = contents.take(&self.files.paths, before.generation + 1)?;
-        // That the list in use is overdue, which is told when nothing else has changed, keeps no other file from being renewed.
+        // That the list in use is overdue, which is told when nothing else has changed, keeps no
+        // other file from being renewed.
         if after.list != before.list {
             after.check_expiry(crl)?;
         }
@@ -188,18 +204,29 @@ impl Contents {
         Ok(Self {
             ca: read(&paths.ca)?,
             crl: paths.crl.as_deref().map(read).transpose()?,
-            certificate: identity.map(|identity| read(&identity.certificate)).transpose()?,
+            certificate: identity
+                .map(|identity| read(&identity.certificate))
+                .transpose()?,
             key: identity.map(|identity| read(&identity.key)).transpose()?,
         })
     }
 
     fn digest(&self) -> [u8; 32] {
-        digest([&self.ca].into_iter().chain(&self.crl).chain(&self.certificate).chain(&self.key))
+        digest(
+            [&self.ca]
+                .into_iter()
+                .chain(&self.crl)
+                .chain(&self.certificate)
+                .chain(&self.key),
+        )
     }
 
     fn take(&self, paths: &ClientFiles, generation: u64) -> Result<Read, TlsError> {
         let trust = Trust::read((&paths.ca, &self.ca), file(&paths.crl, &self.crl))?;
-        let mut expiry = Expiry { certificate: None, revocation_lists: trust.expires };
+        let mut expiry = Expiry {
+            certificate: None,
+            revocation_lists: trust.expires,
+        };
         let provider = provider();
         let verifier = trust.in_servers(Arc::clone(&provider))?;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -223,6 +250,12 @@ impl Contents {
             config.alpn_protocols = protocols;
         });
         let list = self.crl.as_ref().map(|list| digest([list]));
-        Ok(Read { digest: self.digest(), list, generation, expiry, configs })
+        Ok(Read {
+            digest: self.digest(),
+            list,
+            generation,
+            expiry,
+            configs,
+        })
     }
 }

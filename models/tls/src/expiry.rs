@@ -12,7 +12,8 @@ pub struct Expiry {
     pub revocation_lists: Option<i64>,
 }
 
-/// When the first of a chain expires. One that cannot be read is left out: whether it can be used is for rustls to say.
+/// When the first of a chain expires. One that cannot be read is left out: whether it can be used
+/// is for rustls to say.
 pub(crate) fn of_chain(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let expires = |certificate: &CertificateDer<'_>| {
         let (_, certificate) = parse_x509_certificate(certificate).ok()?;

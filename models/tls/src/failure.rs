@@ -24,7 +24,9 @@ pub enum TlsFailure {
     #[error("the server's certificate has been revoked")]
     Revoked,
     /// The server's certificate is signed by one whose revocation list is missing.
-    #[error("no revocation list says whether the server's certificate, or one of its chain, is revoked")]
+    #[error(
+        "no revocation list says whether the server's certificate, or one of its chain, is revoked"
+    )]
     RevocationUnknown,
     /// The server does not take the client's certificate, or misses one.
     #[error("the server refused this client's certificate, or the lack of one (alert {0})")]
@@ -33,7 +35,9 @@ pub enum TlsFailure {
     #[error("the server does not speak TLS")]
     NotTls,
     /// The server speaks TLS, and another protocol within it.
-    #[error("the server does not offer the protocol asked for (HTTP/1.1, or HTTP/2 for gRPC) over TLS")]
+    #[error(
+        "the server does not offer the protocol asked for (HTTP/1.1, or HTTP/2 for gRPC) over TLS"
+    )]
     AnotherProtocol,
     /// Anything else.
     #[error("{0}")]
@@ -52,7 +56,9 @@ impl TlsFailure {
                 return Some(failure.clone());
             }
             // An IO error's source is that of what it wraps.
-            let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let wrapped = error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::get_ref);
             if let Some(failure) = wrapped.and_then(|wrapped| Self::of(wrapped)) {
                 return Some(failure);
             }
@@ -64,15 +70,22 @@ impl TlsFailure {
 
 impl From<&rustls::Error> for TlsFailure {
     fn from(error: &rustls::Error) -> Self {
-        use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage, NoApplicationProtocol};
+        use rustls::Error::{
+            AlertReceived, InvalidCertificate, InvalidMessage, NoApplicationProtocol,
+        };
         match error {
             InvalidCertificate(reason) => match reason {
                 // A signature that does not fit is one by an authority of the same name.
-                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                    Self::UnknownAuthority
+                }
+                CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. } => {
                     Self::AnotherName(reason.to_string())
                 }
-                CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    Self::Expired
+                }
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                     Self::NotYetValid
                 }

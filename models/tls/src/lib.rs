@@ -1,8 +1,10 @@
-//! TLS for servers and clients, by rustls with ring: certificates from PEM files that may be replaced while it runs.
+//! TLS for servers and clients, by rustls with ring: certificates from PEM files that may be
+//! replaced while it runs.
 //!
-//! Files are read again by [`ServerTls::reload`] and [`ClientTls::reload`], every [`LOOK_AGAIN`] by whoever serves; what is not
-//! sound leaves the certificates of before in place, and connections that are open keep theirs. TLS 1.2 and 1.3, with rustls's own
-//! choice of ciphers. A client trusts the authorities that it is given and no others: neither the system's nor those of the web.
+//! Files are read again by [`ServerTls::reload`] and [`ClientTls::reload`], every [`LOOK_AGAIN`] by
+//! whoever serves; what is not sound leaves the certificates of before in place, and connections
+//! that are open keep theirs. TLS 1.2 and 1.3, with rustls's own choice of ciphers. A client trusts
+//! the authorities that it is given and no others: neither the system's nor those of the web.
 
 mod client_tls;
 mod expiry;
@@ -26,7 +28,8 @@ pub use expiry::Expiry;
 pub use failure::TlsFailure;
 pub use server_tls::{ServerFiles, ServerTls};
 
-/// How often files are looked at while something serves by them. They are renewed by others, who need not know of this process.
+/// How often files are looked at while something serves by them. They are renewed by others, who
+/// need not know of this process.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Why certificate files are of no use. Says nothing of what a key file holds.
@@ -118,7 +121,8 @@ impl Application {
     }
 }
 
-/// One configuration for each application: listeners that speak different ones share their certificate.
+/// One configuration for each application: listeners that speak different ones share their
+/// certificate.
 #[derive(Debug)]
 struct Configs<C> {
     http1: Arc<C>,
@@ -132,7 +136,10 @@ impl<C: Clone> Configs<C> {
             set(&mut config, application.protocols());
             Arc::new(config)
         };
-        Self { http1: speaking(Application::Http1), http2: speaking(Application::Http2) }
+        Self {
+            http1: speaking(Application::Http1),
+            http2: speaking(Application::Http2),
+        }
     }
 
     fn get(&self, application: Application) -> Arc<C> {
@@ -145,7 +152,10 @@ impl<C: Clone> Configs<C> {
 
 /// The name that a server's certificate must have: a DNS name or an IP address, without a port.
 pub fn server_name(host: &str) -> Option<ServerName<'static>> {
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     ServerName::try_from(host.to_owned()).ok()
 }
 
@@ -154,7 +164,10 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| TlsError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// A file that may not be there, and what is in it.
@@ -176,14 +189,22 @@ fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'stat
     chain
         .ok()
         .filter(|chain| !chain.is_empty())
-        .ok_or_else(|| TlsError::Empty { path: path.to_owned(), what: "certificate" })
+        .ok_or_else(|| TlsError::Empty {
+            path: path.to_owned(),
+            what: "certificate",
+        })
 }
 
 fn private_key(path: &Path, contents: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(contents)
-        .map_err(|_| TlsError::Empty { path: path.to_owned(), what: "private key" })
+    PrivateKeyDer::from_pem_slice(contents).map_err(|_| TlsError::Empty {
+        path: path.to_owned(),
+        what: "private key",
+    })
 }
 
 fn unusable(path: &Path, reason: impl std::fmt::Display) -> TlsError {
-    TlsError::Unusable { path: path.to_owned(), reason: reason.to_string() }
+    TlsError::Unusable {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::trust::Trust;
 use crate::{
-    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, file, private_key,
-    provider, read, trust, unusable,
+    Application, Configs, Expiry, Identity, TlsError, certificates, digest, expiry, file,
+    private_key, provider, read, trust, unusable,
 };
 
 /// The files of a server.
@@ -61,7 +61,11 @@ impl ServerTls {
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let read = Contents::read(&files)?.take(&files)?;
         read.check_expiry(files.client_crl.as_deref())?;
-        Ok(Self { files, read: ArcSwap::from_pointee(read), reloading: Mutex::default() })
+        Ok(Self {
+            files,
+            read: ArcSwap::from_pointee(read),
+            reloading: Mutex::default(),
+        })
     }
 
     /// Its files.
@@ -74,8 +78,8 @@ impl ServerTls {
         TlsAcceptor::from(self.read.load().configs.get(application))
     }
 
-    /// Cancelled when other clients are let in than now. To be asked for before the acceptor: whoever was let in by what it stands for
-    /// may be one that is not let in any more.
+    /// Cancelled when other clients are let in than now. To be asked for before the acceptor:
+    /// whoever was let in by what it stands for may be one that is not let in any more.
     pub fn outdated(&self) -> CancellationToken {
         self.read.load().outdated.clone()
     }
@@ -99,7 +103,8 @@ impl ServerTls {
             return Ok(false);
         }
         let mut after = contents.take(&self.files)?;
-        // That the list in use is overdue, which is told when nothing else has changed, keeps no other file from being renewed.
+        // That the list in use is overdue, which is told when nothing else has changed, keeps no
+        // other file from being renewed.
         if after.list != before.list {
             after.check_expiry(crl)?;
         }
@@ -134,13 +139,21 @@ impl Contents {
     }
 
     fn digest(&self) -> [u8; 32] {
-        digest([&self.certificate, &self.key].into_iter().chain(&self.client_ca).chain(&self.client_crl))
+        digest(
+            [&self.certificate, &self.key]
+                .into_iter()
+                .chain(&self.client_ca)
+                .chain(&self.client_crl),
+        )
     }
 
     fn take(&self, files: &ServerFiles) -> Result<Read, TlsError> {
         let path = &files.identity.certificate;
         let chain = certificates(path, &self.certificate)?;
-        let mut expiry = Expiry { certificate: expiry::of_chain(&chain), revocation_lists: None };
+        let mut expiry = Expiry {
+            certificate: expiry::of_chain(&chain),
+            revocation_lists: None,
+        };
         let key = private_key(&files.identity.key, &self.key)?;
         let provider = provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -156,12 +169,23 @@ impl Contents {
             None if crl.is_some() => return Err(TlsError::NoAuthority),
             None => builder.with_no_client_auth(),
         };
-        let config = builder.with_single_cert(chain, key).map_err(|error| unusable(path, error))?;
-        let configs = Configs::of(config, |config, protocols| config.alpn_protocols = protocols);
-        let [list, client_ca] =
-            [&self.client_crl, &self.client_ca].map(|file| file.as_ref().map(|contents| digest([contents])));
+        let config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| unusable(path, error))?;
+        let configs = Configs::of(config, |config, protocols| {
+            config.alpn_protocols = protocols
+        });
+        let [list, client_ca] = [&self.client_crl, &self.client_ca]
+            .map(|file| file.as_ref().map(|contents| digest([contents])));
         let outdated = CancellationToken::new();
-        Ok(Read { digest: self.digest(), list, client_ca, outdated, expiry, configs })
+        Ok(Read {
+            digest: self.digest(),
+            list,
+            client_ca,
+            outdated,
+            expiry,
+            configs,
+        })
     }
 }
 
@@ -180,20 +204,36 @@ mod tests {
         let own = identity(folder.path(), "server", &issuer);
         let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2002);
         let files = ServerFiles {
-            identity: Identity { certificate: own.certificate, key: own.key },
+            identity: Identity {
+                certificate: own.certificate,
+                key: own.key,
+            },
             client_ca: Some(ca),
             client_crl: Some(crl),
         };
         // As if it had been in time when it was read.
         let read = Contents::read(&files).unwrap().take(&files).unwrap();
-        let tls = ServerTls { read: ArcSwap::from_pointee(read), reloading: Mutex::default(), files };
+        let tls = ServerTls {
+            read: ArcSwap::from_pointee(read),
+            reloading: Mutex::default(),
+            files,
+        };
         let before = tls.read.load().digest;
         assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })));
         identity(folder.path(), "server", &issuer);
-        assert!(tls.reload().unwrap() && tls.read.load().digest != before, "renewed");
-        assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })), "told again");
+        assert!(
+            tls.reload().unwrap() && tls.read.load().digest != before,
+            "renewed"
+        );
+        assert!(
+            matches!(tls.reload(), Err(TlsError::Expired { .. })),
+            "told again"
+        );
         revocation_list(folder.path(), "ca", &issuer, &[], 2003);
-        assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })), "another one that is overdue");
+        assert!(
+            matches!(tls.reload(), Err(TlsError::Expired { .. })),
+            "another one that is overdue"
+        );
         revocation_list(folder.path(), "ca", &issuer, &[], 2040);
         assert!(tls.reload().unwrap() && !tls.reload().unwrap());
     }

@@ -19,8 +19,16 @@ pub struct Mistake {
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
     toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
-        let line = 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count();
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = 1 + text
+            .bytes()
+            .take(start)
+            .filter(|byte| *byte == b'\n')
+            .count();
+        let message = error
+            .message()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         Mistake { line, message }
     })
 }
@@ -41,11 +49,18 @@ mod tests {
         for (text, line, named) in [
             ("rate = 3\n# ä\nspeed = 1\n", 3, "unknown field `speed`"),
             ("rate = \n", 1, ""),
-            ("\nrate = \"3\"", 2, "invalid type: string \"3\", expected u32"),
+            (
+                "\nrate = \"3\"",
+                2,
+                "invalid type: string \"3\", expected u32",
+            ),
             ("", 1, "missing field `rate`"),
         ] {
             let mistake = parse::<File>(text).unwrap_err();
-            assert!(mistake.line == line && mistake.message.contains(named), "{mistake}");
+            assert!(
+                mistake.line == line && mistake.message.contains(named),
+                "{mistake}"
+            );
             assert!(!mistake.to_string().contains('\n'), "{mistake}");
         }
     }

@@ -28,17 +28,20 @@ impl UpdateRule {
         self.schedule.rate(self.learning_rate, done, self.steps)
     }
 
-    /// The length of the mean of gradients whose sum this is, and what to scale the sum by: to the mean, and to no more than
-    /// the longest allowed.
+    /// The length of the mean of gradients whose sum this is, and what to scale the sum by: to the
+    /// mean, and to no more than the longest allowed.
     pub fn scale(&self, sum: &[f32], count: u32) -> (f64, f64) {
         let mean = 1.0 / f64::from(count);
         let norm = mean * norm(sum);
-        let clipped = self.clip.map_or(1.0, |longest| (longest / (norm + CLIP_EPSILON)).min(1.0));
+        let clipped = self
+            .clip
+            .map_or(1.0, |longest| (longest / (norm + CLIP_EPSILON)).min(1.0));
         (norm, mean * clipped)
     }
 }
 
-/// The length of a vector. Sums of a few thousand squares at a time lose nothing in `f32`, and go at its speed.
+/// The length of a vector. Sums of a few thousand squares at a time lose nothing in `f32`, and go
+/// at its speed.
 pub fn norm(values: &[f32]) -> f64 {
     let lanes = |chunk: &[f32]| {
         let mut sums = [0.0f32; 8];

@@ -15,11 +15,12 @@ const ONE_CYCLE_DIVISORS: (f64, f64) = (25.0, 25e4);
 pub enum Schedule {
     /// Stays.
     Constant,
-    /// A short linear warm-up, then half a cosine down to zero (Loshchilov and Hutter, SGDR, 2017, without restarts).
+    /// A short linear warm-up, then half a cosine down to zero (Loshchilov and Hutter, SGDR, 2017,
+    /// without restarts).
     #[default]
     Cosine,
-    /// Half a cosine up from a 25th of the peak in three tenths of the run, then one down to nothing (Smith and Topin,
-    /// Super-Convergence, 2018, as PyTorch has it).
+    /// Half a cosine up from a 25th of the peak in three tenths of the run, then one down to
+    /// nothing (Smith and Topin, Super-Convergence, 2018, as PyTorch has it).
     OneCycle,
 }
 
@@ -34,8 +35,14 @@ impl Schedule {
             Self::Constant => peak,
             Self::Cosine if progress < WARM_UP => peak * progress / WARM_UP,
             Self::Cosine => between(peak, 0.0, (progress - WARM_UP) / (1.0 - WARM_UP)),
-            Self::OneCycle if progress < RISE => between(peak / ONE_CYCLE_DIVISORS.0, peak, progress / RISE),
-            Self::OneCycle => between(peak, peak / ONE_CYCLE_DIVISORS.1, (progress - RISE) / (1.0 - RISE)),
+            Self::OneCycle if progress < RISE => {
+                between(peak / ONE_CYCLE_DIVISORS.0, peak, progress / RISE)
+            }
+            Self::OneCycle => between(
+                peak,
+                peak / ONE_CYCLE_DIVISORS.1,
+                (progress - RISE) / (1.0 - RISE),
+            ),
         }
     }
 }
@@ -45,7 +52,9 @@ mod tests {
     use super::*;
 
     fn rates(schedule: Schedule) -> Vec<f64> {
-        (0..1000).map(|step| schedule.rate(2.0, step, 1000)).collect()
+        (0..1000)
+            .map(|step| schedule.rate(2.0, step, 1000))
+            .collect()
     }
 
     #[test]

@@ -39,20 +39,26 @@ fn update(
 ) {
     let rate = rule.rate(number.saturating_sub(1) / each) / each as f64;
     match state {
-        [first, second] => rule.optimiser.update(number, rate, 1.0, values, gradient, first, second),
-        [first] => rule.optimiser.update(number, rate, 1.0, values, gradient, first, &mut []),
+        [first, second] => rule
+            .optimiser
+            .update(number, rate, 1.0, values, gradient, first, second),
+        [first] => rule
+            .optimiser
+            .update(number, rate, 1.0, values, gradient, first, &mut []),
         _ => {}
     }
 }
 
-/// A training whose start comes over the wire: the first push sets the weights, those after it the optimiser's state,
-/// slot by slot, as far as it goes on from another training. All later ones are steps.
+/// A training whose start comes over the wire: the first push sets the weights, those after it the
+/// optimiser's state, slot by slot, as far as it goes on from another training. All later ones are
+/// steps.
 ///
-/// The rows after the weights are not learned: they hold what the network measures while it learns, such as batch norm's
-/// running moments, and a step replaces them by the sum of what is pushed.
+/// The rows after the weights are not learned: they hold what the network measures while it learns,
+/// such as batch norm's running moments, and a step replaces them by the sum of what is pushed.
 ///
-/// Where pushes are not added up, each is an update by itself, with its part of the learning rate: as many of them as make a
-/// step go as far as the step would, and the schedule goes by whole steps.
+/// Where pushes are not added up, each is an update by itself, with its part of the learning rate:
+/// as many of them as make a step go as far as the step would, and the schedule goes by whole
+/// steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
     /// The update of each step.
@@ -78,7 +84,11 @@ fn is_one(updates: &NonZeroU64) -> bool {
 impl TrainingRule {
     /// Pushes before the first step.
     pub const fn set_up(&self) -> u64 {
-        if self.done == 0 { 1 } else { 1 + self.rule.optimiser.slots() as u64 }
+        if self.done == 0 {
+            1
+        } else {
+            1 + self.rule.optimiser.slots() as u64
+        }
     }
 }
 
@@ -95,7 +105,13 @@ impl parapet_parameter_server::UpdateRule for TrainingRule {
         let step = u64::from(step);
         if step > self.set_up() {
             let each = self.updates.get();
-            update(&self.rule, (self.done * each + (step - self.set_up()), each), gradient, values, state);
+            update(
+                &self.rule,
+                (self.done * each + (step - self.set_up()), each),
+                gradient,
+                values,
+                state,
+            );
         } else if step == 1 {
             values.copy_from_slice(gradient);
         } else if let Some(slot) = state.get_mut(usize::try_from(step - 2).unwrap_or(usize::MAX)) {
@@ -104,14 +120,22 @@ impl parapet_parameter_server::UpdateRule for TrainingRule {
     }
 
     fn keeps_moderate_finite(&self) -> bool {
-        self.rule.optimiser.keeps_moderate_finite(self.rule.learning_rate)
+        self.rule
+            .optimiser
+            .keeps_moderate_finite(self.rule.learning_rate)
     }
 
     fn border(&self) -> Option<Key> {
         self.measured_from
     }
 
-    fn apply_beyond(&self, step: u32, pushed: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+    fn apply_beyond(
+        &self,
+        step: u32,
+        pushed: &[f32],
+        values: &mut [f32],
+        state: &mut [&mut [f32]],
+    ) {
         if u64::from(step) > self.set_up() {
             values.copy_from_slice(pushed);
         } else {
@@ -142,7 +166,12 @@ mod tests {
     #[derive(Debug, Clone, PartialEq)]
     struct Row([Vec<f32>; 3]);
 
-    fn apply(rule: &impl parapet_parameter_server::UpdateRule, row: &mut Row, step: u32, gradient: &[f32]) {
+    fn apply(
+        rule: &impl parapet_parameter_server::UpdateRule,
+        row: &mut Row,
+        step: u32,
+        gradient: &[f32],
+    ) {
         let [values, first, second] = &mut row.0;
         rule.apply(step, gradient, values, &mut [first, second]);
     }
@@ -151,7 +180,12 @@ mod tests {
     fn a_training_that_was_set_up_goes_on_as_the_one_before() {
         let gradient = |step: u32| vec![(step as f32).sin(), 0.5, -0.25];
         let mut plain = Row([vec![1.0, -2.0, 0.0], vec![0.0; 3], vec![0.0; 3]]);
-        let fresh = TrainingRule { rule: rule(), done: 0, measured_from: None, updates: one() };
+        let fresh = TrainingRule {
+            rule: rule(),
+            done: 0,
+            measured_from: None,
+            updates: one(),
+        };
         let mut set = Row([vec![0.0; 3], vec![0.0; 3], vec![0.0; 3]]);
         assert_eq!(fresh.set_up(), 1);
         apply(&fresh, &mut set, 1, &plain.0[0].clone());
@@ -162,7 +196,12 @@ mod tests {
         }
         assert_eq!(set, plain);
 
-        let later = TrainingRule { rule: rule(), done: 4, measured_from: None, updates: one() };
+        let later = TrainingRule {
+            rule: rule(),
+            done: 4,
+            measured_from: None,
+            updates: one(),
+        };
         let mut resumed = Row([vec![9.0; 3], vec![9.0; 3], vec![9.0; 3]]);
         for (step, slot) in (1..).zip(&plain.0.clone()) {
             apply(&later, &mut resumed, step, slot);
@@ -176,8 +215,16 @@ mod tests {
     #[test]
     fn updates_of_parts_go_about_as_far_as_their_step() {
         let parts = NonZeroU64::new(4).unwrap();
-        let whole = TrainingRule { rule: rule(), done: 0, measured_from: None, updates: one() };
-        let in_parts = TrainingRule { updates: parts, ..whole };
+        let whole = TrainingRule {
+            rule: rule(),
+            done: 0,
+            measured_from: None,
+            updates: one(),
+        };
+        let in_parts = TrainingRule {
+            updates: parts,
+            ..whole
+        };
         let begun = || Row([vec![1.0, -2.0, 0.5], vec![0.0; 3], vec![0.0; 3]]);
         let (mut one, mut other) = (begun(), begun());
         let gradient = [0.3, -0.1, 0.2];
@@ -186,11 +233,17 @@ mod tests {
             (0..4).for_each(|part| apply(&in_parts, &mut other, 2 + 4 * step + part, &gradient));
             let gone = (one.0[0][0] - 1.0).abs();
             for (a, b) in one.0[0].iter().zip(&other.0[0]) {
-                assert!((a - b).abs() < 0.01 * gone, "step {step}: {a}, in parts {b}");
+                assert!(
+                    (a - b).abs() < 0.01 * gone,
+                    "step {step}: {a}, in parts {b}"
+                );
             }
         }
         // One that goes on is where the one before would be.
-        let later = TrainingRule { done: 2, ..in_parts };
+        let later = TrainingRule {
+            done: 2,
+            ..in_parts
+        };
         let (mut straight, mut resumed) = (begun(), begun());
         apply(&in_parts, &mut straight, 1 + 2 * 4 + 3, &gradient);
         apply(&later, &mut resumed, later.set_up() as u32 + 3, &gradient);
@@ -200,11 +253,21 @@ mod tests {
     #[test]
     fn what_is_measured_is_replaced_by_each_step_and_stays_while_a_training_is_set_up() {
         for done in [0, 4] {
-            let rule = TrainingRule { rule: rule(), done, measured_from: Some(3), updates: one() };
+            let rule = TrainingRule {
+                rule: rule(),
+                done,
+                measured_from: Some(3),
+                updates: one(),
+            };
             assert_eq!(rule.border(), Some(3));
             let [mut values, mut first, mut second] = [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]];
             let mut push = |step: u64, pushed: [f32; 2]| {
-                rule.apply_beyond(step as u32, &pushed, &mut values, &mut [&mut first, &mut second]);
+                rule.apply_beyond(
+                    step as u32,
+                    &pushed,
+                    &mut values,
+                    &mut [&mut first, &mut second],
+                );
                 values.clone()
             };
             assert_eq!(push(1, [1.0, -2.0]), [1.0, -2.0]);
@@ -220,8 +283,16 @@ mod tests {
 
     #[test]
     fn a_rule_reads_back_to_the_last_bit() {
-        let rule = UpdateRule { learning_rate: 0.1 + 0.2, ..rule() };
-        let training = TrainingRule { rule, done: 3, measured_from: Some(7), updates: one() };
+        let rule = UpdateRule {
+            learning_rate: 0.1 + 0.2,
+            ..rule()
+        };
+        let training = TrainingRule {
+            rule,
+            done: 3,
+            measured_from: Some(7),
+            updates: one(),
+        };
         let text = toml::to_string(&training).unwrap();
         assert_eq!(toml::from_str::<TrainingRule>(&text).unwrap(), training);
     }

@@ -39,10 +39,15 @@ impl OptimiserSpec {
         }
     }
 
-    /// Returns true if a step of moderate numbers at rates up to `rate` is finite, whatever they are.
+    /// Returns true if a step of moderate numbers at rates up to `rate` is finite, whatever they
+    /// are.
     pub(crate) fn keeps_moderate_finite(self, rate: f64) -> bool {
         let (bound, rate) = (f64::from(MODERATE), rate.abs());
-        let fit = |bounds: &[f64]| bounds.iter().all(|bound| bound.abs() < f64::from(f32::MAX) / 16.0);
+        let fit = |bounds: &[f64]| {
+            bounds
+                .iter()
+                .all(|bound| bound.abs() < f64::from(f32::MAX) / 16.0)
+        };
         let adam = |decay: f64, shrink: f64| {
             let gradient = bound + decay.abs() * bound;
             // The corrections are largest at the first step.
@@ -54,15 +59,22 @@ impl OptimiserSpec {
         match self {
             Self::Adam { weight_decay } => adam(weight_decay, 0.0),
             Self::AdamW { weight_decay } => adam(0.0, rate * weight_decay.abs()),
-            Self::Sgd { momentum, weight_decay } => {
+            Self::Sgd {
+                momentum,
+                weight_decay,
+            } => {
                 let moving = (1.0 + weight_decay.abs() + momentum.abs()) * bound;
                 fit(&[moving, bound + rate * moving])
             }
         }
     }
 
-    /// Makes step `step` (from 1) with slices of one length; `second` is not looked at with one slot.
-    #[expect(clippy::too_many_arguments, reason = "the one place of the arithmetic, over plain slices")]
+    /// Makes step `step` (from 1) with slices of one length; `second` is not looked at with one
+    /// slot.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the one place of the arithmetic, over plain slices"
+    )]
     pub fn update(
         self,
         step: u64,
@@ -77,13 +89,18 @@ impl OptimiserSpec {
         match self {
             Self::Adam { weight_decay } => {
                 let (decay, shrink) = (weight_decay as f32, 1.0);
-                Adam::at(step, rate, scale, decay, shrink).update(weights, gradients, first, second);
+                Adam::at(step, rate, scale, decay, shrink)
+                    .update(weights, gradients, first, second);
             }
             Self::AdamW { weight_decay } => {
                 let (decay, shrink) = (0.0, (1.0 - rate * weight_decay) as f32);
-                Adam::at(step, rate, scale, decay, shrink).update(weights, gradients, first, second);
+                Adam::at(step, rate, scale, decay, shrink)
+                    .update(weights, gradients, first, second);
             }
-            Self::Sgd { momentum, weight_decay } => {
+            Self::Sgd {
+                momentum,
+                weight_decay,
+            } => {
                 let (rate, decay) = (rate as f32, weight_decay as f32);
                 // The first step's momentum is the gradient itself.
                 let momentum = if step <= 1 { 0.0 } else { momentum as f32 };
@@ -109,10 +126,22 @@ impl Adam {
     fn at(step: u64, rate: f64, scale: f32, decay: f32, shrink: f32) -> Self {
         let step = i32::try_from(step).unwrap_or(i32::MAX);
         let corrections = (1.0 - BETAS.0.powi(step), (1.0 - BETAS.1.powi(step)).sqrt());
-        Self { pace: (rate / corrections.0) as f32, root: corrections.1 as f32, scale, decay, shrink }
+        Self {
+            pace: (rate / corrections.0) as f32,
+            root: corrections.1 as f32,
+            scale,
+            decay,
+            shrink,
+        }
     }
 
-    fn update(&self, weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32]) {
+    fn update(
+        &self,
+        weights: &mut [f32],
+        gradients: &[f32],
+        first: &mut [f32],
+        second: &mut [f32],
+    ) {
         let (keep_first, keep_second) = (BETAS.0 as f32, BETAS.1 as f32);
         let (take_first, take_second) = ((1.0 - BETAS.0) as f32, (1.0 - BETAS.1) as f32);
         let epsilon = EPSILON as f32;
@@ -121,8 +150,8 @@ impl Adam {
             let gradient = gradient * self.scale + self.decay * *weight;
             *first = keep_first * *first + take_first * gradient;
             *second = keep_second * *second + take_second * gradient * gradient;
-            *weight =
-                self.shrink * *weight - self.pace * *first / (second.max(0.0).sqrt() / self.root + epsilon);
+            *weight = self.shrink * *weight
+                - self.pace * *first / (second.max(0.0).sqrt() / self.root + epsilon);
         }
     }
 }

@@ -1,8 +1,10 @@
-//! A worker's side: tasks that push and pull, asynchronous, with dependencies (Li et al., OSDI 2014, section 3.3).
+//! A worker's side: tasks that push and pull, asynchronous, with dependencies (Li et al., OSDI
+//! 2014, section 3.3).
 //!
-//! A task is cut into parts by the routing table, one for each shard. A part is sent again until it is answered, and
-//! cut anew when the table changes: the clocks at the server make that harmless. Parts that may be sent go by clock, then by
-//! priority; a push never overtakes an earlier one of the same keys.
+//! A task is cut into parts by the routing table, one for each shard. A part is sent again until it
+//! is answered, and cut anew when the table changes: the clocks at the server make that harmless.
+//! Parts that may be sent go by clock, then by priority; a push never overtakes an earlier one of
+//! the same keys.
 
 mod answers;
 mod index;
@@ -15,8 +17,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, Refusal, RequestId, Routing, Shared,
-    Values, WorkerId,
+    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, Refusal, RequestId, Routing,
+    Shared, Values, WorkerId,
 };
 use index::Index;
 use part::{Part, State};
@@ -37,21 +39,23 @@ impl fmt::Display for Handle {
 pub struct ClientArray {
     /// Numbers in a row.
     pub width: usize,
-    /// What this worker may miss: decides whether rows that a server sent of its own accord are fresh enough.
+    /// What this worker may miss: decides whether rows that a server sent of its own accord are
+    /// fresh enough.
     pub consistency: Consistency,
 }
 
 /// Bounds and intervals of a client (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// After how long a part without an answer is sent again. While answers to others come, it may be their turn first:
-    /// it is waited for up to 16 times as long.
+    /// After how long a part without an answer is sent again. While answers to others come, it may
+    /// be their turn first: it is waited for up to 16 times as long.
     pub resend: Duration,
     /// After how long a part that was refused for now is sent again.
     pub retry: Duration,
-    /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`: what a pull waits for
-    /// may be a push of the same worker, and what a push waits for (BSP) one of another worker that has sent other parts
-    /// first, so that full windows would wait for each other forever.
+    /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`:
+    /// what a pull waits for may be a push of the same worker, and what a push waits for (BSP) one
+    /// of another worker that has sent other parts first, so that full windows would wait for each
+    /// other forever.
     pub max_pulls: usize,
     /// Tasks that are not finished.
     pub max_tasks: usize,
@@ -105,7 +109,8 @@ pub enum Outcome {
     Pulled {
         /// Every live worker's updates up to this clock are contained.
         clock: Clock,
-        /// The same for the rows that are furthest ahead: no shard contains more than the others if it is `clock`.
+        /// The same for the rows that are furthest ahead: no shard contains more than the others if
+        /// it is `clock`.
         newest: Clock,
         /// This worker's updates up to this clock are contained.
         own: Clock,
@@ -146,8 +151,9 @@ pub enum ClientEvent {
     Received(Message),
     /// The way to this server was lost, and what was on it.
     Disconnected(NodeId),
-    /// There are ways to these servers and no others, and each takes about this many bytes now. Parts that find no room
-    /// wait in line. Before the first such event, all that may be sent is sent.
+    /// There are ways to these servers and no others, and each takes about this many bytes now.
+    /// Parts that find no room wait in line. Before the first such event, all that may be sent is
+    /// sent.
     Rooms(BTreeMap<NodeId, usize>),
     /// Time has passed; due by [`Client::next_timer`].
     Tick,
@@ -207,10 +213,20 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tasks = self.tasks.iter().map(|(handle, Running { task, parts, .. })| {
-            let what = if task.work == Work::Pull { "pull" } else { "push" };
-            (handle.to_string(), (what, task.array, task.range, task.clock, parts))
-        });
+        let tasks = self
+            .tasks
+            .iter()
+            .map(|(handle, Running { task, parts, .. })| {
+                let what = if task.work == Work::Pull {
+                    "pull"
+                } else {
+                    "push"
+                };
+                (
+                    handle.to_string(),
+                    (what, task.array, task.range, task.clock, parts),
+                )
+            });
         write!(f, "{} with ", self.worker)?;
         f.debug_map().entries(tasks).finish()
     }
@@ -255,9 +271,14 @@ impl Client {
         task: Task,
         actions: &mut Vec<ClientAction>,
     ) -> Result<Handle, SubmitError> {
-        let array = self.arrays.get(&task.array).ok_or(SubmitError::UnknownArray(task.array))?;
+        let array = self
+            .arrays
+            .get(&task.array)
+            .ok_or(SubmitError::UnknownArray(task.array))?;
         if self.tasks.len() >= self.config.max_tasks {
-            return Err(SubmitError::Full { limit: self.config.max_tasks });
+            return Err(SubmitError::Full {
+                limit: self.config.max_tasks,
+            });
         }
         if !task.keys.are_valid(task.range) || task.range.is_empty() {
             return Err(SubmitError::Malformed(Refusal::BadKeys));
@@ -269,9 +290,20 @@ impl Client {
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         let parts = self.cut(task.array, task.range);
-        let waits_for =
-            self.index.wait(handle, task.after.iter().filter(|after| self.tasks.contains_key(after)));
-        self.tasks.insert(handle, Running { task, parts, waits_for });
+        let waits_for = self.index.wait(
+            handle,
+            task.after
+                .iter()
+                .filter(|after| self.tasks.contains_key(after)),
+        );
+        self.tasks.insert(
+            handle,
+            Running {
+                task,
+                parts,
+                waits_for,
+            },
+        );
         self.note(handle);
         self.send_ready(now, actions);
         Ok(handle)
@@ -292,7 +324,8 @@ impl Client {
         self.send_ready(now, actions);
     }
 
-    /// When [`ClientEvent::Tick`] is due, if anything is under way. It looks at every task: ask once in a while.
+    /// When [`ClientEvent::Tick`] is due, if anything is under way. It looks at every task: ask
+    /// once in a while.
     pub fn next_timer(&self) -> Option<Duration> {
         let parts = self.tasks.values().flat_map(|running| &running.parts);
         parts.filter_map(|part| self.due(part)).min()
@@ -308,10 +341,12 @@ impl Client {
 
     fn disconnected(&mut self, node: NodeId) {
         self.change_parts(|client, task, part| {
-            client.route(task.array, part.range).is_some_and(|(epoch, head, tail)| {
-                let to = if task.work == Work::Pull { tail } else { head };
-                part.is_under_way(epoch) && to == node
-            })
+            client
+                .route(task.array, part.range)
+                .is_some_and(|(epoch, head, tail)| {
+                    let to = if task.work == Work::Pull { tail } else { head };
+                    part.is_under_way(epoch) && to == node
+                })
         });
     }
 
@@ -327,7 +362,11 @@ impl Client {
             );
         }
         for (handle, place) in changed {
-            if let Some(part) = self.tasks.get_mut(&handle).and_then(|running| running.parts.get_mut(place)) {
+            if let Some(part) = self
+                .tasks
+                .get_mut(&handle)
+                .and_then(|running| running.parts.get_mut(place))
+            {
                 part.state = State::Ready;
             }
             self.note(handle);

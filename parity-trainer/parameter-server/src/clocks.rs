@@ -1,8 +1,9 @@
 //! Ranged vector clocks (Li et al., OSDI 2014, section 4.1).
 //!
-//! A vector clock for each key would be larger than the parameters. Workers push ranges, so all keys of a range have
-//! the same clock: one is kept for each (worker, range). A push splits a range into at most three; equal neighbours
-//! become one again, so that a worker which pushes whole shards costs one entry.
+//! A vector clock for each key would be larger than the parameters. Workers push ranges, so all
+//! keys of a range have the same clock: one is kept for each (worker, range). A push splits a range
+//! into at most three; equal neighbours become one again, so that a worker which pushes whole
+//! shards costs one entry.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,18 @@ use crate::{Clock, Key, KeyRange, WorkerClock, WorkerId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangedClocks {
     range: KeyRange,
-    /// For each worker, where a clock begins to hold; it does up to the next entry. The first is at the range's start.
+    /// For each worker, where a clock begins to hold; it does up to the next entry. The first is at
+    /// the range's start.
     workers: BTreeMap<WorkerId, Vec<(Key, Clock)>>,
 }
 
 impl RangedClocks {
     /// Of no workers.
     pub const fn new(range: KeyRange) -> Self {
-        Self { range, workers: BTreeMap::new() }
+        Self {
+            range,
+            workers: BTreeMap::new(),
+        }
     }
 
     /// The keys.
@@ -30,7 +35,9 @@ impl RangedClocks {
     /// Adds a worker that counts as having finished `clock`. Whether it was not there before.
     pub fn join(&mut self, worker: WorkerId, clock: Clock) -> bool {
         let new = !self.workers.contains_key(&worker);
-        self.workers.entry(worker).or_insert_with(|| vec![(self.range.start, clock)]);
+        self.workers
+            .entry(worker)
+            .or_insert_with(|| vec![(self.range.start, clock)]);
         new
     }
 
@@ -56,9 +63,15 @@ impl RangedClocks {
 
     /// Raises the worker's clock on `range` to `clock`, where it is lower.
     pub fn advance(&mut self, worker: WorkerId, range: KeyRange, clock: Clock) {
-        let (own, Some(range)) = (self.range, self.range.intersect(range)) else { return };
-        let Some(entries) = self.workers.get_mut(&worker) else { return };
-        let first = entries.partition_point(|&(start, _)| start <= range.start).saturating_sub(1);
+        let (own, Some(range)) = (self.range, self.range.intersect(range)) else {
+            return;
+        };
+        let Some(entries) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        let first = entries
+            .partition_point(|&(start, _)| start <= range.start)
+            .saturating_sub(1);
         let last = entries.partition_point(|&(start, _)| start < range.end);
         let mut replaced: Vec<(Key, Clock)> = Vec::with_capacity(last - first + 2);
         let mut add = |start: Key, clock: Clock| {
@@ -67,7 +80,9 @@ impl RangedClocks {
             }
         };
         for at in first..last {
-            let Some(&(start, old)) = entries.get(at) else { break };
+            let Some(&(start, old)) = entries.get(at) else {
+                break;
+            };
             let end = entries.get(at + 1).map_or(own.end, |&(next, _)| next);
             if start < range.start {
                 add(start, old);
@@ -78,9 +93,10 @@ impl RangedClocks {
             }
         }
         // The neighbours may have become equal to the borders.
-        if let (Some(&(_, before)), Some(&(_, front))) =
-            (first.checked_sub(1).and_then(|at| entries.get(at)), replaced.first())
-            && before == front
+        if let (Some(&(_, before)), Some(&(_, front))) = (
+            first.checked_sub(1).and_then(|at| entries.get(at)),
+            replaced.first(),
+        ) && before == front
         {
             replaced.remove(0);
         }
@@ -88,7 +104,10 @@ impl RangedClocks {
             .last()
             .map(|&(_, clock)| clock)
             .or_else(|| entries.get(first.wrapping_sub(1)).map(|e| e.1));
-        let last = if entries.get(last).is_some_and(|&(_, next)| Some(next) == before_next) {
+        let last = if entries
+            .get(last)
+            .is_some_and(|&(_, next)| Some(next) == before_next)
+        {
             last + 1
         } else {
             last
@@ -114,13 +133,27 @@ impl RangedClocks {
     }
 
     /// The worker's clocks on the parts of `range`, in order; nothing if it is not there.
-    pub fn parts(&self, worker: WorkerId, range: KeyRange) -> impl Iterator<Item = (KeyRange, Clock)> + '_ {
-        let entries = self.workers.get(&worker).map(Vec::as_slice).unwrap_or_default();
-        let first = entries.partition_point(|&(start, _)| start <= range.start).saturating_sub(1);
+    pub fn parts(
+        &self,
+        worker: WorkerId,
+        range: KeyRange,
+    ) -> impl Iterator<Item = (KeyRange, Clock)> + '_ {
+        let entries = self
+            .workers
+            .get(&worker)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let first = entries
+            .partition_point(|&(start, _)| start <= range.start)
+            .saturating_sub(1);
         (first..entries.len()).map_while(move |at| {
             let &(start, clock) = entries.get(at)?;
-            let end = entries.get(at + 1).map_or(self.range.end, |&(next, _)| next);
-            KeyRange::new(start, end).intersect(range).map(|part| (part, clock))
+            let end = entries
+                .get(at + 1)
+                .map_or(self.range.end, |&(next, _)| next);
+            KeyRange::new(start, end)
+                .intersect(range)
+                .map(|part| (part, clock))
         })
     }
 
@@ -131,15 +164,26 @@ impl RangedClocks {
 
     /// The clock that every worker has finished on all of `range`; `None` if there is no worker.
     pub fn finished(&self, range: KeyRange) -> Option<Clock> {
-        self.workers.keys().filter_map(|&worker| self.lowest_of(worker, range)).min()
+        self.workers
+            .keys()
+            .filter_map(|&worker| self.lowest_of(worker, range))
+            .min()
     }
 
-    /// The parts of `range` on which every worker has finished `clock`, in order; all of it if there is no worker.
+    /// The parts of `range` on which every worker has finished `clock`, in order; all of it if
+    /// there is no worker.
     pub fn parts_finished(&self, range: KeyRange, clock: Clock) -> Vec<KeyRange> {
-        let mut finished = if range.is_empty() { Vec::new() } else { vec![range] };
+        let mut finished = if range.is_empty() {
+            Vec::new()
+        } else {
+            vec![range]
+        };
         for &worker in self.workers.keys() {
-            let own: Vec<KeyRange> =
-                self.parts(worker, range).filter(|&(_, c)| c >= clock).map(|(part, _)| part).collect();
+            let own: Vec<KeyRange> = self
+                .parts(worker, range)
+                .filter(|&(_, c)| c >= clock)
+                .map(|(part, _)| part)
+                .collect();
             finished = intersect(&finished, &own);
         }
         join_neighbours(finished)
@@ -148,7 +192,12 @@ impl RangedClocks {
     /// All entries, for a copy on another server.
     pub fn to_entries(&self) -> Vec<WorkerClock> {
         let parts = |&worker: &WorkerId| {
-            self.parts(worker, self.range).map(move |(range, clock)| WorkerClock { worker, range, clock })
+            self.parts(worker, self.range)
+                .map(move |(range, clock)| WorkerClock {
+                    worker,
+                    range,
+                    clock,
+                })
         };
         self.workers.keys().flat_map(parts).collect()
     }
@@ -168,14 +217,23 @@ impl RangedClocks {
     pub fn split_off(&mut self, key: Key) -> Self {
         let key = key.clamp(self.range.start, self.range.end);
         let upper = KeyRange::new(key, self.range.end);
-        let entries =
-            |worker| (worker, self.parts(worker, upper).map(|(part, clock)| (part.start, clock)).collect());
+        let entries = |worker| {
+            (
+                worker,
+                self.parts(worker, upper)
+                    .map(|(part, clock)| (part.start, clock))
+                    .collect(),
+            )
+        };
         let workers = self.workers.keys().copied().map(entries).collect();
         self.range.end = key;
         for entries in self.workers.values_mut() {
             entries.retain(|&(start, _)| start < key);
         }
-        Self { range: upper, workers }
+        Self {
+            range: upper,
+            workers,
+        }
     }
 }
 

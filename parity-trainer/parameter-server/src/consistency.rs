@@ -1,6 +1,7 @@
 //! Consistency models: which pulls wait, and which pushes are added up before they are applied.
 //!
-//! A worker in iteration c has pushed the clocks before c. What it may miss of the others, when it pulls:
+//! A worker in iteration c has pushed the clocks before c. What it may miss of the others, when it
+//! pulls:
 //!
 //! | model | a pull at c waits for | source |
 //! |---|---|---|
@@ -32,11 +33,19 @@ pub enum Consistency {
 
 /// What a server asks of a consistency model. A trait, so that a test can plant a wrong one.
 pub trait ConsistencyPolicy: std::fmt::Debug + Send + Sync {
-    /// Whether a pull of `range` by `worker` in iteration `clock` can be answered from values that contain `applied`.
-    fn may_read(&self, applied: &RangedClocks, worker: WorkerId, range: KeyRange, clock: Clock) -> bool;
+    /// Whether a pull of `range` by `worker` in iteration `clock` can be answered from values that
+    /// contain `applied`.
+    fn may_read(
+        &self,
+        applied: &RangedClocks,
+        worker: WorkerId,
+        range: KeyRange,
+        clock: Clock,
+    ) -> bool;
 
-    /// Whether the pushes of one clock are added up and applied together, once every worker has sent its own. Saves
-    /// replication, too: one operation goes down the chain instead of one for each worker (OSDI 2014, section 4.3).
+    /// Whether the pushes of one clock are added up and applied together, once every worker has
+    /// sent its own. Saves replication, too: one operation goes down the chain instead of one for
+    /// each worker (OSDI 2014, section 4.3).
     fn adds_up_clocks(&self) -> bool;
 
     /// Whether rows are sent to their readers when a clock is finished.
@@ -57,15 +66,24 @@ impl Consistency {
 }
 
 impl ConsistencyPolicy for Consistency {
-    fn may_read(&self, applied: &RangedClocks, worker: WorkerId, range: KeyRange, clock: Clock) -> bool {
+    fn may_read(
+        &self,
+        applied: &RangedClocks,
+        worker: WorkerId,
+        range: KeyRange,
+        clock: Clock,
+    ) -> bool {
         let sees_itself = match self {
-            Self::Ssp(_) | Self::EagerSsp(_) => {
-                applied.lowest_of(worker, range).is_none_or(|own| own >= clock.minus(1))
-            }
+            Self::Ssp(_) | Self::EagerSsp(_) => applied
+                .lowest_of(worker, range)
+                .is_none_or(|own| own >= clock.minus(1)),
             Self::Bsp | Self::BoundedDelay(_) | Self::Eventual => true,
         };
         // Eventual asks for clock 0, which a worker that joins has always finished.
-        sees_itself && applied.finished(range).is_none_or(|finished| finished >= self.needed(clock))
+        sees_itself
+            && applied
+                .finished(range)
+                .is_none_or(|finished| finished >= self.needed(clock))
     }
 
     fn adds_up_clocks(&self) -> bool {
@@ -94,10 +112,14 @@ impl FromStr for Consistency {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
+        let (name, number) = text
+            .split_once(':')
+            .map_or((text, None), |(name, number)| (name, Some(number)));
         let slack = || {
             let number = number.ok_or(format!("{name} needs a number of clocks: {name}:4"))?;
-            number.parse().map_err(|_| format!("'{number}' is no number of clocks: write {name}:4"))
+            number
+                .parse()
+                .map_err(|_| format!("'{number}' is no number of clocks: write {name}:4"))
         };
         match name {
             "bounded-delay" => Ok(Self::BoundedDelay(slack()?)),
@@ -124,7 +146,10 @@ mod tests {
         }
         for text in ["", "ssp", "ssp:x", "ssp:-1", "bsp:1", "sps:3"] {
             let error = text.parse::<Consistency>().err();
-            assert!(error.as_ref().is_some_and(|error| error.contains("ssp")), "{text}: {error:?}");
+            assert!(
+                error.as_ref().is_some_and(|error| error.contains("ssp")),
+                "{text}: {error:?}"
+            );
         }
     }
 }

@@ -1,16 +1,20 @@
-//! What the leader of a cluster decides: who is alive, who serves which shard, and which hand-over is given up.
+//! What the leader of a cluster decides: who is alive, who serves which shard, and which hand-over
+//! is given up.
 //!
-//! [`Coordinator::decide`] looks at all that the registry knows ([`Cluster`]) and says how the routing table should be
-//! changed ([`Change`]). It is asked again whenever the registry changes, or a timer is due, and asks for nothing twice
-//! that has happened: a change that is lost to a race is decided anew on what is there then. All that it remembers is
-//! since when something has been so; a new leader begins with nothing and waits a little longer.
+//! [`Coordinator::decide`] looks at all that the registry knows ([`Cluster`]) and says how the
+//! routing table should be changed ([`Change`]). It is asked again whenever the registry changes,
+//! or a timer is due, and asks for nothing twice that has happened: a change that is lost to a race
+//! is decided anew on what is there then. All that it remembers is since when something has been
+//! so; a new leader begins with nothing and waits a little longer.
 //!
-//! - A suspected server leaves all chains in one change of the table, which raises the epochs of its shards; the old
-//!   head cannot commit alone, because its successor refuses the old epoch (PS-3).
-//! - A server that only the registry misses gets time to come back, because the registry may have been away itself; and
-//!   no further shards meanwhile, because it may be dead.
-//! - While its last changes are copied, a shard takes no pushes, and only a raised epoch ends that. So a hand-over whose
-//!   receiver dies or hangs, or is not wanted any longer, ends with a raise of the epoch under the same chain.
+//! - A suspected server leaves all chains in one change of the table, which raises the epochs of
+//!   its shards; the old head cannot commit alone, because its successor refuses the old epoch
+//!   (PS-3).
+//! - A server that only the registry misses gets time to come back, because the registry may have
+//!   been away itself; and no further shards meanwhile, because it may be dead.
+//! - While its last changes are copied, a shard takes no pushes, and only a raised epoch ends that.
+//!   So a hand-over whose receiver dies or hangs, or is not wanted any longer, ends with a raise of
+//!   the epoch under the same chain.
 
 mod liveness;
 
@@ -18,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, RoutingError, ShardRef,
-    Step, WorkerId,
+    ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, RoutingError,
+    ShardRef, Step, WorkerId,
 };
 use liveness::Liveness;
 
@@ -37,7 +41,8 @@ pub struct HandOver {
 pub struct Cluster {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
     pub servers: BTreeMap<NodeId, u32>,
-    /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go, with all it holds.
+    /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
+    /// with all it holds.
     pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
     /// Who holds what.
     pub routing: Routing,
@@ -77,10 +82,11 @@ pub struct CoordinatorConfig {
     pub max_copies: usize,
     /// For how long the registry may miss a server or worker whom nobody suspects.
     pub absence: Duration,
-    /// For how long a server is not believed that suspects all of two or more others: if it is cut off itself, they have
-    /// noticed, too, and said so by then.
+    /// For how long a server is not believed that suspects all of two or more others: if it is cut
+    /// off itself, they have noticed, too, and said so by then.
     pub doubt: Duration,
-    /// After how long a hand-over is given up the first time; twice as long each time after, up to 64 times.
+    /// After how long a hand-over is given up the first time; twice as long each time after, up to
+    /// 64 times.
     pub hand_over: Duration,
     /// How long a new shard is left alone, so that its servers learn of its first epoch.
     pub birth: Duration,
@@ -89,8 +95,9 @@ pub struct CoordinatorConfig {
 }
 
 impl CoordinatorConfig {
-    /// The usual one in a cluster whose nodes give a sign of life this often. All that depends on what nodes notice is a
-    /// multiple of it; what depends on the registry ([`Self::absence`]) has to last longer than its leases do.
+    /// The usual one in a cluster whose nodes give a sign of life this often. All that depends on
+    /// what nodes notice is a multiple of it; what depends on the registry ([`Self::absence`]) has
+    /// to last longer than its leases do.
     pub fn of_heartbeat(heartbeat: Duration) -> Self {
         Self {
             placement: Placement::default(),
@@ -130,15 +137,29 @@ impl Coordinator {
     pub fn new(config: CoordinatorConfig) -> Self {
         let liveness = Liveness::new(config.absence, config.doubt);
         let (since, given_up, born) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { config, liveness, since, given_up, born, decided: Duration::ZERO }
+        Self {
+            config,
+            liveness,
+            since,
+            given_up,
+            born,
+            decided: Duration::ZERO,
+        }
     }
 
     /// When to decide again even if nothing changes.
     pub fn next_timer(&self) -> Option<Duration> {
-        let hand_overs = self.since.iter().map(|(hand_over, &since)| since + self.patience(hand_over));
+        let hand_overs = self
+            .since
+            .iter()
+            .map(|(hand_over, &since)| since + self.patience(hand_over));
         let births = self.born.values().map(|&since| since + self.config.birth);
         let passed = self.decided;
-        hand_overs.chain(births).chain(self.liveness.timers()).filter(|&timer| timer > passed).min()
+        hand_overs
+            .chain(births)
+            .chain(self.liveness.timers())
+            .filter(|&timer| timer > passed)
+            .min()
     }
 
     /// What should change in `cluster`, as it is at `now`, which never goes back.
@@ -162,17 +183,30 @@ impl Coordinator {
             self.give_up(now, cluster, wanted, &live, &mut draft);
             draft.add_new_arrays(wanted);
         }
-        let planner = Planner { max_copies: usize::MAX };
-        let plan = planner.plan(&cluster.routing, wanted.as_ref().unwrap_or(&cluster.routing), &live);
+        let planner = Planner {
+            max_copies: usize::MAX,
+        };
+        let plan = planner.plan(
+            &cluster.routing,
+            wanted.as_ref().unwrap_or(&cluster.routing),
+            &live,
+        );
         unrecoverable.extend(plan.lost);
         for step in plan.steps {
             self.carry_out(now, &step, cluster, &live, &mut draft);
         }
         let routing = &draft.routing;
-        draft.hand_overs.retain(|hand_over| route(routing, hand_over.at).is_some());
+        draft
+            .hand_overs
+            .retain(|hand_over| route(routing, hand_over.at).is_some());
         unrecoverable.sort_unstable();
         unrecoverable.dedup();
-        Change { routing: draft.routing, hand_overs: draft.hand_overs, gone_workers, unrecoverable }
+        Change {
+            routing: draft.routing,
+            hand_overs: draft.hand_overs,
+            gone_workers,
+            unrecoverable,
+        }
     }
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
@@ -187,23 +221,32 @@ impl Coordinator {
             .arrays
             .iter()
             .filter(|(_, (_, shards))| *shards > 0)
-            .flat_map(|(&array, &(keys, shards))| keys.cut(shards).map(move |range| (array, range)));
+            .flat_map(|(&array, &(keys, shards))| {
+                keys.cut(shards).map(move |range| (array, range))
+            });
         self.config.placement.ring(&servers).routing(0, ranges).ok()
     }
 
     fn remember(&mut self, now: Duration, cluster: &Cluster) {
-        self.since.retain(|hand_over, _| cluster.hand_overs.contains(hand_over));
+        self.since
+            .retain(|hand_over, _| cluster.hand_overs.contains(hand_over));
         for &hand_over in &cluster.hand_overs {
             self.since.entry(hand_over).or_insert(now);
         }
         let routing = &cluster.routing;
         self.given_up.retain(|&(array, range, to), _| {
-            routing.route(array, range.start).is_some_and(|r| r.range == range && !r.chain.contains(&to))
+            routing
+                .route(array, range.start)
+                .is_some_and(|r| r.range == range && !r.chain.contains(&to))
         });
         let is_newborn = |route: &&Route| route.epoch == Epoch(1);
-        self.born.retain(|&(array, first), _| routing.route(array, first).as_ref().is_some_and(is_newborn));
+        self.born.retain(|&(array, first), _| {
+            routing.route(array, first).as_ref().is_some_and(is_newborn)
+        });
         for route in routing.routes().iter().filter(is_newborn) {
-            self.born.entry((route.array, route.range.start)).or_insert(now);
+            self.born
+                .entry((route.array, route.range.start))
+                .or_insert(now);
         }
     }
 
@@ -222,9 +265,16 @@ impl Coordinator {
         unrecoverable: &mut Vec<ShardRef>,
     ) {
         for &(_, at) in &cluster.lost {
-            let Some(route) = route(&cluster.routing, at) else { continue };
+            let Some(route) = route(&cluster.routing, at) else {
+                continue;
+            };
             let empty = |node: &NodeId| cluster.lost.contains(&(*node, at));
-            let rest: Vec<NodeId> = route.chain.iter().copied().filter(|node| !empty(node)).collect();
+            let rest: Vec<NodeId> = route
+                .chain
+                .iter()
+                .copied()
+                .filter(|node| !empty(node))
+                .collect();
             if !rest.iter().any(|node| live.contains(node)) {
                 unrecoverable.push(at);
             } else if rest.len() < route.chain.len() {
@@ -244,8 +294,13 @@ impl Coordinator {
     ) {
         for hand_over in &cluster.hand_overs {
             let HandOver { at, to } = *hand_over;
-            let Some(route) = route(&cluster.routing, at) else { continue };
-            let hangs = self.since.get(hand_over).is_some_and(|&s| now >= s + self.patience(hand_over));
+            let Some(route) = route(&cluster.routing, at) else {
+                continue;
+            };
+            let hangs = self
+                .since
+                .get(hand_over)
+                .is_some_and(|&s| now >= s + self.patience(hand_over));
             let mut targets = wanted.overlapping(at.array, at.range);
             let is_wanted = targets.any(|target| target.chain.contains(&to));
             let ends = live.contains(&to) && is_wanted && !hangs;
@@ -292,11 +347,17 @@ impl Coordinator {
     }
 }
 
-/// Whether of this shard's chain only servers would be left that the registry misses, while it knows one of those that are to go:
-/// what is said of that one may be wrong, and the others may be dead.
+/// Whether of this shard's chain only servers would be left that the registry misses, while it
+/// knows one of those that are to go: what is said of that one may be wrong, and the others may be
+/// dead.
 fn leaves_the_missing(cluster: &Cluster, at: ShardRef, nodes: &[NodeId]) -> bool {
     let is_known = |node: &NodeId| cluster.servers.contains_key(node);
-    let rest = |route: &Route| route.chain.iter().any(|node| !nodes.contains(node) && is_known(node));
+    let rest = |route: &Route| {
+        route
+            .chain
+            .iter()
+            .any(|node| !nodes.contains(node) && is_known(node))
+    };
     nodes.iter().any(is_known) && route(&cluster.routing, at).is_some_and(|route| !rest(route))
 }
 
@@ -328,20 +389,37 @@ impl Draft {
         self.take(step.at(), next);
     }
 
-    /// Appends the servers whose copies are complete. The shard stands still until its epoch is raised, so it is raised
-    /// in any case.
+    /// Appends the servers whose copies are complete. The shard stands still until its epoch is
+    /// raised, so it is raised in any case.
     fn accept(&mut self, proposals: &BTreeSet<HandOver>, live: &BTreeSet<NodeId>) {
         for &HandOver { at, to } in proposals {
-            let Some(route) = route(&self.routing, at) else { continue };
+            let Some(route) = route(&self.routing, at) else {
+                continue;
+            };
             let joins = live.contains(&to) && !route.chain.contains(&to);
-            let chain = route.chain.iter().copied().chain(joins.then_some(to)).collect();
+            let chain = route
+                .chain
+                .iter()
+                .copied()
+                .chain(joins.then_some(to))
+                .collect();
             self.replace(at, vec![(at.range, chain)]);
         }
     }
 
     fn drop_arrays(&mut self, arrays: &BTreeMap<ArrayId, (KeyRange, u64)>) {
-        let stays = |route: &&Route| arrays.get(&route.array).is_none_or(|&(_, shards)| shards > 0);
-        let routes: Vec<Route> = self.routing.routes().iter().filter(stays).cloned().collect();
+        let stays = |route: &&Route| {
+            arrays
+                .get(&route.array)
+                .is_none_or(|&(_, shards)| shards > 0)
+        };
+        let routes: Vec<Route> = self
+            .routing
+            .routes()
+            .iter()
+            .filter(stays)
+            .cloned()
+            .collect();
         if routes.len() < self.routing.routes().len()
             && let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes)
         {
@@ -350,9 +428,18 @@ impl Draft {
     }
 
     fn add_new_arrays(&mut self, wanted: &Routing) {
-        let known: BTreeSet<ArrayId> = self.routing.routes().iter().map(|route| route.array).collect();
-        let new: Vec<Route> =
-            wanted.routes().iter().filter(|route| !known.contains(&route.array)).cloned().collect();
+        let known: BTreeSet<ArrayId> = self
+            .routing
+            .routes()
+            .iter()
+            .map(|route| route.array)
+            .collect();
+        let new: Vec<Route> = wanted
+            .routes()
+            .iter()
+            .filter(|route| !known.contains(&route.array))
+            .cloned()
+            .collect();
         if new.is_empty() {
             return;
         }

@@ -1,11 +1,13 @@
-//! Filters: less to send (Li et al., OSDI 2014, sections 3.6 and 5.1). Each is on or off for each array, and counts the
-//! bytes it is given and the bytes it leaves.
+//! Filters: less to send (Li et al., OSDI 2014, sections 3.6 and 5.1). Each is on or off for each
+//! array, and counts the bytes it is given and the bytes it leaves.
 //!
 //! Two kinds, at two places:
-//! - What changes numbers or leaves rows out is done once for each push, *before* the push is submitted to the
-//!   [`Client`](crate::Client): [`PushFilter`]. Were it done again for each resend, the resend would carry other
-//!   numbers than the first copy, and nobody could say which of the two is in the store (PS-2).
-//! - What the receiver undoes exactly is done for each message, between a state machine and its transport: [`Link`].
+//! - What changes numbers or leaves rows out is done once for each push, *before* the push is
+//!   submitted to the [`Client`](crate::Client): [`PushFilter`]. Were it done again for each
+//!   resend, the resend would carry other numbers than the first copy, and nobody could say which
+//!   of the two is in the store (PS-2).
+//! - What the receiver undoes exactly is done for each message, between a state machine and its
+//!   transport: [`Link`].
 
 mod key_lists;
 mod kkt;
@@ -28,15 +30,18 @@ pub use traffic::{Bytes, Filter, Traffic};
 pub struct ArrayFilters {
     /// On pushes: leave out rows that would have no effect.
     pub kkt: Option<Kkt>,
-    /// On pushes: send this part of the rows, those with the largest sums of squares, and keep the rest back for later
-    /// pushes (Stich et al., "Sparsified SGD with Memory", NeurIPS 2018). Above 0 and up to 1.
+    /// On pushes: send this part of the rows, those with the largest sums of squares, and keep the
+    /// rest back for later pushes (Stich et al., "Sparsified SGD with Memory", NeurIPS 2018). Above
+    /// 0 and up to 1.
     pub top: Option<f64>,
-    /// On pushes: the numbers' format. What rounding leaves is added to later pushes (error feedback, Seide et al.,
-    /// "1-Bit Stochastic Gradient Descent", Interspeech 2014).
+    /// On pushes: the numbers' format. What rounding leaves is added to later pushes (error
+    /// feedback, Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014).
     pub precision: Precision,
-    /// Rows that may be kept back, by all of these together; rather than keep more, a push goes out with more rows, or exact.
+    /// Rows that may be kept back, by all of these together; rather than keep more, a push goes out
+    /// with more rows, or exact.
     pub max_residual: usize,
-    /// On all messages but snapshots: a list of keys is sent once, then its digest (OSDI 2014, section 4.2).
+    /// On all messages but snapshots: a list of keys is sent once, then its digest (OSDI 2014,
+    /// section 4.2).
     pub key_lists: bool,
     /// On all messages but snapshots: LZ4.
     pub lz4: bool,

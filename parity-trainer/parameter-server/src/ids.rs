@@ -20,7 +20,8 @@ macro_rules! number {
 }
 
 number! {
-    /// One life of a server process. A restarted process has lost its state, so it comes back under a new number.
+    /// One life of a server process. A restarted process has lost its state, so it comes back under
+    /// a new number.
     NodeId(u64) "server ";
     /// One life of a worker. Never used again: a worker that leaves and returns is a new one.
     WorkerId(u64) "worker ";
@@ -28,8 +29,8 @@ number! {
     ArrayId(u32) "array ";
     /// An iteration of a worker, from 1; 0 is before the first.
     Clock(u64) "clock ";
-    /// Counts the changes of the chain that holds a range; every change raises it (van Renesse & Schneider, OSDI 2004,
-    /// leave this to the master; here it also fences the old head).
+    /// Counts the changes of the chain that holds a range; every change raises it (van Renesse &
+    /// Schneider, OSDI 2004, leave this to the master; here it also fences the old head).
     Epoch(u64) "epoch ";
     /// The place of an operation in the log of its chain, from 1.
     Seq(u64) "operation ";

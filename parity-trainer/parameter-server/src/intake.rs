@@ -1,8 +1,9 @@
-//! A head's pushes on their way into the log: duplicates and gaps are found, and the pushes of one clock added up.
+//! A head's pushes on their way into the log: duplicates and gaps are found, and the pushes of one
+//! clock added up.
 
 use crate::{
-    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared, Values,
-    WorkerId, are_moderate,
+    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared,
+    Values, WorkerId, are_moderate,
 };
 
 /// A part of a push that is not in the log yet.
@@ -21,7 +22,13 @@ impl Pending {
         let (keys, places) = self.keys.cut(self.range, range);
         let numbers = places.start.saturating_mul(width)..places.end.saturating_mul(width);
         let values = self.values.slice(numbers);
-        Self { worker: self.worker, clock: self.clock, range, keys, values }
+        Self {
+            worker: self.worker,
+            clock: self.clock,
+            range,
+            keys,
+            values,
+        }
     }
 }
 
@@ -42,7 +49,12 @@ const MAX_TOUCHED: usize = 64;
 impl Intake {
     /// Nothing pending; `applied` is what the log contains.
     pub const fn new(width: usize, applied: RangedClocks) -> Self {
-        Self { width, received: applied, pending: Vec::new(), touched: Vec::new() }
+        Self {
+            width,
+            received: applied,
+            pending: Vec::new(),
+            touched: Vec::new(),
+        }
     }
 
     /// The list of workers as it is from here on.
@@ -68,14 +80,18 @@ impl Intake {
     pub fn pending_of(&self, worker: WorkerId) -> (usize, usize) {
         let own = self.pending.iter().filter(|push| push.worker == worker);
         own.fold((0, 0), |(parts, bytes), push| {
-            (parts + 1, bytes + push.keys.bytes() + push.values.as_bytes().len())
+            (
+                parts + 1,
+                bytes + push.keys.bytes() + push.values.as_bytes().len(),
+            )
         })
     }
 
     /// Takes over the parts of a push that are new. Whether there was one.
     ///
-    /// For each key, the clock must be at most one above the worker's last: a later one would make the missing one look
-    /// like a duplicate when it comes (PS-2). `keys` and `values` must fit `range`.
+    /// For each key, the clock must be at most one above the worker's last: a later one would make
+    /// the missing one look like a duplicate when it comes (PS-2). `keys` and `values` must fit
+    /// `range`.
     pub fn take(
         &mut self,
         worker: WorkerId,
@@ -84,9 +100,14 @@ impl Intake {
         keys: &Keys,
         values: &Values,
     ) -> Result<bool, Refusal> {
-        let lowest = self.received.lowest_of(worker, range).ok_or(Refusal::UnknownWorker)?;
+        let lowest = self
+            .received
+            .lowest_of(worker, range)
+            .ok_or(Refusal::UnknownWorker)?;
         if clock > lowest.next() {
-            return Err(Refusal::Gap { expected: lowest.next() });
+            return Err(Refusal::Gap {
+                expected: lowest.next(),
+            });
         }
         let new: Vec<KeyRange> = self
             .received
@@ -94,8 +115,15 @@ impl Intake {
             .filter(|&(_, last)| last < clock)
             .map(|(part, _)| part)
             .collect();
-        let push = Pending { worker, clock, range, keys: keys.clone(), values: values.clone() };
-        self.pending.extend(new.iter().map(|&part| push.part(part, self.width)));
+        let push = Pending {
+            worker,
+            clock,
+            range,
+            keys: keys.clone(),
+            values: values.clone(),
+        };
+        self.pending
+            .extend(new.iter().map(|&part| push.part(part, self.width)));
         self.received.advance(worker, range, clock);
         if !new.is_empty() {
             self.touch(range);
@@ -105,9 +133,15 @@ impl Intake {
 
     /// Forgets what was received of these workers on `range` beyond `applied`: an update of it is
     /// refused. They push it again.
-    pub fn take_back(&mut self, workers: &[(WorkerId, Clock)], range: KeyRange, applied: &RangedClocks) {
+    pub fn take_back(
+        &mut self,
+        workers: &[(WorkerId, Clock)],
+        range: KeyRange,
+        applied: &RangedClocks,
+    ) {
         let is_in = |push: &mut Pending| {
-            workers.iter().any(|&(worker, _)| worker == push.worker) && push.range.intersect(range).is_some()
+            workers.iter().any(|&(worker, _)| worker == push.worker)
+                && push.range.intersect(range).is_some()
         };
         let taken: Vec<Pending> = self.pending.extract_if(.., is_in).collect();
         for push in taken {
@@ -116,7 +150,9 @@ impl Intake {
                 KeyRange::new(range.end.min(push.range.end), push.range.end),
             ];
             self.pending.extend(
-                rest.into_iter().filter(|rest| !rest.is_empty()).map(|rest| push.part(rest, self.width)),
+                rest.into_iter()
+                    .filter(|rest| !rest.is_empty())
+                    .map(|rest| push.part(rest, self.width)),
             );
         }
         for &(worker, _) in workers {
@@ -124,18 +160,29 @@ impl Intake {
         }
     }
 
-    /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector of `pool`.
+    /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector
+    /// of `pool`.
     ///
-    /// Under a model that adds up, that is all pending pushes of the lowest clock on keys where every worker has sent
-    /// that clock. A push that comes after its clock was applied (its worker joined late) goes alone.
-    pub fn next_update(&mut self, policy: &dyn ConsistencyPolicy, pool: &mut Pool<f32>) -> Option<Operation> {
+    /// Under a model that adds up, that is all pending pushes of the lowest clock on keys where
+    /// every worker has sent that clock. A push that comes after its clock was applied (its worker
+    /// joined late) goes alone.
+    pub fn next_update(
+        &mut self,
+        policy: &dyn ConsistencyPolicy,
+        pool: &mut Pool<f32>,
+    ) -> Option<Operation> {
         if !policy.adds_up_clocks() {
             if self.pending.is_empty() {
                 return None;
             }
             let push = self.pending.remove(0);
             let (range, clocks) = (push.range, vec![(push.worker, push.clock)]);
-            return Some(Operation::Update { range, clocks, keys: push.keys, values: push.values });
+            return Some(Operation::Update {
+                range,
+                clocks,
+                keys: push.keys,
+                values: push.values,
+            });
         }
         while let Some(&range) = self.touched.last() {
             if let Some((clock, part)) = self.due(range) {
@@ -146,9 +193,14 @@ impl Intake {
         None
     }
 
-    /// The lowest clock that every worker has sent on a part of `range` where a push of it is pending; and that part.
+    /// The lowest clock that every worker has sent on a part of `range` where a push of it is
+    /// pending; and that part.
     fn due(&self, range: KeyRange) -> Option<(Clock, KeyRange)> {
-        let pending = || self.pending.iter().filter(move |push| push.range.intersect(range).is_some());
+        let pending = || {
+            self.pending
+                .iter()
+                .filter(move |push| push.range.intersect(range).is_some())
+        };
         let mut clocks: Vec<Clock> = pending().map(|push| push.clock).collect();
         clocks.sort_unstable();
         clocks.dedup();
@@ -157,7 +209,10 @@ impl Intake {
             let with_push = |part: &KeyRange| {
                 pending().any(|push| push.clock == clock && part.intersect(push.range).is_some())
             };
-            finished.into_iter().find(with_push).map(|part| (clock, part))
+            finished
+                .into_iter()
+                .find(with_push)
+                .map(|part| (clock, part))
         })
     }
 
@@ -165,31 +220,53 @@ impl Intake {
     fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Operation {
         let mut chosen = Vec::new();
         let mut rest = Vec::new();
-        let is_in = |push: &mut Pending| push.clock == clock && part.intersect(push.range).is_some();
+        let is_in =
+            |push: &mut Pending| push.clock == clock && part.intersect(push.range).is_some();
         for push in self.pending.extract_if(.., is_in) {
-            let Some(both) = part.intersect(push.range) else { continue };
-            let pieces =
-                [KeyRange::new(push.range.start, both.start), both, KeyRange::new(both.end, push.range.end)];
+            let Some(both) = part.intersect(push.range) else {
+                continue;
+            };
+            let pieces = [
+                KeyRange::new(push.range.start, both.start),
+                both,
+                KeyRange::new(both.end, push.range.end),
+            ];
             for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
                 let part = push.part(piece, self.width);
-                if piece == both { chosen.push(part) } else { rest.push(part) }
+                if piece == both {
+                    chosen.push(part)
+                } else {
+                    rest.push(part)
+                }
             }
         }
         self.pending.append(&mut rest);
         // In the workers' order, so that the sum does not depend on who came first.
         chosen.sort_by_key(|push| (push.worker, push.range));
-        let range = chosen.iter().map(|push| push.range).reduce(KeyRange::hull).unwrap_or(part);
-        let mut clocks: Vec<(WorkerId, Clock)> = chosen.iter().map(|push| (push.worker, clock)).collect();
+        let range = chosen
+            .iter()
+            .map(|push| push.range)
+            .reduce(KeyRange::hull)
+            .unwrap_or(part);
+        let mut clocks: Vec<(WorkerId, Clock)> =
+            chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
         let (keys, values) = sum(range, &chosen, self.width, pool);
-        Operation::Update { range, clocks, keys, values }
+        Operation::Update {
+            range,
+            clocks,
+            keys,
+            values,
+        }
     }
 }
 
 /// Makes `clocks` those of `workers`, keeping the clocks of the workers that stay.
 pub(crate) fn set_members(clocks: &mut RangedClocks, workers: &[(WorkerId, Clock)]) {
-    let left: Vec<WorkerId> =
-        clocks.workers().filter(|worker| workers.iter().all(|(w, _)| w != worker)).collect();
+    let left: Vec<WorkerId> = clocks
+        .workers()
+        .filter(|worker| workers.iter().all(|(w, _)| w != worker))
+        .collect();
     for worker in left {
         clocks.leave(worker);
     }
@@ -206,13 +283,27 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) 
         return (only.keys.clone(), only.values.clone());
     }
     if let Some((first, rest)) = pushes.split_first()
-        && pushes.iter().all(|push| push.keys == Keys::All && push.range == range)
+        && pushes
+            .iter()
+            .all(|push| push.keys == Keys::All && push.range == range)
     {
-        let (first, rest) = (first.values.to_f32(), rest.iter().map(|push| push.values.to_f32()));
+        let (first, rest) = (
+            first.values.to_f32(),
+            rest.iter().map(|push| push.values.to_f32()),
+        );
         let rest: Vec<Shared<f32>> = rest.collect();
         let mut moderate = true;
-        let total = pool.filled(first.len(), |total| moderate = add_dense(&first, &rest, total));
-        return (Keys::All, Values::F32(if moderate { total.known_to_be_moderate() } else { total }));
+        let total = pool.filled(first.len(), |total| {
+            moderate = add_dense(&first, &rest, total)
+        });
+        return (
+            Keys::All,
+            Values::F32(if moderate {
+                total.known_to_be_moderate()
+            } else {
+                total
+            }),
+        );
     }
     let numbers: Vec<Shared<f32>> = pushes.iter().map(|push| push.values.to_f32()).collect();
     let mut rows: Vec<(Key, &[f32])> = Vec::new();
@@ -222,8 +313,8 @@ fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) 
     add_sparse(rows)
 }
 
-/// The sums of the rows of each key, in their order. The sort is stable, and takes lists that are sorted as they are: a
-/// merge, without memory of its own for each row.
+/// The sums of the rows of each key, in their order. The sort is stable, and takes lists that are
+/// sorted as they are: a merge, without memory of its own for each row.
 fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
     rows.sort_by_key(|&(key, _)| key);
     let mut keys: Vec<Key> = Vec::new();
@@ -233,7 +324,9 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
         if keys.last() == Some(&key) {
             let from = sums.len().saturating_sub(row.len());
             let sum = sums.get_mut(from..).unwrap_or_default();
-            sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            sum.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += value);
             moderate &= are_moderate(sum);
         } else {
             keys.push(key);
@@ -242,7 +335,14 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
         }
     }
     let sums = Shared::from(sums);
-    (Keys::List(keys.into()), Values::F32(if moderate { sums.known_to_be_moderate() } else { sums }))
+    (
+        Keys::List(keys.into()),
+        Values::F32(if moderate {
+            sums.known_to_be_moderate()
+        } else {
+            sums
+        }),
+    )
 }
 
 /// Appends the sum to `total`: block by block, so that each is written to memory once. Returns
@@ -256,7 +356,9 @@ fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) -> bool 
         let sums = total.get_mut(from..).unwrap_or_default();
         for values in rest {
             let values = values.get(from..).unwrap_or_default();
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            sums.iter_mut()
+                .zip(values)
+                .for_each(|(sum, value)| *sum += value);
         }
         moderate = moderate && are_moderate(sums);
     }

@@ -1,10 +1,12 @@
 //! The messages between workers and servers (Li et al., OSDI 2014, sections 4.2 to 4.4).
 //!
-//! All are values with no connection or address in them, so that a transport only encodes, carries and decodes them.
-//! Messages may be lost, repeated and reordered: every exchange is resent until it is answered.
+//! All are values with no connection or address in them, so that a transport only encodes, carries
+//! and decodes them. Messages may be lost, repeated and reordered: every exchange is resent until
+//! it is answered.
 
 use crate::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Refusal, RequestId, Routing, Seq, TransferId, Values, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Refusal, RequestId, Routing, Seq, TransferId, Values,
+    WorkerId,
 };
 
 /// A range of an array, as the sender's routing table knows it.
@@ -20,8 +22,9 @@ pub struct ShardRef {
 
 /// Adds a worker's update to a range; from a worker to the head.
 ///
-/// It also says that the worker has nothing more to add to any key of the range at this clock. Dedupe is by
-/// (epoch, worker, clock) for each key: a clock at or below the worker's is acknowledged and not applied again.
+/// It also says that the worker has nothing more to add to any key of the range at this clock.
+/// Dedupe is by (epoch, worker, clock) for each key: a clock at or below the worker's is
+/// acknowledged and not applied again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Push {
     /// The range; all of it in one shard.
@@ -56,8 +59,8 @@ pub struct Pull {
     pub worker: WorkerId,
     /// To find the answer's place.
     pub request: RequestId,
-    /// The iteration the values are for: the worker has pushed those before it. At 0, anybody may read whatever there
-    /// is; above, only a member.
+    /// The iteration the values are for: the worker has pushed those before it. At 0, anybody may
+    /// read whatever there is; above, only a member.
     pub clock: Clock,
     /// The rows.
     pub keys: Keys,
@@ -91,7 +94,8 @@ pub struct WorkerClock {
     pub clock: Clock,
 }
 
-/// One entry of a chain's log. Applying it is deterministic, so that replicas stay equal bit by bit (PS-5).
+/// One entry of a chain's log. Applying it is deterministic, so that replicas stay equal bit by bit
+/// (PS-5).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     /// The update rule is applied once to these rows; pushes of several workers are added up first.
@@ -105,8 +109,8 @@ pub enum Operation {
         /// `keys x width` gradients.
         values: Values,
     },
-    /// Who takes part from here on. A worker that is new counts as having finished the clock beside it; nobody waits
-    /// any longer for a worker that is not named.
+    /// Who takes part from here on. A worker that is new counts as having finished the clock beside
+    /// it; nobody waits any longer for a worker that is not named.
     Members {
         /// The registry's version of the list: a later head does not go back to an earlier one.
         version: u64,
@@ -133,7 +137,8 @@ impl Operation {
     }
 }
 
-/// An entry of the log; from each server of a chain to the next (van Renesse & Schneider, OSDI 2004).
+/// An entry of the log; from each server of a chain to the next (van Renesse & Schneider, OSDI
+/// 2004).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replicate {
     /// The whole shard.
@@ -144,7 +149,8 @@ pub struct Replicate {
     pub operation: Operation,
 }
 
-/// Every server from the sender to the tail has the log up to `seq`; from each server of a chain to the one before.
+/// Every server from the sender to the tail has the log up to `seq`; from each server of a chain to
+/// the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicateAck {
     /// The whole shard.
@@ -165,7 +171,8 @@ pub enum SnapshotPhase {
 /// Rows with everything that belongs to them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
-    /// The keys that the message is about. In a sparse array, those of them that are not named have no row.
+    /// The keys that the message is about. In a sparse array, those of them that are not named have
+    /// no row.
     pub range: KeyRange,
     /// The rows.
     pub keys: Keys,
@@ -177,7 +184,8 @@ pub struct Rows {
     pub steps: Vec<u32>,
 }
 
-/// A piece of a range's state; from the tail to a server that joins the chain (OSDI 2014, section 4.4).
+/// A piece of a range's state; from the tail to a server that joins the chain (OSDI 2014, section
+/// 4.4).
 ///
 /// Pieces are sent in order, each after the one before was acknowledged.
 #[derive(Debug, Clone, PartialEq)]

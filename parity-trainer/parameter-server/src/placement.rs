@@ -1,13 +1,17 @@
-//! Which servers should hold which range: consistent hashing (Karger et al., STOC 1997) with virtual nodes, and chains
-//! of the servers that follow, as in Chord (Li et al., OSDI 2014, section 4.3).
+//! Which servers should hold which range: consistent hashing (Karger et al., STOC 1997) with
+//! virtual nodes, and chains of the servers that follow, as in Chord (Li et al., OSDI 2014, section
+//! 4.3).
 //!
-//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain of a range is made of the
-//! first servers at and after its place. A server that joins, leaves or changes its weight moves nobody else on the ring:
-//! what is left of every chain without it keeps its order. That spreads load evenly only as far as there are many ranges
-//! for each server, so [`Ring::routing`] then moves a few: no server is without a range that it heads if an array has as
-//! many, all of one size, as there are servers, all of one weight. Cut arrays accordingly ([`KeyRange::cut`]).
+//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain of a
+//! range is made of the first servers at and after its place. A server that joins, leaves or
+//! changes its weight moves nobody else on the ring: what is left of every chain without it keeps
+//! its order. That spreads load evenly only as far as there are many ranges for each server, so
+//! [`Ring::routing`] then moves a few: no server is without a range that it heads if an array has
+//! as many, all of one size, as there are servers, all of one weight. Cut arrays accordingly
+//! ([`KeyRange::cut`]).
 //!
-//! All is a pure function of its arguments, the same on every machine and in every version: the hash is XXH3.
+//! All is a pure function of its arguments, the same on every machine and in every version: the
+//! hash is XXH3.
 
 mod balance;
 mod plan;
@@ -30,8 +34,8 @@ const RANGE: u64 = 2;
 /// How ranges are spread over servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
-    /// Places on the ring for each unit of a server's weight. A server's share of the ring varies by about one part in
-    /// the root of its number of places. At most 65,536 places count.
+    /// Places on the ring for each unit of a server's weight. A server's share of the ring varies
+    /// by about one part in the root of its number of places. At most 65,536 places count.
     pub points: u32,
     /// Servers in a chain, at least 1; fewer where there are not as many servers.
     pub replicas: usize,
@@ -39,13 +43,16 @@ pub struct Placement {
 
 impl Default for Placement {
     fn default() -> Self {
-        Self { points: 128, replicas: 2 }
+        Self {
+            points: 128,
+            replicas: 2,
+        }
     }
 }
 
 impl Placement {
-    /// The ring of these servers, each with its weight: its part of the load, relative to the others'. A server of
-    /// weight 0 gets nothing.
+    /// The ring of these servers, each with its weight: its part of the load, relative to the
+    /// others'. A server of weight 0 gets nothing.
     pub fn ring(&self, servers: &BTreeMap<NodeId, u32>) -> Ring {
         let places = |(&node, &weight): (&NodeId, &u32)| {
             let count = self.points.max(1).saturating_mul(weight).min(MAX_POINTS);
@@ -53,8 +60,16 @@ impl Placement {
         };
         let mut points: Vec<(u64, NodeId)> = servers.iter().flat_map(places).collect();
         points.sort_unstable();
-        let count = points.iter().map(|&(_, node)| node).collect::<BTreeSet<_>>().len();
-        Ring { points, replicas: self.replicas.max(1).min(count), servers: servers.clone() }
+        let count = points
+            .iter()
+            .map(|&(_, node)| node)
+            .collect::<BTreeSet<_>>()
+            .len();
+        Ring {
+            points,
+            replicas: self.replicas.max(1).min(count),
+            servers: servers.clone(),
+        }
     }
 }
 
@@ -70,11 +85,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The chain that hashing alone gives the range of `array` that begins at `first`: different servers, head first.
-    /// Empty if there is no server.
+    /// The chain that hashing alone gives the range of `array` that begins at `first`: different
+    /// servers, head first. Empty if there is no server.
     pub fn chain(&self, array: ArrayId, first: Key) -> Vec<NodeId> {
         let place = hash(RANGE, array.0.into(), first);
-        let (before, after) = self.points.split_at(self.points.partition_point(|&(point, _)| point < place));
+        let (before, after) = self
+            .points
+            .split_at(self.points.partition_point(|&(point, _)| point < place));
         let mut chain = Vec::with_capacity(self.replicas);
         for &(_, node) in after.iter().chain(before) {
             if chain.len() == self.replicas {
@@ -87,10 +104,11 @@ impl Ring {
         chain
     }
 
-    /// The table that gives each range its chain, all under the first epoch: the first table of a new cluster, and what
-    /// a [`Planner`] works towards later. In each array, no server for which a move could help is off its part of the
-    /// heads' keys by more than a quarter of it. What an array's ranges get does not depend on other arrays. Ranges of one
-    /// array must not overlap; there must be a server.
+    /// The table that gives each range its chain, all under the first epoch: the first table of a
+    /// new cluster, and what a [`Planner`] works towards later. In each array, no server for which
+    /// a move could help is off its part of the heads' keys by more than a quarter of it. What an
+    /// array's ranges get does not depend on other arrays. Ranges of one array must not overlap;
+    /// there must be a server.
     pub fn routing(
         &self,
         version: u64,
@@ -102,9 +120,17 @@ impl Ring {
         }
         let mut routes = Vec::new();
         for (array, ranges) in arrays {
-            let mut chains: Vec<_> = ranges.iter().map(|range| self.chain(array, range.start)).collect();
+            let mut chains: Vec<_> = ranges
+                .iter()
+                .map(|range| self.chain(array, range.start))
+                .collect();
             balance::balance(array, &ranges, &mut chains, &self.servers);
-            let route = |(range, chain)| Route { array, range, epoch: Epoch(1), chain };
+            let route = |(range, chain)| Route {
+                array,
+                range,
+                epoch: Epoch(1),
+                chain,
+            };
             routes.extend(ranges.into_iter().zip(chains).map(route));
         }
         Routing::new(version, routes)

@@ -1,7 +1,8 @@
 //! Vectors for messages and sums, used again once nobody has them any more.
 //!
-//! Fresh memory is not free: the system maps and clears each page, which costs about as much as reading a message from
-//! the socket. The pool keeps a reference to each vector that it gave out; when it is the only one, the vector is free.
+//! Fresh memory is not free: the system maps and clears each page, which costs about as much as
+//! reading a message from the socket. The pool keeps a reference to each vector that it gave out;
+//! when it is the only one, the vector is free.
 
 use std::sync::Arc;
 
@@ -26,15 +27,25 @@ fn size<T>(vector: &Vec<T>) -> usize {
 impl<T: Copy + Default> Pool<T> {
     /// Of vectors that take up to `max_bytes` together.
     pub const fn new(max_bytes: usize) -> Self {
-        Self { kept: Vec::new(), bytes: 0, max_bytes }
+        Self {
+            kept: Vec::new(),
+            bytes: 0,
+            max_bytes,
+        }
     }
 
-    /// A vector of at least `len` elements that nobody else has; what is in it is left from earlier.
+    /// A vector of at least `len` elements that nobody else has; what is in it is left from
+    /// earlier.
     pub fn take(&mut self, len: usize) -> Arc<Vec<T>> {
         let fits = |kept: &Arc<Vec<T>>| kept.capacity() >= len && kept.capacity() / 2 <= len;
         // The latest first: it may still be in the processor's cache.
-        let free = self.kept.iter_mut().rposition(|kept| fits(kept) && Arc::get_mut(kept).is_some());
-        let Some(free) = free else { return Arc::new(vec![T::default(); len]) };
+        let free = self
+            .kept
+            .iter_mut()
+            .rposition(|kept| fits(kept) && Arc::get_mut(kept).is_some());
+        let Some(free) = free else {
+            return Arc::new(vec![T::default(); len]);
+        };
         let mut vector = self.kept.remove(free);
         self.bytes -= size(&vector);
         if let Some(own) = Arc::get_mut(&mut vector).filter(|own| own.len() < len) {
@@ -43,14 +54,21 @@ impl<T: Copy + Default> Pool<T> {
         vector
     }
 
-    /// Keeps a vector that has been given out, if it is large and there is room; a free one of another size gives way.
+    /// Keeps a vector that has been given out, if it is large and there is room; a free one of
+    /// another size gives way.
     pub fn keep(&mut self, vector: &Arc<Vec<T>>) {
         let size_of_new = size(vector);
         if !(LEAST..=self.max_bytes).contains(&size_of_new) {
             return;
         }
         while self.bytes + size_of_new > self.max_bytes || self.kept.len() >= MOST {
-            let Some(at) = self.kept.iter_mut().position(|kept| Arc::get_mut(kept).is_some()) else { return };
+            let Some(at) = self
+                .kept
+                .iter_mut()
+                .position(|kept| Arc::get_mut(kept).is_some())
+            else {
+                return;
+            };
             self.bytes -= size(&self.kept.remove(at));
         }
         self.bytes += size_of_new;
@@ -105,7 +123,10 @@ mod tests {
         for size in [20_000, 30_000, 40_000, 50_000, 90_000, 200_000] {
             let vector = pool.take(size);
             pool.keep(&vector);
-            assert!(pool.bytes <= 100_000 && pool.bytes == pool.kept.iter().map(|v| v.len()).sum::<usize>());
+            assert!(
+                pool.bytes <= 100_000
+                    && pool.bytes == pool.kept.iter().map(|v| v.len()).sum::<usize>()
+            );
         }
         let busy: Vec<_> = (0..MOST + 1).map(|_| Arc::new(vec![0u8; LEAST])).collect();
         let mut pool = Pool::<u8>::new(1 << 30);

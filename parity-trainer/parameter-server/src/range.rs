@@ -16,7 +16,10 @@ pub struct KeyRange {
 impl KeyRange {
     /// The keys `start..end`; empty at `start` if `end` is smaller.
     pub const fn new(start: Key, end: Key) -> Self {
-        Self { start, end: if end < start { start } else { end } }
+        Self {
+            start,
+            end: if end < start { start } else { end },
+        }
     }
 
     /// How many keys.
@@ -41,16 +44,23 @@ impl KeyRange {
 
     /// The keys in both; `None` if there is none.
     pub fn intersect(self, other: Self) -> Option<Self> {
-        let both = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
+        let both = Self {
+            start: self.start.max(other.start),
+            end: self.end.min(other.end),
+        };
         (both.start < both.end).then_some(both)
     }
 
     /// The keys from the first of both to the last of both.
     pub(crate) fn hull(self, other: Self) -> Self {
-        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+        Self {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
     }
 
-    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer keys.
+    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer
+    /// keys.
     pub fn cut(self, parts: u64) -> impl Iterator<Item = Self> {
         let parts = parts.min(self.len());
         let border = move |part: u64| {

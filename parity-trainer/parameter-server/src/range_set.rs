@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{Key, KeyRange};
 
-/// Keys, as ranges that do not touch. Above a number of ranges, the gap before the next one is filled: the set may hold
-/// more keys than were inserted, never fewer.
+/// Keys, as ranges that do not touch. Above a number of ranges, the gap before the next one is
+/// filled: the set may hold more keys than were inserted, never fewer.
 #[derive(Debug, Clone)]
 pub(crate) struct RangeSet {
     /// Start to end.
@@ -15,7 +15,10 @@ pub(crate) struct RangeSet {
 
 impl RangeSet {
     pub(crate) const fn new(most: usize) -> Self {
-        Self { ranges: BTreeMap::new(), most }
+        Self {
+            ranges: BTreeMap::new(),
+            most,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -28,7 +31,9 @@ impl RangeSet {
     }
 
     pub(crate) fn first(&self) -> Option<KeyRange> {
-        self.ranges.first_key_value().map(|(&start, &end)| KeyRange::new(start, end))
+        self.ranges
+            .first_key_value()
+            .map(|(&start, &end)| KeyRange::new(start, end))
     }
 
     pub(crate) fn insert(&mut self, range: KeyRange) {

@@ -2,7 +2,8 @@
 
 use crate::{Clock, Epoch, Key, NotFinite, ValuesError};
 
-/// Why a server refuses a request. A resend of what is already applied is no reason: it is acknowledged again.
+/// Why a server refuses a request. A resend of what is already applied is no reason: it is
+/// acknowledged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The sender's routing table is older or newer than the server's.
@@ -30,7 +31,9 @@ pub enum Refusal {
         expected: Clock,
     },
     /// Keys out of order, or out of the range.
-    #[error("the keys are not ascending within the message's range: sort them and remove duplicates")]
+    #[error(
+        "the keys are not ascending within the message's range: sort them and remove duplicates"
+    )]
     BadKeys,
     /// Too few or too many values, or values that are not finite.
     #[error("{0}")]
@@ -66,11 +69,17 @@ impl From<NotFinite> for Refusal {
 impl Refusal {
     /// Whether the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
-        !matches!(self, Self::BadKeys | Self::BadValues(_) | Self::Overflow { .. } | Self::BadRows)
+        !matches!(
+            self,
+            Self::BadKeys | Self::BadValues(_) | Self::Overflow { .. } | Self::BadRows
+        )
     }
 
     /// Whether the sender needs a newer routing table first.
     pub const fn wants_routing(self) -> bool {
-        matches!(self, Self::WrongEpoch { .. } | Self::UnknownRange | Self::NotHead | Self::NotTail)
+        matches!(
+            self,
+            Self::WrongEpoch { .. } | Self::UnknownRange | Self::NotHead | Self::NotTail
+        )
     }
 }

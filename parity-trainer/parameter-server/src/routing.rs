@@ -29,8 +29,9 @@ impl Route {
 
 /// The routing table: all shards, by array and first key.
 ///
-/// One registry changes it, by compare-and-swap on `version`. A change may split a range, take servers out of a chain
-/// (order kept), or append one server to which the tail has handed the range over; never anything else at once.
+/// One registry changes it, by compare-and-swap on `version`. A change may split a range, take
+/// servers out of a chain (order kept), or append one server to which the tail has handed the range
+/// over; never anything else at once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routing {
     version: u64,
@@ -38,7 +39,8 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// A table of these routes. Ranges of one array must not overlap, chains must name each server once.
+    /// A table of these routes. Ranges of one array must not overlap, chains must name each server
+    /// once.
     pub fn new(version: u64, mut routes: Vec<Route>) -> Result<Self, RoutingError> {
         routes.sort_by_key(|route| (route.array, route.range));
         for route in &routes {
@@ -46,7 +48,10 @@ impl Routing {
             chain.sort_unstable();
             chain.dedup();
             if route.range.is_empty() || chain.is_empty() || chain.len() != route.chain.len() {
-                return Err(RoutingError::Malformed { array: route.array, range: route.range });
+                return Err(RoutingError::Malformed {
+                    array: route.array,
+                    range: route.range,
+                });
             }
         }
         let overlapping = routes
@@ -54,7 +59,11 @@ impl Routing {
             .zip(routes.iter().skip(1))
             .find(|(a, b)| a.array == b.array && a.range.end > b.range.start);
         match overlapping {
-            Some((a, b)) => Err(RoutingError::Overlap { array: a.array, first: a.range, second: b.range }),
+            Some((a, b)) => Err(RoutingError::Overlap {
+                array: a.array,
+                first: a.range,
+                second: b.range,
+            }),
             None => Ok(Self { version, routes }),
         }
     }
@@ -71,8 +80,9 @@ impl Routing {
 
     /// The routes that hold keys of `range`, in order.
     pub fn overlapping(&self, array: ArrayId, range: KeyRange) -> impl Iterator<Item = &Route> {
-        let first =
-            self.routes.partition_point(|route| (route.array, route.range.end) <= (array, range.start));
+        let first = self
+            .routes
+            .partition_point(|route| (route.array, route.range.end) <= (array, range.start));
         self.routes
             .iter()
             .skip(first)
@@ -81,10 +91,12 @@ impl Routing {
 
     /// The route of `key`.
     pub fn route(&self, array: ArrayId, key: Key) -> Option<&Route> {
-        self.overlapping(array, KeyRange::new(key, key.saturating_add(1))).next()
+        self.overlapping(array, KeyRange::new(key, key.saturating_add(1)))
+            .next()
     }
 
-    /// The next version, with the shard `(array, range)` at `epoch` replaced by `routes`, all under the next epoch.
+    /// The next version, with the shard `(array, range)` at `epoch` replaced by `routes`, all under
+    /// the next epoch.
     ///
     /// The registry's compare-and-swap: fails if the shard has changed since `epoch`.
     pub fn replace(
@@ -95,13 +107,21 @@ impl Routing {
         parts: Vec<(KeyRange, Vec<NodeId>)>,
     ) -> Result<Self, RoutingError> {
         let mut routes = self.routes.clone();
-        let stale = RoutingError::Stale { array, range, epoch };
+        let stale = RoutingError::Stale {
+            array,
+            range,
+            epoch,
+        };
         let at = routes
             .iter()
             .position(|r| r.array == array && r.range == range && r.epoch == epoch)
             .ok_or(stale)?;
-        let parts =
-            parts.into_iter().map(|(range, chain)| Route { array, range, epoch: epoch.next(), chain });
+        let parts = parts.into_iter().map(|(range, chain)| Route {
+            array,
+            range,
+            epoch: epoch.next(),
+            chain,
+        });
         routes.splice(at..=at, parts);
         Self::new(self.version.saturating_add(1), routes)
     }
@@ -111,7 +131,9 @@ impl Routing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
     /// An empty range, an empty chain, or a server twice in one chain.
-    #[error("{array}, keys {range}: a route needs keys and a chain of one or more different servers")]
+    #[error(
+        "{array}, keys {range}: a route needs keys and a chain of one or more different servers"
+    )]
     Malformed {
         /// The array.
         array: ArrayId,

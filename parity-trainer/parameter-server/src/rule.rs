@@ -14,8 +14,9 @@ use crate::{Key, MODERATE};
 
 /// How a gradient changes parameters.
 ///
-/// Replicas apply the same operations each for itself, so a rule must be deterministic to the last bit (PS-5): no
-/// clock, no random number, no interior state, no library function whose result differs between platforms.
+/// Replicas apply the same operations each for itself, so a rule must be deterministic to the last
+/// bit (PS-5): no clock, no random number, no interior state, no library function whose result
+/// differs between platforms.
 pub trait UpdateRule: std::fmt::Debug + Send + Sync {
     /// How many numbers of state it keeps for each parameter. All start at 0.
     fn slots(&self) -> usize;
@@ -25,8 +26,9 @@ pub trait UpdateRule: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// Updates some parameters: `gradient`, `values` and each of the `slots` slices of `state` are of one length. They
-    /// are one or more rows with the same `step`, 1 for their first update (0 if steps are not counted).
+    /// Updates some parameters: `gradient`, `values` and each of the `slots` slices of `state` are
+    /// of one length. They are one or more rows with the same `step`, 1 for their first update (0
+    /// if steps are not counted).
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]);
 
     /// Returns true if an update of values, state and gradient up to [`MODERATE`] in magnitude is
@@ -35,13 +37,20 @@ pub trait UpdateRule: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// The key from which on rows are something else and updated by [`apply_beyond`](Self::apply_beyond), if there is one.
+    /// The key from which on rows are something else and updated by
+    /// [`apply_beyond`](Self::apply_beyond), if there is one.
     fn border(&self) -> Option<Key> {
         None
     }
 
     /// As [`apply`](Self::apply), for the rows from the border on.
-    fn apply_beyond(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+    fn apply_beyond(
+        &self,
+        step: u32,
+        gradient: &[f32],
+        values: &mut [f32],
+        state: &mut [&mut [f32]],
+    ) {
         self.apply(step, gradient, values, state);
     }
 }
@@ -51,5 +60,7 @@ const BOUND: f64 = MODERATE as f64;
 
 /// Returns true if numbers up to these bounds are finite, with room for rounding.
 fn fit(bounds: &[f64]) -> bool {
-    bounds.iter().all(|bound| bound.abs() < f64::from(f32::MAX) / 16.0)
+    bounds
+        .iter()
+        .all(|bound| bound.abs() < f64::from(f32::MAX) / 16.0)
 }

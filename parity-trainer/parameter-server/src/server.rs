@@ -1,15 +1,16 @@
 //! A server of parameters: a state machine for the shards it holds.
 //!
-//! Each shard is held by a chain of servers (van Renesse & Schneider, "Chain Replication", OSDI 2004). The head takes
-//! pushes, adds them up, and gives the sums places in its log; each server applies an entry, sends it on, and forgets
-//! it when the tail has it; then the head acknowledges the pushes in it. The tail answers pulls, so that nobody sees
-//! what could still be lost. Compared with sending every push to every replica, the head's sums save the copies
-//! (Li et al., OSDI 2014, section 4.3).
+//! Each shard is held by a chain of servers (van Renesse & Schneider, "Chain Replication", OSDI
+//! 2004). The head takes pushes, adds them up, and gives the sums places in its log; each server
+//! applies an entry, sends it on, and forgets it when the tail has it; then the head acknowledges
+//! the pushes in it. The tail answers pulls, so that nobody sees what could still be lost. Compared
+//! with sending every push to every replica, the head's sums save the copies (Li et al., OSDI 2014,
+//! section 4.3).
 //!
-//! A server never decides who is in a chain: the registry does, by raising the shard's epoch. Entries of an older epoch
-//! are refused, so that a head that was replaced, and does not know it, can no longer commit (PS-3). A tail that was
-//! replaced may go on answering pulls: its clocks say what its rows contain, so that a stale one only makes readers
-//! wait.
+//! A server never decides who is in a chain: the registry does, by raising the shard's epoch.
+//! Entries of an older epoch are refused, so that a head that was replaced, and does not know it,
+//! can no longer commit (PS-3). A tail that was replaced may go on answering pulls: its clocks say
+//! what its rows contain, so that a stale one only makes readers wait.
 
 mod log;
 mod lookup;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, Push, PushAck, Refusal,
-    Refused, Request, Routing, ShardRef, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, Push, PushAck,
+    Refusal, Refused, Request, Routing, ShardRef, WorkerId,
 };
 pub use lookup::ShardView;
 use replica::{Context, Replica};
@@ -45,7 +46,8 @@ pub struct ArrayConfig {
 pub struct ServerConfig {
     /// After how long something without an answer is sent again to another server.
     pub resend: Duration,
-    /// After how long without another piece a copy of a shard that is not complete is dropped; many times `resend`.
+    /// After how long without another piece a copy of a shard that is not complete is dropped; many
+    /// times `resend`.
     pub forget: Duration,
     /// Log entries of a shard that the tail has not acknowledged.
     pub max_log: usize,
@@ -93,15 +95,16 @@ pub enum Event {
         /// What.
         message: Message,
     },
-    /// The registry's list of workers, with the clocks they joined at. Join a worker at the clock of the most advanced
-    /// or later: nobody can be made to wait for what is past.
+    /// The registry's list of workers, with the clocks they joined at. Join a worker at the clock
+    /// of the most advanced or later: nobody can be made to wait for what is past.
     Members {
         /// Raised by every change.
         version: u64,
         /// All workers.
         workers: Vec<(WorkerId, Clock)>,
     },
-    /// The registry asks this server, the tail, to copy a shard to a server that will join the chain after it.
+    /// The registry asks this server, the tail, to copy a shard to a server that will join the
+    /// chain after it.
     HandOver {
         /// The shard, at its epoch.
         at: ShardRef,
@@ -126,8 +129,9 @@ pub enum Action {
         /// What.
         message: Message,
     },
-    /// Ask the registry to append `add` to the shard's chain, if the shard is still at this epoch. The shard stands
-    /// still until its epoch is raised, by this change or by another, for which it is asked again and again.
+    /// Ask the registry to append `add` to the shard's chain, if the shard is still at this epoch.
+    /// The shard stands still until its epoch is raised, by this change or by another, for which it
+    /// is asked again and again.
     Propose {
         /// The shard.
         at: ShardRef,
@@ -192,9 +196,15 @@ impl Server {
         }
     }
 
-    /// Makes an array known, before the first routing table that names it. Nothing happens while shards of it are held.
+    /// Makes an array known, before the first routing table that names it. Nothing happens while
+    /// shards of it are held.
     pub fn define(&mut self, array: ArrayId, config: ArrayConfig) {
-        if self.replicas.range((array, Key::MIN)..=(array, Key::MAX)).next().is_none() {
+        if self
+            .replicas
+            .range((array, Key::MIN)..=(array, Key::MAX))
+            .next()
+            .is_none()
+        {
             self.arrays.insert(array, config);
         }
     }
@@ -237,7 +247,15 @@ impl Server {
                     Ok((replica, mut context)) => replica.pull(from, pull.clone(), &mut context),
                     Err(reason) => Err(reason),
                 };
-                refuse(from, pull.at, Request::Pull { request: pull.request }, result.err(), actions);
+                refuse(
+                    from,
+                    pull.at,
+                    Request::Pull {
+                        request: pull.request,
+                    },
+                    result.err(),
+                    actions,
+                );
             }
             Message::Replicate(entry) => {
                 let (at, seq) = (entry.at, entry.seq);
@@ -260,7 +278,11 @@ impl Server {
             }
             Message::Routing(routing) => self.set_routing(now, routing, actions),
             Message::Refused(refused) => {
-                let Refused { at, request, reason } = refused;
+                let Refused {
+                    at,
+                    request,
+                    reason,
+                } = refused;
                 match (request, reason) {
                     (Request::Replicate { .. }, Refusal::WrongEpoch { current }) => {
                         if let Some((replica, _)) = self.exact(now, at, actions) {
@@ -270,13 +292,25 @@ impl Server {
                     (Request::Snapshot { transfer, part }, Refusal::UnknownRange) => {
                         let (again, members) = (self.next_transfer(), self.members.clone());
                         if let Some((replica, mut context)) = self.exact(now, at, actions) {
-                            replica.copy_again(from, (transfer, part), again, &members, &mut context);
+                            replica.copy_again(
+                                from,
+                                (transfer, part),
+                                again,
+                                &members,
+                                &mut context,
+                            );
                         }
                     }
                     (Request::Snapshot { transfer, part }, reason) if !reason.is_retryable() => {
                         let members = self.members.clone();
                         if let Some((replica, mut context)) = self.exact(now, at, actions) {
-                            replica.end_copy(from, (transfer, part), reason, &members, &mut context);
+                            replica.end_copy(
+                                from,
+                                (transfer, part),
+                                reason,
+                                &members,
+                                &mut context,
+                            );
                         }
                     }
                     _ => {}
@@ -294,10 +328,18 @@ impl Server {
             Err(reason) => Err(reason),
         };
         match result {
-            Ok(true) => actions
-                .push(Action::Send { to: from, message: Message::PushAck(PushAck { at, worker, clock }) }),
+            Ok(true) => actions.push(Action::Send {
+                to: from,
+                message: Message::PushAck(PushAck { at, worker, clock }),
+            }),
             Ok(false) => {}
-            Err(reason) => refuse(from, at, Request::Push { worker, clock }, Some(reason), actions),
+            Err(reason) => refuse(
+                from,
+                at,
+                Request::Push { worker, clock },
+                Some(reason),
+                actions,
+            ),
         }
     }
 
@@ -324,8 +366,21 @@ impl Server {
     }
 }
 
-fn refuse(to: Peer, at: ShardRef, request: Request, reason: Option<Refusal>, actions: &mut Vec<Action>) {
+fn refuse(
+    to: Peer,
+    at: ShardRef,
+    request: Request,
+    reason: Option<Refusal>,
+    actions: &mut Vec<Action>,
+) {
     if let Some(reason) = reason {
-        actions.push(Action::Send { to, message: Message::Refused(Refused { at, request, reason }) });
+        actions.push(Action::Send {
+            to,
+            message: Message::Refused(Refused {
+                at,
+                request,
+                reason,
+            }),
+        });
     }
 }

@@ -1,8 +1,10 @@
 //! The rows of a range, with the optimiser's state beside them.
 //!
-//! A dense range is a list of runs of some megabytes, so that to cut it takes no second copy of it. A sparse range is a list of sorted chunks of at most [`CHUNK_ROWS`] rows, rather
-//! than a hash map: with short rows a map's empty places and its keys would cost more than the parameters, and ranges
-//! could not be cut without a pass over all. Memory stays within 1.2 times what the keys, parameters and state need.
+//! A dense range is a list of runs of some megabytes, so that to cut it takes no second copy of it.
+//! A sparse range is a list of sorted chunks of at most [`CHUNK_ROWS`] rows, rather than a hash
+//! map: with short rows a map's empty places and its keys would cost more than the parameters, and
+//! ranges could not be cut without a pass over all. Memory stays within 1.2 times what the keys,
+//! parameters and state need.
 
 mod chunk;
 mod trial;
@@ -45,18 +47,29 @@ pub struct Layout {
 impl Layout {
     /// An array in which every key has a row.
     pub fn dense(width: usize, rule: impl UpdateRule + 'static) -> Self {
-        Self { width: width.max(1), sparse: false, rule: Arc::new(rule), initial: None }
+        Self {
+            width: width.max(1),
+            sparse: false,
+            rule: Arc::new(rule),
+            initial: None,
+        }
     }
 
     /// An array in which rows come to be when they are updated.
     pub fn sparse(width: usize, rule: impl UpdateRule + 'static) -> Self {
-        Self { sparse: true, ..Self::dense(width, rule) }
+        Self {
+            sparse: true,
+            ..Self::dense(width, rule)
+        }
     }
 
     /// With these initial rows.
     #[must_use]
     pub fn starting_from(self, initial: impl Initial + 'static) -> Self {
-        Self { initial: Some(Arc::new(initial)), ..self }
+        Self {
+            initial: Some(Arc::new(initial)),
+            ..self
+        }
     }
 
     fn write_initial(&self, key: Key, row: &mut [f32]) {
@@ -68,7 +81,11 @@ impl Layout {
 
 impl fmt::Debug for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Layout {{ width: {}, sparse: {}, rule: {:?} }}", self.width, self.sparse, self.rule)
+        write!(
+            f,
+            "Layout {{ width: {}, sparse: {}, rule: {:?} }}",
+            self.width, self.sparse, self.rule
+        )
     }
 }
 
@@ -86,13 +103,20 @@ pub struct Store {
 impl Store {
     /// The range with its initial rows.
     pub fn new(layout: Layout, range: KeyRange) -> Self {
-        let mut store = Self { range, layout, chunks: Vec::new(), moderate: true };
+        let mut store = Self {
+            range,
+            layout,
+            chunks: Vec::new(),
+            moderate: true,
+        };
         if !store.layout.sparse {
             let rows = store.rows_in_run() as u64;
             let mut start = range.start;
             while start < range.end {
                 let end = start.saturating_add(rows).min(range.end);
-                store.chunks.push(Chunk::initial(&store.layout, KeyRange::new(start, end)));
+                store
+                    .chunks
+                    .push(Chunk::initial(&store.layout, KeyRange::new(start, end)));
                 start = end;
             }
             store.moderate = store.chunks.iter().all(Chunk::is_moderate);
@@ -126,16 +150,24 @@ impl Store {
 
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
-        self.chunks.capacity() * size_of::<Chunk>() + self.chunks.iter().map(Chunk::memory).sum::<usize>()
+        self.chunks.capacity() * size_of::<Chunk>()
+            + self.chunks.iter().map(Chunk::memory).sum::<usize>()
     }
 
-    /// Applies the update rule to the rows `keys` of `range`, which lies within the store's. `gradients` has
-    /// `keys x width` numbers; what is missing or out of range is left out.
+    /// Applies the update rule to the rows `keys` of `range`, which lies within the store's.
+    /// `gradients` has `keys x width` numbers; what is missing or out of range is left out.
     ///
     /// # Errors
     /// If a gradient, or a number that the rule makes, is not finite. The store is then as before.
-    pub fn update(&mut self, range: KeyRange, keys: &Keys, gradients: &Shared<f32>) -> Result<(), NotFinite> {
-        let Some(range) = self.range.intersect(range) else { return Ok(()) };
+    pub fn update(
+        &mut self,
+        range: KeyRange,
+        keys: &Keys,
+        gradients: &Shared<f32>,
+    ) -> Result<(), NotFinite> {
+        let Some(range) = self.range.intersect(range) else {
+            return Ok(());
+        };
         if !self.is_safe(gradients) {
             self.try_update(range, keys, gradients)?;
         }
@@ -154,7 +186,10 @@ impl Store {
             }
             return Ok(());
         }
-        for (key, gradient) in keys.iter(range).zip(gradients.chunks_exact(self.layout.width)) {
+        for (key, gradient) in keys
+            .iter(range)
+            .zip(gradients.chunks_exact(self.layout.width))
+        {
             let chunk = self.chunk_for(key);
             if let Some(chunk) = self.chunks.get_mut(chunk) {
                 let row = chunk.place_or_insert(key, &self.layout);
@@ -164,7 +199,8 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the rows `keys` of `range` to `out`; a row that is not there as it would be initially.
+    /// Appends the rows `keys` of `range` to `out`; a row that is not there as it would be
+    /// initially.
     pub fn read(&self, range: KeyRange, keys: &Keys, out: &mut Vec<f32>) {
         let width = self.layout.width;
         if let (false, Keys::All) = (self.layout.sparse, keys) {
@@ -188,14 +224,16 @@ impl Store {
                 None => {
                     let from = out.len();
                     out.resize(from + width, 0.0);
-                    self.layout.write_initial(key, out.get_mut(from..).unwrap_or_default());
+                    self.layout
+                        .write_initial(key, out.get_mut(from..).unwrap_or_default());
                 }
             }
         }
     }
 
-    /// A copy of the rows from `range.start` on, at most `limit` (at least 1) and none at or after `range.end`. The
-    /// result's range says how far it goes: up to `range.end`, or up to the first row left out.
+    /// A copy of the rows from `range.start` on, at most `limit` (at least 1) and none at or after
+    /// `range.end`. The result's range says how far it goes: up to `range.end`, or up to the first
+    /// row left out.
     pub fn extract(&self, range: KeyRange, limit: usize) -> Rows {
         let limit = limit.max(1);
         let mut pieces = Vec::new();
@@ -212,25 +250,49 @@ impl Store {
             pieces.push((chunk, first..last));
         }
         let range = KeyRange::new(range.start, end);
-        let keys = pieces.iter().flat_map(|(chunk, rows)| rows.clone().map(|row| chunk.key(row)));
-        let keys = if self.layout.sparse { Keys::List(keys.collect::<Vec<_>>().into()) } else { Keys::All };
+        let keys = pieces
+            .iter()
+            .flat_map(|(chunk, rows)| rows.clone().map(|row| chunk.key(row)));
+        let keys = if self.layout.sparse {
+            Keys::List(keys.collect::<Vec<_>>().into())
+        } else {
+            Keys::All
+        };
         let width = self.layout.width;
-        let values: Vec<f32> =
-            pieces.iter().flat_map(|(c, rows)| c.values(rows.start, rows.end, width)).copied().collect();
+        let values: Vec<f32> = pieces
+            .iter()
+            .flat_map(|(c, rows)| c.values(rows.start, rows.end, width))
+            .copied()
+            .collect();
         let slots = 0..self.layout.rule.slots();
         let state: Vec<f32> = slots
             .flat_map(|slot| {
-                pieces.iter().flat_map(move |(c, rows)| c.state(slot, rows.start, rows.end, width))
+                pieces
+                    .iter()
+                    .flat_map(move |(c, rows)| c.state(slot, rows.start, rows.end, width))
             })
             .copied()
             .collect();
-        let steps = pieces.iter().flat_map(|(c, rows)| c.steps(rows.start, rows.end)).copied().collect();
-        Rows { range, keys, values: values.into(), state: state.into(), steps }
+        let steps = pieces
+            .iter()
+            .flat_map(|(c, rows)| c.steps(rows.start, rows.end))
+            .copied()
+            .collect();
+        Rows {
+            range,
+            keys,
+            values: values.into(),
+            state: state.into(),
+            steps,
+        }
     }
 
-    /// Replaces what the store has of `rows.range` by `rows`. They must fit this layout and range: see [`Store::fits`].
+    /// Replaces what the store has of `rows.range` by `rows`. They must fit this layout and range:
+    /// see [`Store::fits`].
     pub fn insert(&mut self, rows: &Rows) {
-        let Some(range) = self.range.intersect(rows.range) else { return };
+        let Some(range) = self.range.intersect(rows.range) else {
+            return;
+        };
         if self.layout.sparse {
             for chunk in &mut self.chunks {
                 chunk.remove(range, self.layout.width);
@@ -242,13 +304,16 @@ impl Store {
         let count = values.len() / width;
         for (i, key) in rows.keys.iter(rows.range).enumerate().take(count) {
             let chunk = self.chunk_for(key);
-            let Some(chunk) = self.chunks.get_mut(chunk) else { return };
+            let Some(chunk) = self.chunks.get_mut(chunk) else {
+                return;
+            };
             let row = chunk.place_or_insert(key, &self.layout);
             chunk.set(row, i, count, width, &values, &state, &rows.steps);
         }
     }
 
-    /// Returns true if `rows` has as many numbers as this layout asks for, in its range, all finite.
+    /// Returns true if `rows` has as many numbers as this layout asks for, in its range, all
+    /// finite.
     pub fn fits(&self, rows: &Rows) -> bool {
         let rule = &self.layout.rule;
         let count = rows.keys.len(rows.range);
@@ -256,7 +321,10 @@ impl Store {
             && rows.keys.are_valid(rows.range)
             && (self.layout.sparse || rows.keys == Keys::All)
             && rows.values.check(count, self.layout.width).is_ok()
-            && rows.state.check(count, self.layout.width * rule.slots()).is_ok()
+            && rows
+                .state
+                .check(count, self.layout.width * rule.slots())
+                .is_ok()
             && rows.steps.len() == if rule.counts_steps() { count } else { 0 }
     }
 
@@ -274,11 +342,16 @@ impl Store {
         let range = KeyRange::new(key, self.range.end);
         self.range.end = key;
         self.chunks.shrink_to_fit();
-        Self { range, layout: self.layout.clone(), chunks: upper, moderate: self.moderate }
+        Self {
+            range,
+            layout: self.layout.clone(),
+            chunks: upper,
+            moderate: self.moderate,
+        }
     }
 
-    /// Takes over the rows of `upper`, which starts where this one ends and has the same layout. Gives it back if it
-    /// does not.
+    /// Takes over the rows of `upper`, which starts where this one ends and has the same layout.
+    /// Gives it back if it does not.
     pub fn append(&mut self, upper: Self) -> Result<(), Box<Self>> {
         if upper.range.start != self.range.end || upper.layout.sparse != self.layout.sparse {
             return Err(Box::new(upper));
@@ -292,7 +365,10 @@ impl Store {
             && let (Some(own), Some(next)) = (self.chunks.last_mut(), chunks.peek())
             && own.rows() + next.rows() <= most
         {
-            chunks.next().into_iter().for_each(|chunk| own.append(chunk));
+            chunks
+                .next()
+                .into_iter()
+                .for_each(|chunk| own.append(chunk));
         }
         self.chunks.extend(chunks);
         Ok(())
@@ -315,7 +391,11 @@ impl Store {
             && chunk.rows() >= CHUNK_ROWS
         {
             // Keys that arrive in order leave full chunks behind, not half-full ones.
-            let cut = if key > chunk.last_key() { chunk.rows() } else { chunk.rows() / 2 };
+            let cut = if key > chunk.last_key() {
+                chunk.rows()
+            } else {
+                chunk.rows() / 2
+            };
             let upper = chunk.split_off(cut, self.layout.width);
             if upper.rows() == 0 || key >= upper.key(0) {
                 at += 1;

@@ -11,10 +11,11 @@ use crate::{Key, KeyRange};
 
 /// A window of a shared, immutable vector.
 ///
-/// A message is sent again, forwarded along a chain and cut at range borders without copying its numbers: every one of
-/// those shares the vector. A transport writes [`Shared::as_bytes`] as one element of a vectored write, straight from
-/// the vector; it reads by allocating a `Vec<T>`, reading into `bytemuck::cast_slice_mut` of it (so that the numbers
-/// are aligned), and wrapping it. The bytes are in this machine's order: little-endian on every target we build for.
+/// A message is sent again, forwarded along a chain and cut at range borders without copying its
+/// numbers: every one of those shares the vector. A transport writes [`Shared::as_bytes`] as one
+/// element of a vectored write, straight from the vector; it reads by allocating a `Vec<T>`,
+/// reading into `bytemuck::cast_slice_mut` of it (so that the numbers are aligned), and wrapping
+/// it. The bytes are in this machine's order: little-endian on every target we build for.
 #[derive(Clone)]
 pub struct Shared<T> {
     buffer: Arc<Vec<T>>,
@@ -24,21 +25,31 @@ pub struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// A window of a vector that others may have, too: a transport that keeps an `Arc` of its own can tell when the
-    /// vector is free again, and read the next message into it. Bounds are clamped to the vector.
+    /// A window of a vector that others may have, too: a transport that keeps an `Arc` of its own
+    /// can tell when the vector is free again, and read the next message into it. Bounds are
+    /// clamped to the vector.
     #[must_use]
     pub fn window(buffer: Arc<Vec<T>>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
-        Self { window: range.start.min(end)..end, buffer, moderate: false }
+        Self {
+            window: range.start.min(end)..end,
+            buffer,
+            moderate: false,
+        }
     }
 
-    /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the window.
+    /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the
+    /// window.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.window.len());
         let start = range.start.min(end);
         let window = self.window.start + start..self.window.start + end;
-        Self { buffer: Arc::clone(&self.buffer), window, moderate: self.moderate }
+        Self {
+            buffer: Arc::clone(&self.buffer),
+            window,
+            moderate: self.moderate,
+        }
     }
 }
 
@@ -48,7 +59,10 @@ impl Shared<f32> {
     #[must_use]
     pub fn known_to_be_moderate(self) -> Self {
         debug_assert!(are_moderate(&self), "a number is not moderate");
-        Self { moderate: true, ..self }
+        Self {
+            moderate: true,
+            ..self
+        }
     }
 
     /// Returns true if no number is above [`MODERATE`] in magnitude.
@@ -58,9 +72,14 @@ impl Shared<f32> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The same elements in a vector with nothing else in it: to keep a window keeps all of its vector.
+    /// The same elements in a vector with nothing else in it: to keep a window keeps all of its
+    /// vector.
     pub(crate) fn compact(&self) -> Self {
-        if self.window.len() == self.buffer.len() { self.clone() } else { Self::from(self.to_vec()) }
+        if self.window.len() == self.buffer.len() {
+            self.clone()
+        } else {
+            Self::from(self.to_vec())
+        }
     }
 }
 
@@ -74,7 +93,11 @@ impl<T: bytemuck::NoUninit> Shared<T> {
 impl<T> From<Vec<T>> for Shared<T> {
     fn from(elements: Vec<T>) -> Self {
         let window = 0..elements.len();
-        Self { buffer: Arc::new(elements), window, moderate: false }
+        Self {
+            buffer: Arc::new(elements),
+            window,
+            moderate: false,
+        }
     }
 }
 
@@ -141,7 +164,10 @@ impl Keys {
             Self::All => true,
             Self::List(keys) => {
                 keys.is_sorted_by(|a, b| a < b)
-                    && [keys.first(), keys.last()].into_iter().flatten().all(|&k| range.contains(k))
+                    && [keys.first(), keys.last()]
+                        .into_iter()
+                        .flatten()
+                        .all(|&k| range.contains(k))
             }
         }
     }
@@ -150,12 +176,14 @@ impl Keys {
     pub fn cut(&self, range: KeyRange, part: KeyRange) -> (Self, Range<usize>) {
         match self {
             Self::All => {
-                let place = |key: Key| usize::try_from(key.saturating_sub(range.start)).unwrap_or(usize::MAX);
+                let place = |key: Key| {
+                    usize::try_from(key.saturating_sub(range.start)).unwrap_or(usize::MAX)
+                };
                 (Self::All, place(part.start)..place(part.end))
             }
             Self::List(keys) => {
-                let places =
-                    keys.partition_point(|&k| k < part.start)..keys.partition_point(|&k| k < part.end);
+                let places = keys.partition_point(|&k| k < part.start)
+                    ..keys.partition_point(|&k| k < part.end);
                 (Self::List(keys.slice(places.clone())), places)
             }
         }
@@ -223,18 +251,32 @@ impl Values {
     pub fn to_f32(&self) -> Shared<f32> {
         let (wide, moderate): (Vec<f32>, bool) = match self {
             Self::F32(values) => return values.clone(),
-            Self::Bf16(values) => {
-                (values.iter().map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect(), values.moderate)
-            }
-            Self::F16(values) => (values.reinterpret_cast::<f16>().to_f32_vec(), values.moderate),
+            Self::Bf16(values) => (
+                values
+                    .iter()
+                    .map(|&bits| f32::from_bits(u32::from(bits) << 16))
+                    .collect(),
+                values.moderate,
+            ),
+            Self::F16(values) => (
+                values.reinterpret_cast::<f16>().to_f32_vec(),
+                values.moderate,
+            ),
         };
-        Shared { moderate, ..wide.into() }
+        Shared {
+            moderate,
+            ..wide.into()
+        }
     }
 
     /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7).
     pub fn check(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
         self.check_length(rows, width)?;
-        if self.is_moderate() { Ok(()) } else { self.check_finite() }
+        if self.is_moderate() {
+            Ok(())
+        } else {
+            self.check_finite()
+        }
     }
 
     /// As [`check`](Self::check), and remembers that the numbers are moderate if they are.
@@ -262,7 +304,9 @@ impl Values {
     fn is_moderate(&self) -> bool {
         match self {
             Self::F32(values) => values.is_moderate(),
-            Self::Bf16(values) => values.moderate || all(values, |&bits| bits & 0x7fff <= MODERATE_BF16),
+            Self::Bf16(values) => {
+                values.moderate || all(values, |&bits| bits & 0x7fff <= MODERATE_BF16)
+            }
             // The largest finite one is 65504.
             Self::F16(values) => values.moderate || all(values, |&bits| bits & 0x7c00 != 0x7c00),
         }
@@ -299,7 +343,11 @@ pub(crate) fn are_finite(numbers: &[f32]) -> bool {
 /// branch, which the compiler turns into vector instructions.
 fn all<T>(elements: &[T], is_good: impl Fn(&T) -> bool) -> bool {
     const BLOCK: usize = 1024;
-    elements.chunks(BLOCK).all(|block| block.iter().fold(true, |good, element| good & is_good(element)))
+    elements.chunks(BLOCK).all(|block| {
+        block
+            .iter()
+            .fold(true, |good, element| good & is_good(element))
+    })
 }
 
 impl From<Vec<f32>> for Values {

@@ -31,28 +31,57 @@ type Reference = BTreeMap<(WorkerId, Key), Clock>;
 
 fn agree(clocks: &RangedClocks, reference: &Reference) {
     let range = clocks.range();
-    let reference: Reference =
-        reference.iter().filter(|((_, key), _)| range.contains(*key)).map(|(&k, &c)| (k, c)).collect();
+    let reference: Reference = reference
+        .iter()
+        .filter(|((_, key), _)| range.contains(*key))
+        .map(|(&k, &c)| (k, c))
+        .collect();
     let mut entries = 0;
     for worker in clocks.workers() {
         let parts: Vec<_> = clocks.parts(worker, range).collect();
         // Neighbours differ: nothing is kept twice.
-        assert!(parts.windows(2).all(|p| p[0].1 != p[1].1 && p[0].0.end == p[1].0.start), "{parts:?}");
+        assert!(
+            parts
+                .windows(2)
+                .all(|p| p[0].1 != p[1].1 && p[0].0.end == p[1].0.start),
+            "{parts:?}"
+        );
         entries += parts.len();
         for (part, clock) in parts {
-            assert!((part.start..part.end).all(|key| reference.get(&(worker, key)) == Some(&clock)));
+            assert!(
+                (part.start..part.end).all(|key| reference.get(&(worker, key)) == Some(&clock))
+            );
         }
     }
     assert_eq!(clocks.entries(), entries);
-    assert_eq!(clocks.workers().count() * usize::try_from(range.len()).unwrap(), reference.len());
-    for part in [range, KeyRange::new(12, 20)].into_iter().filter_map(|part| part.intersect(range)) {
+    assert_eq!(
+        clocks.workers().count() * usize::try_from(range.len()).unwrap(),
+        reference.len()
+    );
+    for part in [range, KeyRange::new(12, 20)]
+        .into_iter()
+        .filter_map(|part| part.intersect(range))
+    {
         let inside = || reference.iter().filter(|((_, key), _)| part.contains(*key));
-        assert_eq!(clocks.finished(part), inside().map(|(_, &clock)| clock).min());
+        assert_eq!(
+            clocks.finished(part),
+            inside().map(|(_, &clock)| clock).min()
+        );
         for clock in (0..9).map(Clock) {
-            let finished: Vec<Key> =
-                clocks.parts_finished(part, clock).iter().flat_map(|p| p.start..p.end).collect();
-            let all = |key: &Key| inside().filter(|((_, k), _)| k == key).all(|(_, &c)| c >= clock);
-            assert_eq!(finished, (part.start..part.end).filter(all).collect::<Vec<_>>());
+            let finished: Vec<Key> = clocks
+                .parts_finished(part, clock)
+                .iter()
+                .flat_map(|p| p.start..p.end)
+                .collect();
+            let all = |key: &Key| {
+                inside()
+                    .filter(|((_, k), _)| k == key)
+                    .all(|(_, &c)| c >= clock)
+            };
+            assert_eq!(
+                finished,
+                (part.start..part.end).filter(all).collect::<Vec<_>>()
+            );
         }
     }
 }

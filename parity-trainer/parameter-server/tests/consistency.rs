@@ -1,13 +1,13 @@
-//! Every consistency model over random interleavings of workers, with a checker that counts updates by worker and key;
-//! a model that is off by one is caught.
+//! Every consistency model over random interleavings of workers, with a checker that counts updates
+//! by worker and key; a model that is off by one is caught.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 
 use parapet_parameter_server::{
-    Add, Clock, Consistency, ConsistencyPolicy, Intake, Key, KeyRange, Keys, Layout, Operation, Pool,
-    RangedClocks, Refusal, Store, Values, WorkerId,
+    Add, Clock, Consistency, ConsistencyPolicy, Intake, Key, KeyRange, Keys, Layout, Operation,
+    Pool, RangedClocks, Refusal, Store, Values, WorkerId,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -15,14 +15,23 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 
 const WORKERS: u64 = 3;
 const KEYS: Key = 8;
-const RANGE: KeyRange = KeyRange { start: 0, end: KEYS };
+const RANGE: KeyRange = KeyRange {
+    start: 0,
+    end: KEYS,
+};
 
 /// Whether the pull may miss one clock more than it should, or one less.
 #[derive(Debug)]
 struct OffByOne(Consistency);
 
 impl ConsistencyPolicy for OffByOne {
-    fn may_read(&self, applied: &RangedClocks, worker: WorkerId, range: KeyRange, clock: Clock) -> bool {
+    fn may_read(
+        &self,
+        applied: &RangedClocks,
+        worker: WorkerId,
+        range: KeyRange,
+        clock: Clock,
+    ) -> bool {
         self.0.may_read(applied, worker, range, clock.minus(1))
     }
 
@@ -73,7 +82,8 @@ struct Worker {
     pushed: Key,
 }
 
-/// One digit for each worker: worker w adds 16^w to each key at each clock, exactly in f32 for few workers and clocks.
+/// One digit for each worker: worker w adds 16^w to each key at each clock, exactly in f32 for few
+/// workers and clocks.
 fn gradient(worker: WorkerId) -> f32 {
     16f32.powi(i32::try_from(worker.0).unwrap())
 }
@@ -83,11 +93,20 @@ fn count(value: f32, worker: WorkerId) -> u64 {
 }
 
 /// How often pulls were answered, or what was wrong.
-fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Result<usize, TestCaseError> {
+fn run(
+    model: Consistency,
+    policy: &dyn ConsistencyPolicy,
+    steps: &[Step],
+) -> Result<usize, TestCaseError> {
     let mut store = Store::new(Layout::dense(1, Add), RANGE);
     let mut applied = RangedClocks::new(RANGE);
     let mut workers: Vec<Worker> = (0..WORKERS)
-        .map(|id| Worker { id: WorkerId(id), joined: Clock(0), clock: Clock(1), pushed: 0 })
+        .map(|id| Worker {
+            id: WorkerId(id),
+            joined: Clock(0),
+            clock: Clock(1),
+            pushed: 0,
+        })
         .collect();
     for worker in &workers {
         applied.join(worker.id, Clock(0));
@@ -102,7 +121,10 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
                 let at = worker % workers.len();
                 let worker = &mut workers[at];
                 let range = KeyRange::new(worker.pushed, (worker.pushed + cut).min(KEYS));
-                let values = Values::from(vec![gradient(worker.id); usize::try_from(range.len()).unwrap()]);
+                let values = Values::from(vec![
+                    gradient(worker.id);
+                    usize::try_from(range.len()).unwrap()
+                ]);
                 if worker.clock.0 - worker.joined.0 < 14 {
                     // Pulls first: iteration c reads before it pushes clock c.
                     if worker.pushed == 0 {
@@ -129,10 +151,17 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
                                     && gone.is_empty()
                                     && next_id == WORKERS
                                 {
-                                    prop_assert_eq!(seen, clock.0 - 1, "BSP sees exactly what is before");
+                                    prop_assert_eq!(
+                                        seen,
+                                        clock.0 - 1,
+                                        "BSP sees exactly what is before"
+                                    );
                                 }
                                 if other.id == me
-                                    && matches!(model, Consistency::Ssp(_) | Consistency::EagerSsp(_))
+                                    && matches!(
+                                        model,
+                                        Consistency::Ssp(_) | Consistency::EagerSsp(_)
+                                    )
                                 {
                                     prop_assert_eq!(seen, own, "a worker sees itself");
                                 }
@@ -155,17 +184,37 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
                 let last = worker.clock.minus(1);
                 if last > worker.joined {
                     let range = KeyRange::new(cut, KEYS);
-                    let values =
-                        Values::from(vec![gradient(worker.id); usize::try_from(range.len()).unwrap()]);
-                    prop_assert_eq!(intake.take(worker.id, last, range, &Keys::All, &values), Ok(false));
+                    let values = Values::from(vec![
+                        gradient(worker.id);
+                        usize::try_from(range.len()).unwrap()
+                    ]);
+                    prop_assert_eq!(
+                        intake.take(worker.id, last, range, &Keys::All, &values),
+                        Ok(false)
+                    );
                 }
-                let skipped =
-                    intake.take(worker.id, worker.clock.next(), RANGE, &Keys::none(), &Values::none());
-                prop_assert_eq!(skipped, Err(Refusal::Gap { expected: worker.clock }));
+                let skipped = intake.take(
+                    worker.id,
+                    worker.clock.next(),
+                    RANGE,
+                    &Keys::none(),
+                    &Values::none(),
+                );
+                prop_assert_eq!(
+                    skipped,
+                    Err(Refusal::Gap {
+                        expected: worker.clock
+                    })
+                );
             }
             Step::Join if next_id < 5 => {
                 let joined = workers.iter().map(|w| w.clock).max().unwrap();
-                workers.push(Worker { id: WorkerId(next_id), joined, clock: joined.next(), pushed: 0 });
+                workers.push(Worker {
+                    id: WorkerId(next_id),
+                    joined,
+                    clock: joined.next(),
+                    pushed: 0,
+                });
                 next_id += 1;
             }
             Step::Leave { worker } if workers.len() > 1 => {
@@ -182,31 +231,48 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
         gone.keys().for_each(|&worker| {
             applied.leave(worker);
         });
-        while let Some(Operation::Update { range, clocks, keys, values }) =
-            intake.next_update(policy, &mut Pool::new(1 << 20))
+        while let Some(Operation::Update {
+            range,
+            clocks,
+            keys,
+            values,
+        }) = intake.next_update(policy, &mut Pool::new(1 << 20))
         {
             if model == Consistency::Bsp {
                 prop_assert!(clocks.windows(2).all(|c| c[0].1 == c[1].1));
             }
-            clocks.iter().for_each(|&(worker, clock)| applied.advance(worker, range, clock));
+            clocks
+                .iter()
+                .for_each(|&(worker, clock)| applied.advance(worker, range, clock));
             prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
         }
     }
-    // Everybody finishes the clock of the most advanced: everything received is applied, exactly once.
+    // Everybody finishes the clock of the most advanced: everything received is applied, exactly
+    // once.
     let last = workers.iter().map(|w| w.clock).max().unwrap();
     for worker in &workers {
         let mut from = worker.pushed;
         for clock in (worker.clock.0..=last.0).map(Clock) {
             let keys = Keys::none();
             prop_assert_eq!(
-                intake.take(worker.id, clock, KeyRange::new(from, KEYS), &keys, &Values::none()),
+                intake.take(
+                    worker.id,
+                    clock,
+                    KeyRange::new(from, KEYS),
+                    &keys,
+                    &Values::none()
+                ),
                 Ok(true)
             );
             from = 0;
         }
     }
-    while let Some(Operation::Update { range, keys, values, .. }) =
-        intake.next_update(policy, &mut Pool::new(1 << 20))
+    while let Some(Operation::Update {
+        range,
+        keys,
+        values,
+        ..
+    }) = intake.next_update(policy, &mut Pool::new(1 << 20))
     {
         prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
     }
@@ -215,7 +281,14 @@ fn run(model: Consistency, policy: &dyn ConsistencyPolicy, steps: &[Step]) -> Re
     for worker in workers.iter().chain(gone.values()) {
         for (key, &value) in (0..).zip(&found) {
             let sent = worker.clock.0 - 1 - worker.joined.0 + u64::from(key < worker.pushed);
-            prop_assert_eq!(count(value, worker.id), sent, "{:?} of {}, key {}", model, worker.id, key);
+            prop_assert_eq!(
+                count(value, worker.id),
+                sent,
+                "{:?} of {}, key {}",
+                model,
+                worker.id,
+                key
+            );
         }
     }
     Ok(answered)
@@ -248,7 +321,12 @@ proptest! {
 /// A run in turns never waits: the models do not merely block.
 #[test]
 fn workers_in_step_are_never_blocked() {
-    let rounds: Vec<Step> = (0..30).map(|i| Step::Work { worker: i % 3, cut: KEYS }).collect();
+    let rounds: Vec<Step> = (0..30)
+        .map(|i| Step::Work {
+            worker: i % 3,
+            cut: KEYS,
+        })
+        .collect();
     for model in MODELS {
         assert_eq!(run(model, &model, &rounds).unwrap(), 30, "{model:?}");
     }
@@ -257,7 +335,13 @@ fn workers_in_step_are_never_blocked() {
 /// A fast worker gets exactly as far ahead as its slack lets it.
 #[test]
 fn slack_is_used_to_the_full() {
-    let alone = vec![Step::Work { worker: 0, cut: KEYS }; 10];
+    let alone = vec![
+        Step::Work {
+            worker: 0,
+            cut: KEYS
+        };
+        10
+    ];
     let expected = [
         (Consistency::Bsp, 1),
         (Consistency::BoundedDelay(2), 3),
@@ -271,9 +355,12 @@ fn slack_is_used_to_the_full() {
 
 #[test]
 fn a_model_that_is_off_by_one_is_caught() {
-    for model in
-        [Consistency::Bsp, Consistency::BoundedDelay(2), Consistency::Ssp(1), Consistency::EagerSsp(1)]
-    {
+    for model in [
+        Consistency::Bsp,
+        Consistency::BoundedDelay(2),
+        Consistency::Ssp(1),
+        Consistency::EagerSsp(1),
+    ] {
         let mut runner = TestRunner::deterministic();
         let found = (0..300).any(|_| {
             let steps = steps().new_tree(&mut runner).unwrap().current();

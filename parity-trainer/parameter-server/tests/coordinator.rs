@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    ArrayId, Change, Cluster, Coordinator, CoordinatorConfig, Epoch, HandOver, KeyRange, NodeId, Peer,
-    Placement, Route, Routing, ShardRef, WorkerId,
+    ArrayId, Change, Cluster, Coordinator, CoordinatorConfig, Epoch, HandOver, KeyRange, NodeId,
+    Peer, Placement, Route, Routing, ShardRef, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -20,7 +20,10 @@ fn ms(ms: u64) -> Duration {
 
 fn config() -> CoordinatorConfig {
     CoordinatorConfig {
-        placement: Placement { points: 16, replicas: 2 },
+        placement: Placement {
+            points: 16,
+            replicas: 2,
+        },
         absence: ms(1_000),
         doubt: ms(300),
         hand_over: ms(10_000),
@@ -35,7 +38,12 @@ fn nodes(numbers: &[u64]) -> Vec<NodeId> {
 
 /// These servers, with one shard held by this chain at epoch 5.
 fn cluster(servers: &[u64], chain: &[u64]) -> Cluster {
-    let route = Route { array: ARRAY, range: RANGE, epoch: Epoch(5), chain: nodes(chain) };
+    let route = Route {
+        array: ARRAY,
+        range: RANGE,
+        epoch: Epoch(5),
+        chain: nodes(chain),
+    };
     Cluster {
         servers: servers.iter().map(|&node| (NodeId(node), 1)).collect(),
         arrays: [(ARRAY, (RANGE, 1))].into(),
@@ -45,7 +53,11 @@ fn cluster(servers: &[u64], chain: &[u64]) -> Cluster {
 }
 
 fn at(epoch: u64) -> ShardRef {
-    ShardRef { array: ARRAY, range: RANGE, epoch: Epoch(epoch) }
+    ShardRef {
+        array: ARRAY,
+        range: RANGE,
+        epoch: Epoch(epoch),
+    }
 }
 
 fn suspect(cluster: &mut Cluster, pairs: &[(u64, u64)]) {
@@ -55,14 +67,21 @@ fn suspect(cluster: &mut Cluster, pairs: &[(u64, u64)]) {
 
 fn chain(change: &Change) -> (u64, Vec<u64>) {
     let route = change.routing.route(ARRAY, 0).unwrap();
-    (route.epoch.0, route.chain.iter().map(|node| node.0).collect())
+    (
+        route.epoch.0,
+        route.chain.iter().map(|node| node.0).collect(),
+    )
 }
 
 #[test]
 fn a_suspected_head_leaves_in_one_change() {
     let mut cluster = cluster(&[1, 2], &[1, 2]);
     let mut coordinator = Coordinator::new(config());
-    assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (5, vec![1, 2]), "nothing to do");
+    assert_eq!(
+        chain(&coordinator.decide(ms(0), &cluster)),
+        (5, vec![1, 2]),
+        "nothing to do"
+    );
     suspect(&mut cluster, &[(2, 1)]);
     let change = coordinator.decide(ms(1), &cluster);
     assert_eq!(chain(&change), (6, vec![2]));
@@ -90,8 +109,8 @@ fn whoever_is_cut_off_is_not_believed() {
     assert_eq!(chain(&coordinator.decide(ms(3), &cluster)), (6, vec![1]));
 }
 
-/// A dead server is listed until its lease ends. When one more dies meanwhile, the survivor suspects all others, as one
-/// that is cut off would; but nobody of those says that it is.
+/// A dead server is listed until its lease ends. When one more dies meanwhile, the survivor
+/// suspects all others, as one that is cut off would; but nobody of those says that it is.
 #[test]
 fn a_lone_survivor_is_believed_when_nobody_contradicts_it() {
     let mut coordinator = Coordinator::new(config());
@@ -100,10 +119,19 @@ fn a_lone_survivor_is_believed_when_nobody_contradicts_it() {
     suspect(&mut cluster, &[(2, 1)]);
     coordinator.decide(ms(0), &cluster);
     suspect(&mut cluster, &[(2, 1), (2, 3)]);
-    assert_eq!(chain(&coordinator.decide(ms(1_000), &cluster)), (5, vec![3, 2]));
+    assert_eq!(
+        chain(&coordinator.decide(ms(1_000), &cluster)),
+        (5, vec![3, 2])
+    );
     assert_eq!(coordinator.next_timer(), Some(ms(1_300)));
-    assert_eq!(chain(&coordinator.decide(ms(1_299), &cluster)), (5, vec![3, 2]));
-    assert_eq!(chain(&coordinator.decide(ms(1_300), &cluster)), (6, vec![2]));
+    assert_eq!(
+        chain(&coordinator.decide(ms(1_299), &cluster)),
+        (5, vec![3, 2])
+    );
+    assert_eq!(
+        chain(&coordinator.decide(ms(1_300), &cluster)),
+        (6, vec![2])
+    );
     assert_eq!(coordinator.next_timer(), None);
     // A new leader knows nothing of all this, and takes as long.
     let mut new = Coordinator::new(config());
@@ -111,7 +139,10 @@ fn a_lone_survivor_is_believed_when_nobody_contradicts_it() {
     assert_eq!(chain(&new.decide(ms(300), &cluster)), (6, vec![2]));
     // Were it cut off, the others would say so by then.
     suspect(&mut cluster, &[(2, 1), (2, 3), (1, 2), (3, 2)]);
-    assert_eq!(chain(&coordinator.decide(ms(1_301), &cluster)), (6, vec![3]));
+    assert_eq!(
+        chain(&coordinator.decide(ms(1_301), &cluster)),
+        (6, vec![3])
+    );
 }
 
 /// The suspicion of a dead server ends when its lease does, and then it is dead still.
@@ -126,8 +157,17 @@ fn what_the_registry_misses_is_given_nothing() {
     suspect(&mut cluster, &[]);
     cluster.servers.remove(&NodeId(1));
     let after = coordinator.decide(ms(1), &cluster);
-    assert_eq!(after.hand_overs, [HandOver { at: at(6), to: NodeId(3) }]);
-    assert_eq!(coordinator.decide(ms(900), &cluster).hand_overs, after.hand_overs);
+    assert_eq!(
+        after.hand_overs,
+        [HandOver {
+            at: at(6),
+            to: NodeId(3)
+        }]
+    );
+    assert_eq!(
+        coordinator.decide(ms(900), &cluster).hand_overs,
+        after.hand_overs
+    );
     // One that is missed, and whom the table still names, keeps its place and gets no further one.
     cluster.servers = [(NodeId(2), 1)].into();
     let route = |start, end, chain: &[u64]| Route {
@@ -140,15 +180,24 @@ fn what_the_registry_misses_is_given_nothing() {
     cluster.hand_overs.clear();
     cluster.arrays = [(ARRAY, (RANGE, 2))].into();
     let missed = coordinator.decide(ms(950), &cluster);
-    assert_eq!((missed.hand_overs, &missed.routing), (vec![], &cluster.routing));
+    assert_eq!(
+        (missed.hand_overs, &missed.routing),
+        (vec![], &cluster.routing)
+    );
     cluster.servers.insert(NodeId(3), 1);
     let to = NodeId(3);
     let back = coordinator.decide(ms(960), &cluster);
-    assert_eq!(back.hand_overs.iter().map(|hand_over| hand_over.to).collect::<Vec<_>>(), [to]);
+    assert_eq!(
+        back.hand_overs
+            .iter()
+            .map(|hand_over| hand_over.to)
+            .collect::<Vec<_>>(),
+        [to]
+    );
 }
 
-/// The only one that has found a server dead may die itself before that one's lease ends: nobody who is believed says so
-/// any longer.
+/// The only one that has found a server dead may die itself before that one's lease ends: nobody
+/// who is believed says so any longer.
 #[test]
 fn whom_a_dead_server_has_found_dead_is_given_nothing() {
     let mut coordinator = Coordinator::new(config());
@@ -160,13 +209,21 @@ fn whom_a_dead_server_has_found_dead_is_given_nothing() {
     }
     // A newcomer takes its place at once.
     dead.servers.insert(NodeId(4), 1);
-    let to = coordinator.decide(ms(1_001), &dead).hand_overs.iter().map(|h| h.to).collect::<Vec<_>>();
+    let to = coordinator
+        .decide(ms(1_001), &dead)
+        .hand_overs
+        .iter()
+        .map(|h| h.to)
+        .collect::<Vec<_>>();
     assert_eq!(to, nodes(&[4]));
     // Whoever holds shards keeps its part, whatever one says of it that is not believed.
     let mut accused = cluster(&[1, 2, 3], &[1, 2]);
     suspect(&mut accused, &[(3, 1), (1, 3), (2, 3)]);
     let change = Coordinator::new(config()).decide(ms(0), &accused);
-    assert_eq!((chain(&change), change.hand_overs), ((5, vec![1, 2]), vec![]));
+    assert_eq!(
+        (chain(&change), change.hand_overs),
+        ((5, vec![1, 2]), vec![])
+    );
 }
 
 #[test]
@@ -175,9 +232,13 @@ fn workers_are_believed_together() {
     let mut cluster = cluster(&[1, 2], &[1, 2]);
     cluster.workers = [WorkerId(7), WorkerId(8)].into();
     cluster.present_workers = cluster.workers.clone();
-    cluster.suspicions.insert((Peer::Worker(WorkerId(7)), NodeId(1)));
+    cluster
+        .suspicions
+        .insert((Peer::Worker(WorkerId(7)), NodeId(1)));
     assert_eq!(chain(&coordinator.decide(ms(0), &cluster)).0, 5);
-    cluster.suspicions.insert((Peer::Worker(WorkerId(8)), NodeId(1)));
+    cluster
+        .suspicions
+        .insert((Peer::Worker(WorkerId(8)), NodeId(1)));
     assert_eq!(chain(&coordinator.decide(ms(1), &cluster)), (6, vec![2]));
 }
 
@@ -187,11 +248,22 @@ fn the_last_server_of_a_shard_stays_and_the_shard_is_named() {
     let mut cluster = cluster(&[1, 2, 3], &[1, 2]);
     suspect(&mut cluster, &[(3, 2)]);
     cluster.servers.remove(&NodeId(1));
-    assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (5, vec![1, 2]), "1 may be dead, and 2 alive");
+    assert_eq!(
+        chain(&coordinator.decide(ms(0), &cluster)),
+        (5, vec![1, 2]),
+        "1 may be dead, and 2 alive"
+    );
     let change = coordinator.decide(ms(1_000), &cluster);
-    assert_eq!((chain(&change).0, &change.unrecoverable[..]), (5, &[at(5)][..]));
+    assert_eq!(
+        (chain(&change).0, &change.unrecoverable[..]),
+        (5, &[at(5)][..])
+    );
     cluster.servers.insert(NodeId(1), 1);
-    assert_eq!(chain(&coordinator.decide(ms(1_500), &cluster)), (6, vec![1]), "1 has come back");
+    assert_eq!(
+        chain(&coordinator.decide(ms(1_500), &cluster)),
+        (6, vec![1]),
+        "1 has come back"
+    );
 }
 
 #[test]
@@ -204,7 +276,10 @@ fn the_registry_may_miss_servers_and_workers_for_a_while() {
     assert_eq!(coordinator.next_timer(), Some(ms(1_100)));
     assert_eq!(chain(&coordinator.decide(ms(1_099), &cluster)).0, 5);
     let then = coordinator.decide(ms(1_100), &cluster);
-    assert_eq!((chain(&then), &then.gone_workers[..]), ((6, vec![2]), &[WorkerId(1)][..]));
+    assert_eq!(
+        (chain(&then), &then.gone_workers[..]),
+        ((6, vec![2]), &[WorkerId(1)][..])
+    );
     // One that came back in time starts anew.
     let mut coordinator = Coordinator::new(config());
     coordinator.decide(ms(0), &cluster);
@@ -221,7 +296,11 @@ fn a_shard_is_not_left_to_whom_the_registry_misses() {
     let mut cluster = cluster(&[3, 4, 5], &[3, 2]);
     suspect(&mut cluster, &[(4, 3)]);
     for now in [0, 999] {
-        assert_eq!(chain(&coordinator.decide(ms(now), &cluster)), (5, vec![3, 2]), "at {now} ms");
+        assert_eq!(
+            chain(&coordinator.decide(ms(now), &cluster)),
+            (5, vec![3, 2]),
+            "at {now} ms"
+        );
     }
     assert_eq!(
         coordinator.decide(ms(1_000), &cluster).unrecoverable,
@@ -229,7 +308,10 @@ fn a_shard_is_not_left_to_whom_the_registry_misses() {
         "nobody can be believed alive"
     );
     cluster.suspicions.clear();
-    assert_eq!(chain(&coordinator.decide(ms(1_200), &cluster)), (6, vec![3]));
+    assert_eq!(
+        chain(&coordinator.decide(ms(1_200), &cluster)),
+        (6, vec![3])
+    );
 }
 
 /// A decision may be overtaken, or end a hand-over of the shard first.
@@ -239,7 +321,11 @@ fn whom_the_registry_has_missed_for_too_long_does_not_come_back_by_itself() {
     let cluster = cluster(&[1, 3], &[1, 2]);
     assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (5, vec![1, 2]));
     for later in [1_000, 1_001, 1_500] {
-        assert_eq!(chain(&coordinator.decide(ms(later), &cluster)), (6, vec![1]), "at {later} ms");
+        assert_eq!(
+            chain(&coordinator.decide(ms(later), &cluster)),
+            (6, vec![1]),
+            "at {later} ms"
+        );
     }
 }
 
@@ -247,13 +333,21 @@ fn whom_the_registry_has_missed_for_too_long_does_not_come_back_by_itself() {
 fn a_proposal_ends_the_standstill_in_any_case() {
     let mut coordinator = Coordinator::new(config());
     let mut cluster = cluster(&[1, 2, 3], &[1]);
-    cluster.proposals = [HandOver { at: at(5), to: NodeId(3) }].into();
+    cluster.proposals = [HandOver {
+        at: at(5),
+        to: NodeId(3),
+    }]
+    .into();
     assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (6, vec![1, 3]));
     // The newcomer died meanwhile.
     suspect(&mut cluster, &[(2, 3)]);
     assert_eq!(chain(&coordinator.decide(ms(1), &cluster)), (6, vec![1]));
     // A proposal of an earlier epoch is over.
-    cluster.proposals = [HandOver { at: at(4), to: NodeId(2) }].into();
+    cluster.proposals = [HandOver {
+        at: at(4),
+        to: NodeId(2),
+    }]
+    .into();
     assert_eq!(chain(&coordinator.decide(ms(2), &cluster)).0, 5);
 }
 
@@ -268,16 +362,29 @@ fn hand_overs_that_do_not_end_are_given_up_later_and_later() {
     cluster.hand_overs = asked.hand_overs;
     let mut now = ms(0);
     for (epoch, patience) in [(5, 10_000), (6, 20_000), (7, 40_000)] {
-        assert_eq!(chain(&coordinator.decide(now + ms(patience - 1), &cluster)).0, epoch);
+        assert_eq!(
+            chain(&coordinator.decide(now + ms(patience - 1), &cluster)).0,
+            epoch
+        );
         assert_eq!(coordinator.next_timer(), Some(now + ms(patience)));
         now += ms(patience);
         let renewed = coordinator.decide(now, &cluster);
-        assert_eq!(chain(&renewed), (epoch + 1, vec![1]), "under the same chain");
+        assert_eq!(
+            chain(&renewed),
+            (epoch + 1, vec![1]),
+            "under the same chain"
+        );
         assert_eq!(renewed.hand_overs, [], "the old one is over");
         cluster.routing = renewed.routing;
         cluster.hand_overs.clear();
         cluster.hand_overs = coordinator.decide(now, &cluster).hand_overs;
-        assert_eq!(cluster.hand_overs, [HandOver { at: at(epoch + 1), to }]);
+        assert_eq!(
+            cluster.hand_overs,
+            [HandOver {
+                at: at(epoch + 1),
+                to
+            }]
+        );
     }
 }
 
@@ -289,23 +396,52 @@ fn a_hand_over_ends_at_once_when_its_receiver_is_gone_or_not_wanted() {
     cluster.hand_overs = vec![HandOver { at: at(5), to }];
     let mut dead = cluster.clone();
     suspect(&mut dead, &[(1, to.0)]);
-    assert_eq!(chain(&coordinator.clone().decide(ms(1), &dead)), (6, vec![1]));
+    assert_eq!(
+        chain(&coordinator.clone().decide(ms(1), &dead)),
+        (6, vec![1])
+    );
     let mut emptied = cluster.clone();
     emptied.servers.insert(to, 0);
-    assert_eq!(chain(&coordinator.clone().decide(ms(1), &emptied)), (6, vec![1]));
+    assert_eq!(
+        chain(&coordinator.clone().decide(ms(1), &emptied)),
+        (6, vec![1])
+    );
     assert_eq!(chain(&coordinator.decide(ms(1), &cluster)), (5, vec![1]));
 }
 
 #[test]
 fn an_array_is_born_when_there_are_enough_servers() {
-    let mut coordinator = Coordinator::new(CoordinatorConfig { min_servers: 2, birth: ms(500), ..config() });
-    let mut cluster = Cluster { arrays: [(ARRAY, (RANGE, 3))].into(), ..Cluster::default() };
-    assert!(coordinator.decide(ms(0), &cluster).routing.routes().is_empty());
+    let mut coordinator = Coordinator::new(CoordinatorConfig {
+        min_servers: 2,
+        birth: ms(500),
+        ..config()
+    });
+    let mut cluster = Cluster {
+        arrays: [(ARRAY, (RANGE, 3))].into(),
+        ..Cluster::default()
+    };
+    assert!(
+        coordinator
+            .decide(ms(0), &cluster)
+            .routing
+            .routes()
+            .is_empty()
+    );
     cluster.servers.insert(NodeId(1), 1);
-    assert!(coordinator.decide(ms(0), &cluster).routing.routes().is_empty());
+    assert!(
+        coordinator
+            .decide(ms(0), &cluster)
+            .routing
+            .routes()
+            .is_empty()
+    );
     cluster.servers.insert(NodeId(2), 1);
     let born = coordinator.decide(ms(0), &cluster).routing;
-    assert!(born.routes().iter().all(|route| route.epoch == Epoch(1) && route.chain.len() == 2));
+    assert!(
+        born.routes()
+            .iter()
+            .all(|route| route.epoch == Epoch(1) && route.chain.len() == 2)
+    );
     assert_eq!(born.routes().len(), 3);
     // Its servers may not have heard of the first epoch yet, so that it lasts for a while.
     cluster.routing = born.clone();
@@ -315,8 +451,18 @@ fn an_array_is_born_when_there_are_enough_servers() {
     assert_ne!(coordinator.decide(ms(510), &cluster).routing, born);
     // But not for the dead.
     suspect(&mut cluster, &[(1, 2)]);
-    let mut other = Coordinator::new(CoordinatorConfig { birth: ms(500), ..config() });
-    assert!(other.decide(ms(10), &cluster).routing.routes().iter().all(|route| route.chain == nodes(&[1])));
+    let mut other = Coordinator::new(CoordinatorConfig {
+        birth: ms(500),
+        ..config()
+    });
+    assert!(
+        other
+            .decide(ms(10), &cluster)
+            .routing
+            .routes()
+            .iter()
+            .all(|route| route.chain == nodes(&[1]))
+    );
 }
 
 #[test]
@@ -327,12 +473,15 @@ fn a_server_without_the_state_leaves_the_chain() {
     assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (6, vec![1]));
     cluster.lost.insert((NodeId(1), at(5)));
     let change = coordinator.decide(ms(0), &cluster);
-    assert_eq!((chain(&change).0, &change.unrecoverable[..]), (5, &[at(5)][..]));
+    assert_eq!(
+        (chain(&change).0, &change.unrecoverable[..]),
+        (5, &[at(5)][..])
+    );
 }
 
 proptest! {
-    /// Whatever the registry says, each shard changes at most as the planner's steps allow, and nothing is decided twice
-    /// the same way on what came of it without end.
+    /// Whatever the registry says, each shard changes at most as the planner's steps allow, and
+    /// nothing is decided twice the same way on what came of it without end.
     #[test]
     fn decisions_settle(
         servers in prop::collection::btree_map((0u64..6).prop_map(NodeId), 0u32..3, 1..6),
@@ -385,7 +534,17 @@ fn an_array_that_was_given_up_leaves_the_table() {
     cluster.arrays.insert(ARRAY, (RANGE, 0));
     let one = coordinator.decide(ms(1), &cluster);
     assert!(one.routing.version() > cluster.routing.version());
-    assert_eq!((one.routing.route(ARRAY, 0), one.routing.route(other, 0).is_some()), (None, true));
+    assert_eq!(
+        (
+            one.routing.route(ARRAY, 0),
+            one.routing.route(other, 0).is_some()
+        ),
+        (None, true)
+    );
     cluster.routing = one.routing.clone();
-    assert_eq!(coordinator.decide(ms(2), &cluster).routing, one.routing, "it does not come back");
+    assert_eq!(
+        coordinator.decide(ms(2), &cluster).routing,
+        one.routing,
+        "it does not come back"
+    );
 }

@@ -1,4 +1,5 @@
-//! A worker and a chain of two servers with every filter between them: the servers end with the sum of all updates.
+//! A worker and a chain of two servers with every filter between them: the servers end with the sum
+//! of all updates.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, Add, ArrayConfig, ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig,
-    ClientEvent, Clock, Consistency, Epoch, Event, Filter, Key, KeyRange, Keys, Layout, Link, LinkLimits,
-    Message, NodeId, Outcome, Packed, Peer, Precision, PushFilter, Route, Routing, Server, ServerConfig,
-    Task, Values, Work, WorkerId,
+    Action, Add, ArrayConfig, ArrayFilters, ArrayId, Client, ClientAction, ClientArray,
+    ClientConfig, ClientEvent, Clock, Consistency, Epoch, Event, Filter, Key, KeyRange, Keys,
+    Layout, Link, LinkLimits, Message, NodeId, Outcome, Packed, Peer, Precision, PushFilter, Route,
+    Routing, Server, ServerConfig, Task, Values, Work, WorkerId,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -41,8 +42,14 @@ struct Cluster {
 impl Cluster {
     fn new() -> Self {
         let consistency = Consistency::Eventual;
-        let array = ArrayConfig { layout: Layout::dense(WIDTH, Add), policy: Arc::new(consistency) };
-        let client = ClientArray { width: WIDTH, consistency };
+        let array = ArrayConfig {
+            layout: Layout::dense(WIDTH, Add),
+            policy: Arc::new(consistency),
+        };
+        let client = ClientArray {
+            width: WIDTH,
+            consistency,
+        };
         let mut cluster = Self {
             client: Client::new(WorkerId(0), ClientConfig::default(), [(ARRAY, client)]),
             servers: BTreeMap::new(),
@@ -51,7 +58,12 @@ impl Cluster {
             outcomes: Vec::new(),
         };
         let chain = vec![NodeId(0), NodeId(1)];
-        let route = |range| Route { array: ARRAY, range, epoch: Epoch(1), chain: chain.clone() };
+        let route = |range| Route {
+            array: ARRAY,
+            range,
+            epoch: Epoch(1),
+            chain: chain.clone(),
+        };
         let routing = Routing::new(1, RANGE.cut(3).map(route).collect()).unwrap();
         let mut quiet = Vec::new();
         for &node in &chain {
@@ -59,14 +71,23 @@ impl Cluster {
             let message = Message::Routing(routing.clone());
             server.handle(
                 Duration::ZERO,
-                Event::Received { from: Peer::Server(NodeId(9)), message },
+                Event::Received {
+                    from: Peer::Server(NodeId(9)),
+                    message,
+                },
                 &mut quiet,
             );
             cluster.servers.insert(node, server);
         }
         for &node in &chain {
             let workers = vec![(WorkerId(0), Clock(0))];
-            cluster.tell_server(node, Event::Members { version: 1, workers });
+            cluster.tell_server(
+                node,
+                Event::Members {
+                    version: 1,
+                    workers,
+                },
+            );
         }
         cluster.tell_client(ClientEvent::Received(Message::Routing(routing)));
         cluster.deliver();
@@ -74,7 +95,9 @@ impl Cluster {
     }
 
     fn link(&mut self, own: Peer, other: Peer) -> &mut Link {
-        self.links.entry((own, other)).or_insert_with(|| Link::new(LinkLimits::default(), [(ARRAY, FILTERS)]))
+        self.links
+            .entry((own, other))
+            .or_insert_with(|| Link::new(LinkLimits::default(), [(ARRAY, FILTERS)]))
     }
 
     fn send(&mut self, from: Peer, to: Peer, message: Message) {
@@ -84,7 +107,10 @@ impl Cluster {
 
     fn tell_server(&mut self, node: NodeId, event: Event) {
         let mut actions = Vec::new();
-        self.servers.get_mut(&node).unwrap().handle(Duration::ZERO, event, &mut actions);
+        self.servers
+            .get_mut(&node)
+            .unwrap()
+            .handle(Duration::ZERO, event, &mut actions);
         for action in actions {
             if let Action::Send { to, message } = action {
                 self.send(Peer::Server(node), to, message);
@@ -121,9 +147,19 @@ impl Cluster {
     /// Submits a task, and sees it done.
     fn work(&mut self, work: Work, keys: Keys, clock: u64) -> Outcome {
         let (array, range) = (ARRAY, RANGE);
-        let task = Task { work, array, range, keys, clock: Clock(clock), after: Vec::new(), priority: 0 };
+        let task = Task {
+            work,
+            array,
+            range,
+            keys,
+            clock: Clock(clock),
+            after: Vec::new(),
+            priority: 0,
+        };
         let mut actions = Vec::new();
-        self.client.submit(Duration::ZERO, task, &mut actions).unwrap();
+        self.client
+            .submit(Duration::ZERO, task, &mut actions)
+            .unwrap();
         self.act(actions);
         self.deliver();
         assert_eq!(self.outcomes.len(), 1);
@@ -139,19 +175,31 @@ fn servers_end_with_the_sum_of_all_updates() {
     let mut expected = vec![0.0_f32; RANGE.len() as usize * WIDTH];
     let keys: Vec<Key> = (0..RANGE.len()).filter(|key| key % 7 != 2).collect();
     for clock in 1..=10 {
-        let numbers: Vec<f32> =
-            (0..keys.len() * WIDTH).map(|_| f32::from(rng.random_range(-4096_i16..4096)) / 64.0).collect();
+        let numbers: Vec<f32> = (0..keys.len() * WIDTH)
+            .map(|_| f32::from(rng.random_range(-4096_i16..4096)) / 64.0)
+            .collect();
         for (&key, row) in keys.iter().zip(numbers.chunks_exact(WIDTH)) {
             let at = key as usize * WIDTH;
-            expected[at..at + WIDTH].iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
+            expected[at..at + WIDTH]
+                .iter_mut()
+                .zip(row)
+                .for_each(|(sum, number)| *sum += number);
         }
         let pushed = Keys::List(keys.clone().into());
-        let (sent_keys, sent) = filter.filter(RANGE, &pushed, &numbers.into(), None).unwrap();
+        let (sent_keys, sent) = filter
+            .filter(RANGE, &pushed, &numbers.into(), None)
+            .unwrap();
         assert!(matches!(sent, Values::F16(_)));
-        assert_eq!(cluster.work(Work::Push(sent), sent_keys, clock), Outcome::Pushed);
+        assert_eq!(
+            cluster.work(Work::Push(sent), sent_keys, clock),
+            Outcome::Pushed
+        );
     }
     let (rest_keys, rest) = filter.flush(RANGE);
-    assert_eq!(cluster.work(Work::Push(rest), rest_keys, 11), Outcome::Pushed);
+    assert_eq!(
+        cluster.work(Work::Push(rest), rest_keys, 11),
+        Outcome::Pushed
+    );
     for _ in 0..2 {
         let listed = Keys::List((0..RANGE.len()).collect::<Vec<Key>>().into());
         let pulled = cluster.work(Work::Pull, listed, 12);
@@ -165,11 +213,20 @@ fn servers_end_with_the_sum_of_all_updates() {
             }
         );
     }
-    let links = [(WORKER, NodeId(0), Filter::Lz4), (WORKER, NodeId(1), Filter::KeyLists)];
+    let links = [
+        (WORKER, NodeId(0), Filter::Lz4),
+        (WORKER, NodeId(1), Filter::KeyLists),
+    ];
     for (own, other, used) in links {
-        let bytes = cluster.link(own, Peer::Server(other)).traffic().of(ARRAY, used);
+        let bytes = cluster
+            .link(own, Peer::Server(other))
+            .traffic()
+            .of(ARRAY, used);
         assert!(bytes.saved() > 0, "{used:?}: {bytes:?}");
     }
-    let answers = cluster.link(Peer::Server(NodeId(1)), WORKER).traffic().of(ARRAY, Filter::KeyLists);
+    let answers = cluster
+        .link(Peer::Server(NodeId(1)), WORKER)
+        .traffic()
+        .of(ARRAY, Filter::KeyLists);
     assert!(answers.after * 2 < answers.before, "{answers:?}");
 }

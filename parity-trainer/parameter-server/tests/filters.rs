@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use parapet_parameter_server::{
-    ArrayFilters, ArrayId, Filter, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout, LeftOut, Precision,
-    PushFilter, Store, UpdateRule, Values, ValuesError,
+    ArrayFilters, ArrayId, Filter, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout, LeftOut,
+    Precision, PushFilter, Store, UpdateRule, Values, ValuesError,
 };
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -21,18 +21,27 @@ type Given = (KeyRange, Option<Vec<Key>>, Vec<f32>);
 const WIDEST: usize = 3;
 
 fn given(number: impl Strategy<Value = f32> + 'static) -> impl Strategy<Value = Given> {
-    let range = prop_oneof![Just((0, KEYS)), (0..KEYS, 0..=KEYS).prop_map(|(a, b)| (a.min(b), a.max(b)))];
+    let range = prop_oneof![
+        Just((0, KEYS)),
+        (0..KEYS, 0..=KEYS).prop_map(|(a, b)| (a.min(b), a.max(b)))
+    ];
     let keys = prop::option::of(prop::collection::btree_set(0..KEYS, 0..20));
     let numbers = prop::collection::vec(number, KEYS as usize * WIDEST);
     (range, keys, numbers).prop_map(|((start, end), keys, numbers)| {
         let range = KeyRange::new(start, end);
-        let keys = keys.map(|keys| keys.into_iter().filter(|&key| range.contains(key)).collect());
+        let keys = keys.map(|keys| {
+            keys.into_iter()
+                .filter(|&key| range.contains(key))
+                .collect()
+        });
         (range, keys, numbers)
     })
 }
 
 fn push((range, keys, numbers): &Given, width: usize) -> (KeyRange, Keys, Values) {
-    let keys = keys.as_ref().map_or(Keys::All, |keys| Keys::List(keys.clone().into()));
+    let keys = keys
+        .as_ref()
+        .map_or(Keys::All, |keys| Keys::List(keys.clone().into()));
     let count = keys.len(*range) * width;
     (*range, keys, Values::from(numbers[..count].to_vec()))
 }
@@ -54,20 +63,39 @@ impl Sums {
     /// The largest difference.
     fn distance(&self, other: &Self) -> f64 {
         let of = |sums: &Self, at| sums.0.get(at).copied().unwrap_or(0.0);
-        self.0.keys().chain(other.0.keys()).map(|at| (of(self, at) - of(other, at)).abs()).fold(0.0, f64::max)
+        self.0
+            .keys()
+            .chain(other.0.keys())
+            .map(|at| (of(self, at) - of(other, at)).abs())
+            .fold(0.0, f64::max)
     }
 }
 
 fn filters() -> impl Strategy<Value = ArrayFilters> {
-    let precision = prop_oneof![Just(Precision::F32), Just(Precision::Bf16), Just(Precision::F16)];
+    let precision = prop_oneof![
+        Just(Precision::F32),
+        Just(Precision::Bf16),
+        Just(Precision::F16)
+    ];
     let most = prop_oneof![2 => Just(1_000usize), 1 => 0usize..50];
-    let kkt = prop::option::of(Just(Kkt { threshold: 60.0, scale: 2.0, left_out: LeftOut::KeptBack }));
-    (prop::option::of(0.01f64..1.0), precision, most, kkt).prop_map(|(top, precision, max_residual, kkt)| {
-        ArrayFilters { kkt, top, precision, max_residual, ..ArrayFilters::default() }
-    })
+    let kkt = prop::option::of(Just(Kkt {
+        threshold: 60.0,
+        scale: 2.0,
+        left_out: LeftOut::KeptBack,
+    }));
+    (prop::option::of(0.01f64..1.0), precision, most, kkt).prop_map(
+        |(top, precision, max_residual, kkt)| ArrayFilters {
+            kkt,
+            top,
+            precision,
+            max_residual,
+            ..ArrayFilters::default()
+        },
+    )
 }
 
-/// Pushes all to weights of 0, and flushes: the largest difference between what was given and what was sent.
+/// Pushes all to weights of 0, and flushes: the largest difference between what was given and what
+/// was sent.
 fn lost(pushes: &[Given], filters: ArrayFilters, width: usize) -> Result<f64, TestCaseError> {
     let mut filter = PushFilter::new(ARRAY, width, filters);
     let (mut given, mut sent) = (Sums::default(), Sums::default());
@@ -75,7 +103,9 @@ fn lost(pushes: &[Given], filters: ArrayFilters, width: usize) -> Result<f64, Te
         let (range, keys, values) = push(each, width);
         given.add(range, &keys, &values, width);
         let weights = Values::from(vec![0.0; values.len()]);
-        let (sent_keys, sent_values) = filter.filter(range, &keys, &values, Some(&weights)).unwrap();
+        let (sent_keys, sent_values) = filter
+            .filter(range, &keys, &values, Some(&weights))
+            .unwrap();
         prop_assert!(sent_keys.are_valid(range));
         prop_assert!(sent_values.check(sent_keys.len(range), width).is_ok());
         prop_assert!(filter.kept_back() <= filters.max_residual);
@@ -146,21 +176,40 @@ proptest! {
     }
 }
 
-/// FTRL-proximal adds up gradients: one that is within the penalty makes a weight if it comes often enough.
+/// FTRL-proximal adds up gradients: one that is within the penalty makes a weight if it comes often
+/// enough.
 #[test]
 fn what_is_kept_back_makes_a_weight_in_the_end_and_what_is_dropped_does_not() {
-    let rule = Ftrl { alpha: 0.1, beta: 1.0, l1: 1.0, l2: 0.0 };
+    let rule = Ftrl {
+        alpha: 0.1,
+        beta: 1.0,
+        l1: 1.0,
+        l2: 0.0,
+    };
     let range = KeyRange::new(0, 2);
     // The gradients of the first key go one way, those of the second cancel out.
     let push = |turn: u64| Values::from(vec![0.3, if turn.is_multiple_of(2) { 0.3 } else { -0.3 }]);
     let train = |left_out: Option<LeftOut>| {
-        let kkt = left_out.map(|left_out| Kkt { threshold: 0.8, scale: 1.0, left_out });
-        let mut filter = PushFilter::new(ARRAY, 1, ArrayFilters { kkt, ..ArrayFilters::default() });
+        let kkt = left_out.map(|left_out| Kkt {
+            threshold: 0.8,
+            scale: 1.0,
+            left_out,
+        });
+        let mut filter = PushFilter::new(
+            ARRAY,
+            1,
+            ArrayFilters {
+                kkt,
+                ..ArrayFilters::default()
+            },
+        );
         let mut store = Store::new(Layout::dense(1, rule), range);
         let (mut weights, mut sent) = (vec![0.0; 2], 0);
         for turn in 0..10 {
             let pulled = Values::from(weights.clone());
-            let (keys, values) = filter.filter(range, &Keys::All, &push(turn), Some(&pulled)).unwrap();
+            let (keys, values) = filter
+                .filter(range, &Keys::All, &push(turn), Some(&pulled))
+                .unwrap();
             sent += keys.len(range);
             store.update(range, &keys, &values.to_f32()).unwrap();
             weights.clear();
@@ -170,19 +219,33 @@ fn what_is_kept_back_makes_a_weight_in_the_end_and_what_is_dropped_does_not() {
     };
     let (exact, all) = train(None);
     let (kept, some) = train(Some(LeftOut::KeptBack));
-    assert!(exact[0] < -0.01 && exact[1] == 0.0 && all == 20, "{exact:?}");
-    assert!((kept[0] - exact[0]).abs() < 0.3 * exact[0].abs() && kept[1] == 0.0, "{kept:?} for {exact:?}");
+    assert!(
+        exact[0] < -0.01 && exact[1] == 0.0 && all == 20,
+        "{exact:?}"
+    );
+    assert!(
+        (kept[0] - exact[0]).abs() < 0.3 * exact[0].abs() && kept[1] == 0.0,
+        "{kept:?} for {exact:?}"
+    );
     assert!(some < 10, "{some}");
     assert_eq!(train(Some(LeftOut::Dropped)), (vec![0.0, 0.0], 0));
 }
 
-/// 500 pushes of one number that rounds badly: without feedback, the error would grow with every push.
+/// 500 pushes of one number that rounds badly: without feedback, the error would grow with every
+/// push.
 #[test]
 fn rounding_errors_do_not_add_up() {
     for (precision, width) in [(Precision::Bf16, 1), (Precision::F16, 2)] {
         let range = KeyRange::new(0, 8);
         let values = Values::from(vec![1.001_f32; 8 * width]);
-        let mut filter = PushFilter::new(ARRAY, width, ArrayFilters { precision, ..ArrayFilters::default() });
+        let mut filter = PushFilter::new(
+            ARRAY,
+            width,
+            ArrayFilters {
+                precision,
+                ..ArrayFilters::default()
+            },
+        );
         let mut sum = 0.0;
         for _ in 0..500 {
             let (keys, sent) = filter.filter(range, &Keys::All, &values, None).unwrap();
@@ -200,7 +263,9 @@ fn rounding_errors_do_not_add_up() {
 fn without_filters_nothing_is_copied() {
     let values = Values::from(vec![0.5; 10]);
     let mut filter = PushFilter::new(ARRAY, 1, ArrayFilters::default());
-    let (keys, sent) = filter.filter(KeyRange::new(0, 10), &Keys::All, &values, None).unwrap();
+    let (keys, sent) = filter
+        .filter(KeyRange::new(0, 10), &Keys::All, &values, None)
+        .unwrap();
     assert_eq!(keys, Keys::All);
     assert_eq!(sent.as_bytes().as_ptr(), values.as_bytes().as_ptr());
     assert_eq!(filter.traffic().iter().count(), 0);
@@ -209,20 +274,46 @@ fn without_filters_nothing_is_copied() {
 #[test]
 fn a_push_that_is_wrong_changes_nothing() {
     let range = KeyRange::new(0, 2);
-    let mut filter =
-        PushFilter::new(ARRAY, 1, ArrayFilters { precision: Precision::F16, ..ArrayFilters::default() });
+    let mut filter = PushFilter::new(
+        ARRAY,
+        1,
+        ArrayFilters {
+            precision: Precision::F16,
+            ..ArrayFilters::default()
+        },
+    );
     let most = Values::from(vec![f32::MAX, 1.0]);
     filter.filter(range, &Keys::All, &most, None).unwrap();
     let mut before = filter.clone();
     let refused = |filter: &mut PushFilter, keys: Keys, values: Vec<f32>| {
-        filter.filter(range, &keys, &values.into(), None).unwrap_err()
+        filter
+            .filter(range, &keys, &values.into(), None)
+            .unwrap_err()
     };
-    let not_finite = FilterError::Values { array: ARRAY, source: ValuesError::NotFinite { at: 0 } };
-    assert_eq!(refused(&mut filter, Keys::All, vec![f32::MAX, 0.0]), not_finite);
-    assert_eq!(refused(&mut filter, Keys::All, vec![f32::NAN, 0.0]), not_finite);
-    assert!(matches!(refused(&mut filter, Keys::All, vec![1.0]), FilterError::Values { .. }));
+    let not_finite = FilterError::Values {
+        array: ARRAY,
+        source: ValuesError::NotFinite { at: 0 },
+    };
+    assert_eq!(
+        refused(&mut filter, Keys::All, vec![f32::MAX, 0.0]),
+        not_finite
+    );
+    assert_eq!(
+        refused(&mut filter, Keys::All, vec![f32::NAN, 0.0]),
+        not_finite
+    );
+    assert!(matches!(
+        refused(&mut filter, Keys::All, vec![1.0]),
+        FilterError::Values { .. }
+    ));
     let unsorted = Keys::List(vec![1, 0].into());
-    assert_eq!(refused(&mut filter, unsorted, vec![1.0, 1.0]), FilterError::Keys { array: ARRAY, range });
+    assert_eq!(
+        refused(&mut filter, unsorted, vec![1.0, 1.0]),
+        FilterError::Keys {
+            array: ARRAY,
+            range
+        }
+    );
     assert_eq!(filter.kept_back(), 1);
     assert_eq!(filter.flush(range), before.flush(range));
 }
@@ -255,25 +346,44 @@ const L1: f32 = 0.015;
 fn samples() -> Vec<(Vec<usize>, f32)> {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let sample = |rng: &mut ChaCha8Rng| {
-        let features: Vec<usize> = (0..FEATURES as usize).filter(|_| rng.random_bool(0.1)).collect();
-        let score: f32 =
-            features.iter().filter(|&&f| f < 10).map(|f| if f % 2 == 0 { 2.5 } else { -2.5 }).sum();
-        (features, if rng.random_bool(f64::from(1.0 / (1.0 + (-score).exp()))) { 1.0 } else { -1.0 })
+        let features: Vec<usize> = (0..FEATURES as usize)
+            .filter(|_| rng.random_bool(0.1))
+            .collect();
+        let score: f32 = features
+            .iter()
+            .filter(|&&f| f < 10)
+            .map(|f| if f % 2 == 0 { 2.5 } else { -2.5 })
+            .sum();
+        (
+            features,
+            if rng.random_bool(f64::from(1.0 / (1.0 + (-score).exp()))) {
+                1.0
+            } else {
+                -1.0
+            },
+        )
     };
     (0..SAMPLES).map(|_| sample(&mut rng)).collect()
 }
 
-/// Sparse logistic regression by so many workers, each with its part of the samples: the weights, their penalised loss,
-/// and the part of the gradient rows that was dropped.
+/// Sparse logistic regression by so many workers, each with its part of the samples: the weights,
+/// their penalised loss, and the part of the gradient rows that was dropped.
 fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
     let samples = samples();
     let range = KeyRange::new(0, FEATURES);
     let mut store = Store::new(Layout::dense(1, Proximal { rate: 2.0, l1: L1 }), range);
-    let filters = ArrayFilters { kkt, ..ArrayFilters::default() };
+    let filters = ArrayFilters {
+        kkt,
+        ..ArrayFilters::default()
+    };
     let mut filters = vec![PushFilter::new(ARRAY, 1, filters); workers];
     let (mut weights, mut sent_rows) = (vec![0.0_f32; FEATURES as usize], 0);
     let margin = |weights: &[f32], (features, label): &(Vec<usize>, f32)| {
-        label * features.iter().map(|&feature| weights[feature]).sum::<f32>()
+        label
+            * features
+                .iter()
+                .map(|&feature| weights[feature])
+                .sum::<f32>()
     };
     let rounds = 150;
     for _ in 0..rounds {
@@ -282,10 +392,15 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
             let mut gradient = vec![0.0_f32; FEATURES as usize];
             for sample in part {
                 let slope = -sample.1 / (1.0 + margin(&weights, sample).exp()) / SAMPLES as f32;
-                sample.0.iter().for_each(|&feature| gradient[feature] += slope);
+                sample
+                    .0
+                    .iter()
+                    .for_each(|&feature| gradient[feature] += slope);
             }
             let pulled = Values::from(weights.clone());
-            let (keys, values) = filter.filter(range, &Keys::All, &gradient.into(), Some(&pulled)).unwrap();
+            let (keys, values) = filter
+                .filter(range, &Keys::All, &gradient.into(), Some(&pulled))
+                .unwrap();
             sent_rows += keys.len(range);
             keys.iter(range)
                 .zip(values.to_f32().iter())
@@ -295,7 +410,10 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
         weights.clear();
         store.read(range, &Keys::All, &mut weights);
     }
-    let loss: f32 = samples.iter().map(|sample| (-margin(&weights, sample)).exp().ln_1p()).sum();
+    let loss: f32 = samples
+        .iter()
+        .map(|sample| (-margin(&weights, sample)).exp().ln_1p())
+        .sum();
     let penalty: f32 = weights.iter().map(|weight| L1 * weight.abs()).sum();
     let dropped = 1.0 - sent_rows as f64 / (rounds * workers * FEATURES as usize) as f64;
     (weights, f64::from(loss / SAMPLES as f32 + penalty), dropped)
@@ -304,18 +422,36 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
 #[test]
 fn kkt_of_all_data_changes_no_weight() {
     let (exact, loss, _) = regress(1, None);
-    let (filtered, _, dropped) =
-        regress(1, Some(Kkt { threshold: L1, scale: 1.0, left_out: LeftOut::Dropped }));
+    let (filtered, _, dropped) = regress(
+        1,
+        Some(Kkt {
+            threshold: L1,
+            scale: 1.0,
+            left_out: LeftOut::Dropped,
+        }),
+    );
     assert_eq!(exact, filtered);
     assert!(dropped > 0.5, "{dropped}");
-    assert!(loss < 0.69 && exact.iter().filter(|weight| **weight == 0.0).count() > 60, "{loss}");
+    assert!(
+        loss < 0.69 && exact.iter().filter(|weight| **weight == 0.0).count() > 60,
+        "{loss}"
+    );
 }
 
 #[test]
 fn kkt_of_a_part_of_the_data_hardly_changes_the_loss() {
     let (_, exact, _) = regress(4, None);
-    let (_, filtered, dropped) =
-        regress(4, Some(Kkt { threshold: 0.5 * L1, scale: 4.0, left_out: LeftOut::Dropped }));
-    assert!(filtered <= 1.01 * exact, "{filtered} where it could be {exact}");
+    let (_, filtered, dropped) = regress(
+        4,
+        Some(Kkt {
+            threshold: 0.5 * L1,
+            scale: 4.0,
+            left_out: LeftOut::Dropped,
+        }),
+    );
+    assert!(
+        filtered <= 1.01 * exact,
+        "{filtered} where it could be {exact}"
+    );
     assert!(dropped > 0.1, "{dropped}");
 }

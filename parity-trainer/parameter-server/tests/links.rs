@@ -1,26 +1,42 @@
-//! Filters of messages: what is unpacked is what was packed, also when messages are lost and lists forgotten.
+//! Filters of messages: what is unpacked is what was packed, also when messages are lost and lists
+//! forgotten.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use parapet_parameter_server::{
-    ArrayFilters, ArrayId, Bytes, Clock, Digest, Epoch, Filter, Key, KeyRange, Keys, Link, LinkLimits,
-    Message, Operation, Packed, PackedKeys, PackedValues, Pull, PullReply, Push, PushAck, Replicate,
-    RequestId, Seq, ShardRef, UnpackError, Values, WorkerId,
+    ArrayFilters, ArrayId, Bytes, Clock, Digest, Epoch, Filter, Key, KeyRange, Keys, Link,
+    LinkLimits, Message, Operation, Packed, PackedKeys, PackedValues, Pull, PullReply, Push,
+    PushAck, Replicate, RequestId, Seq, ShardRef, UnpackError, Values, WorkerId,
 };
 use proptest::prelude::*;
 
 const ARRAY: ArrayId = ArrayId(1);
 const RANGE: KeyRange = KeyRange::new(100, 1_000_000);
-const AT: ShardRef = ShardRef { array: ARRAY, range: RANGE, epoch: Epoch(4) };
+const AT: ShardRef = ShardRef {
+    array: ARRAY,
+    range: RANGE,
+    epoch: Epoch(4),
+};
 
 fn push(keys: Keys, values: Values) -> Message {
-    Message::Push(Push { at: AT, worker: WorkerId(2), clock: Clock(9), keys, values })
+    Message::Push(Push {
+        at: AT,
+        worker: WorkerId(2),
+        clock: Clock(9),
+        keys,
+        values,
+    })
 }
 
 /// One of eight lists, short and long: the same number always gives the same list.
 fn list(which: u64) -> Keys {
     let step = 1 + which * 37;
-    Keys::List((0..which * which * 6).map(|i| RANGE.start + i * step).collect::<Vec<Key>>().into())
+    Keys::List(
+        (0..which * which * 6)
+            .map(|i| RANGE.start + i * step)
+            .collect::<Vec<Key>>()
+            .into(),
+    )
 }
 
 fn values() -> impl Strategy<Value = Values> {
@@ -37,9 +53,13 @@ fn message() -> impl Strategy<Value = Message> {
     let keys = prop_oneof![1 => Just(Keys::All), 4 => (0u64..8).prop_map(list)];
     (0..5, keys, values()).prop_map(|(kind, keys, values)| match kind {
         0 => push(keys, values),
-        1 => {
-            Message::Pull(Pull { at: AT, worker: WorkerId(2), request: RequestId(7), clock: Clock(9), keys })
-        }
+        1 => Message::Pull(Pull {
+            at: AT,
+            worker: WorkerId(2),
+            request: RequestId(7),
+            clock: Clock(9),
+            keys,
+        }),
         2 => Message::PullReply(PullReply {
             at: AT,
             request: None,
@@ -50,20 +70,43 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         3 => {
             let clocks = vec![(WorkerId(2), Clock(9))];
-            let operation = Operation::Update { range: RANGE, clocks, keys, values };
-            Message::Replicate(Replicate { at: AT, seq: Seq(3), operation })
+            let operation = Operation::Update {
+                range: RANGE,
+                clocks,
+                keys,
+                values,
+            };
+            Message::Replicate(Replicate {
+                at: AT,
+                seq: Seq(3),
+                operation,
+            })
         }
-        _ => Message::PushAck(PushAck { at: AT, worker: WorkerId(2), clock: Clock(9) }),
+        _ => Message::PushAck(PushAck {
+            at: AT,
+            worker: WorkerId(2),
+            clock: Clock(9),
+        }),
     })
 }
 
 fn link(key_lists: bool, lz4: bool, limits: LinkLimits) -> Link {
-    Link::new(limits, [(ARRAY, ArrayFilters { key_lists, lz4, ..ArrayFilters::default() })])
+    Link::new(
+        limits,
+        [(
+            ARRAY,
+            ArrayFilters {
+                key_lists,
+                lz4,
+                ..ArrayFilters::default()
+            },
+        )],
+    )
 }
 
 proptest! {
-    /// Messages both ways, of which any may be lost, between ends that remember different numbers of lists: each
-    /// arrives as it was, at the latest when the list that was missed has been sent.
+    /// Messages both ways, of which any may be lost, between ends that remember different numbers
+    /// of lists: each arrives as it was, at the latest when the list that was missed has been sent.
     #[test]
     fn what_is_unpacked_is_what_was_packed(messages in prop::collection::vec((message(), any::<bool>(), prop::bool::weighted(0.3)), 1..40), key_lists: bool, lz4: bool, lists in 0usize..6, others in 0usize..6) {
         let ends = |lists| link(key_lists, lz4, LinkLimits { lists, ..LinkLimits::default() });
@@ -94,7 +137,8 @@ proptest! {
         }
     }
 
-    /// Whatever comes over the network: an error or some numbers, no more memory than the limit, and no panic.
+    /// Whatever comes over the network: an error or some numbers, no more memory than the limit,
+    /// and no panic.
     #[test]
     fn broken_blocks_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..80), count in prop_oneof![0u64..400, any::<u64>()], kind in 0..4) {
         let mut end = link(true, true, LinkLimits { bytes: 1_000, ..LinkLimits::default() });
@@ -127,9 +171,18 @@ fn a_list_is_sent_once_in_either_direction() {
     let values = Values::from(vec![1.5; keys.len(RANGE)]);
     for _ in 0..3 {
         let packed = worker.pack(push(keys.clone(), values.clone()));
-        assert_eq!(server.unpack(packed).unwrap(), push(keys.clone(), values.clone()));
+        assert_eq!(
+            server.unpack(packed).unwrap(),
+            push(keys.clone(), values.clone())
+        );
     }
-    assert_eq!(worker.traffic().of(ARRAY, Filter::KeyLists), Bytes { before: 3 * bytes, after: bytes + 48 });
+    assert_eq!(
+        worker.traffic().of(ARRAY, Filter::KeyLists),
+        Bytes {
+            before: 3 * bytes,
+            after: bytes + 48
+        }
+    );
     let reply = Message::PullReply(PullReply {
         at: AT,
         request: None,
@@ -141,7 +194,13 @@ fn a_list_is_sent_once_in_either_direction() {
     let packed = server.pack(reply.clone());
     assert!(matches!(packed.keys, Some(PackedKeys::Known { .. })));
     assert_eq!(worker.unpack(packed).unwrap(), reply);
-    assert_eq!(server.traffic().of(ARRAY, Filter::KeyLists), Bytes { before: bytes, after: 24 });
+    assert_eq!(
+        server.traffic().of(ARRAY, Filter::KeyLists),
+        Bytes {
+            before: bytes,
+            after: 24
+        }
+    );
 }
 
 #[test]
@@ -150,13 +209,25 @@ fn a_new_server_asks_for_the_list() {
     let message = push(list(4), Values::none());
     worker.pack(message.clone());
     let mut server = link(true, true, LinkLimits::default());
-    let Err(UnpackError::UnknownKeys { digest }) = server.unpack(worker.pack(message.clone())) else {
+    let Err(UnpackError::UnknownKeys { digest }) = server.unpack(worker.pack(message.clone()))
+    else {
         unreachable!("a list that was never sent")
     };
     worker.forget(digest);
-    assert_eq!(server.unpack(worker.pack(message.clone())).unwrap(), message);
-    let wrong = Packed { message, keys: Some(PackedKeys::Known { digest, count: 3 }), values: None };
-    assert_eq!(server.unpack(wrong), Err(UnpackError::UnknownKeys { digest }), "of another length");
+    assert_eq!(
+        server.unpack(worker.pack(message.clone())).unwrap(),
+        message
+    );
+    let wrong = Packed {
+        message,
+        keys: Some(PackedKeys::Known { digest, count: 3 }),
+        values: None,
+    };
+    assert_eq!(
+        server.unpack(wrong),
+        Err(UnpackError::UnknownKeys { digest }),
+        "of another length"
+    );
     worker.forget(Digest(0));
 }
 
@@ -182,6 +253,8 @@ fn numbers_of_one_size_shrink_and_noise_is_left_alone() {
         .collect();
     let values = Values::from(noise);
     let packed = end.pack(push(Keys::All, values.clone()));
-    let Some(PackedValues::Plain(left)) = packed.values else { unreachable!("noise does not shrink") };
+    let Some(PackedValues::Plain(left)) = packed.values else {
+        unreachable!("noise does not shrink")
+    };
     assert_eq!(left.as_bytes().as_ptr(), values.as_bytes().as_ptr());
 }

@@ -22,16 +22,29 @@ fn ranges() -> impl Iterator<Item = (ArrayId, Key)> {
 }
 
 fn chains(ring: &Ring) -> Vec<Vec<NodeId>> {
-    ranges().map(|(array, first)| ring.chain(array, first)).collect()
+    ranges()
+        .map(|(array, first)| ring.chain(array, first))
+        .collect()
 }
 
 fn without(chain: &[NodeId], node: NodeId) -> Vec<NodeId> {
-    chain.iter().copied().filter(|&other| other != node).collect()
+    chain
+        .iter()
+        .copied()
+        .filter(|&other| other != node)
+        .collect()
 }
 
 /// An array of a thousand keys a range.
-fn table(placement: &Placement, servers: &BTreeMap<NodeId, u32>, array: u32, ranges: u64) -> Routing {
-    let pieces = KeyRange::new(0, 1_000 * ranges).cut(ranges).map(|range| (ArrayId(array), range));
+fn table(
+    placement: &Placement,
+    servers: &BTreeMap<NodeId, u32>,
+    array: u32,
+    ranges: u64,
+) -> Routing {
+    let pieces = KeyRange::new(0, 1_000 * ranges)
+        .cut(ranges)
+        .map(|range| (ArrayId(array), range));
     placement.ring(servers).routing(1, pieces).unwrap()
 }
 
@@ -57,8 +70,9 @@ proptest! {
         }
     }
 
-    /// One server's change of weight (from or to 0: it joins or leaves) changes no chain but where that server comes in
-    /// or goes: without it, the longer chain begins with the shorter, and as many servers as it takes up are displaced.
+    /// One server's change of weight (from or to 0: it joins or leaves) changes no chain but where
+    /// that server comes in or goes: without it, the longer chain begins with the shorter, and as
+    /// many servers as it takes up are displaced.
     #[test]
     fn a_change_of_one_server_moves_nobody_else(servers in servers(1..9, 0..=3), which: prop::sample::Index, weight in 0u32..4, replicas in 1usize..4) {
         let placement = Placement { points: 16, replicas };
@@ -108,7 +122,8 @@ proptest! {
         }
     }
 
-    /// As few shards as a small model has: hashing alone gave all four of them to two servers of three.
+    /// As few shards as a small model has: hashing alone gave all four of them to two servers of
+    /// three.
     #[test]
     fn no_server_is_empty_where_there_are_as_many_ranges(servers in servers(1..=8, 1..=1), array: u32, more in 0u64..9, replicas in 1usize..4) {
         let placement = Placement { replicas, ..Placement::default() };
@@ -157,8 +172,8 @@ proptest! {
         prop_assert!(alone.routes().iter().all(|route| both.routes().contains(route)));
     }
 
-    /// Balancing does not give away what consistent hashing is for. (With two ranges for each server a join moves two or
-    /// three shares, which are few ranges; from 32 on it moves one.)
+    /// Balancing does not give away what consistent hashing is for. (With two ranges for each
+    /// server a join moves two or three shares, which are few ranges; from 32 on it moves one.)
     #[test]
     fn a_join_moves_little_more_than_a_share_of_balanced_ranges(servers in servers(2..=8, 1..=1), joins: u64, each in 8u64..40) {
         prop_assume!(!servers.contains_key(&NodeId(joins)));
@@ -185,28 +200,55 @@ proptest! {
     }
 }
 
-/// Written down: another version, machine or order of insertion must place the same, or every range would move.
+/// Written down: another version, machine or order of insertion must place the same, or every range
+/// would move.
 #[test]
 fn placement_never_changes() {
     let servers: BTreeMap<NodeId, u32> = (1..=5).map(|node| (NodeId(node), 1)).collect();
-    let ring = Placement { points: 64, replicas: 3 }.ring(&servers);
-    let chains: Vec<Vec<u64>> =
-        (0..4).map(|i| ring.chain(ArrayId(7), i * 100).iter().map(|node| node.0).collect()).collect();
+    let ring = Placement {
+        points: 64,
+        replicas: 3,
+    }
+    .ring(&servers);
+    let chains: Vec<Vec<u64>> = (0..4)
+        .map(|i| {
+            ring.chain(ArrayId(7), i * 100)
+                .iter()
+                .map(|node| node.0)
+                .collect()
+        })
+        .collect();
     assert_eq!(chains, [[2, 5, 3], [2, 3, 5], [4, 1, 5], [3, 4, 1]]);
 
     let table = table(&Placement::default(), &servers, 7, 6);
-    let chains: Vec<Vec<u64>> =
-        table.routes().iter().map(|route| route.chain.iter().map(|node| node.0).collect()).collect();
+    let chains: Vec<Vec<u64>> = table
+        .routes()
+        .iter()
+        .map(|route| route.chain.iter().map(|node| node.0).collect())
+        .collect();
     assert_eq!(chains, [[5, 1], [4, 5], [3, 2], [2, 3], [1, 4], [2, 1]]);
 }
 
 #[test]
 fn a_table_needs_a_server_and_ranges_that_do_not_overlap() {
-    let ranges = || KeyRange::new(0, 100).cut(4).map(|range| (ArrayId(0), range));
+    let ranges = || {
+        KeyRange::new(0, 100)
+            .cut(4)
+            .map(|range| (ArrayId(0), range))
+    };
     let nobody = Placement::default().ring(&BTreeMap::from([(NodeId(1), 0)]));
     assert!(nobody.routing(1, ranges()).is_err());
     let ring = Placement::default().ring(&BTreeMap::from([(NodeId(1), 1)]));
     let table = ring.routing(1, ranges()).unwrap();
-    assert!(table.routes().iter().all(|route| route.chain == [NodeId(1)]) && table.routes().len() == 4);
-    assert!(ring.routing(1, ranges().chain([(ArrayId(0), KeyRange::new(20, 30))])).is_err());
+    assert!(
+        table
+            .routes()
+            .iter()
+            .all(|route| route.chain == [NodeId(1)])
+            && table.routes().len() == 4
+    );
+    assert!(
+        ring.routing(1, ranges().chain([(ArrayId(0), KeyRange::new(20, 30))]))
+            .is_err()
+    );
 }

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parapet_parameter_server::{
-    ArrayId, Epoch, KeyRange, NodeId, Placement, Planner, Route, Routing, RoutingError, ShardRef, Step,
+    ArrayId, Epoch, KeyRange, NodeId, Placement, Planner, Route, Routing, RoutingError, ShardRef,
+    Step,
 };
 use proptest::prelude::*;
 
@@ -14,31 +15,49 @@ const KEYS: u64 = 60;
 
 /// Ranges between borders, each with a chain.
 fn table() -> impl Strategy<Value = Routing> {
-    let chain = prop::sample::subsequence((0..6).map(NodeId).collect::<Vec<_>>(), 1..=4).prop_shuffle();
-    (prop::collection::btree_set(1..KEYS, 0..6), prop::collection::vec((chain, 1u64..9), 7)).prop_map(
-        |(borders, chains)| {
+    let chain =
+        prop::sample::subsequence((0..6).map(NodeId).collect::<Vec<_>>(), 1..=4).prop_shuffle();
+    (
+        prop::collection::btree_set(1..KEYS, 0..6),
+        prop::collection::vec((chain, 1u64..9), 7),
+    )
+        .prop_map(|(borders, chains)| {
             let ends = borders.iter().copied().chain([KEYS]);
             let ranges = [0].into_iter().chain(borders.iter().copied()).zip(ends);
-            let routes = ranges.zip(chains).map(|((start, end), (chain, epoch))| Route {
-                array: ARRAY,
-                range: KeyRange::new(start, end),
-                epoch: Epoch(epoch),
-                chain,
-            });
+            let routes = ranges
+                .zip(chains)
+                .map(|((start, end), (chain, epoch))| Route {
+                    array: ARRAY,
+                    range: KeyRange::new(start, end),
+                    epoch: Epoch(epoch),
+                    chain,
+                });
             Routing::new(5, routes.collect()).unwrap()
-        },
-    )
+        })
 }
 
 fn alive(route: &Route, live: &BTreeSet<NodeId>) -> usize {
-    route.chain.iter().filter(|node| live.contains(node)).count()
+    route
+        .chain
+        .iter()
+        .filter(|node| live.contains(node))
+        .count()
 }
 
-/// What the registry allows between two tables, said without the planner's words: one shard is gone, and in its place
-/// are two with its chain, or one with a server more at the end, or one with some servers fewer in the same order.
+/// What the registry allows between two tables, said without the planner's words: one shard is
+/// gone, and in its place are two with its chain, or one with a server more at the end, or one with
+/// some servers fewer in the same order.
 fn is_allowed(before: &Routing, after: &Routing) -> bool {
-    let gone: Vec<&Route> = before.routes().iter().filter(|route| !after.routes().contains(route)).collect();
-    let new: Vec<&Route> = after.routes().iter().filter(|route| !before.routes().contains(route)).collect();
+    let gone: Vec<&Route> = before
+        .routes()
+        .iter()
+        .filter(|route| !after.routes().contains(route))
+        .collect();
+    let new: Vec<&Route> = after
+        .routes()
+        .iter()
+        .filter(|route| !before.routes().contains(route))
+        .collect();
     let raised = |old: &Route| new.iter().all(|route| route.epoch == old.epoch.next());
     after.version() == before.version() + 1
         && match (&gone[..], &new[..]) {
@@ -50,10 +69,18 @@ fn is_allowed(before: &Routing, after: &Routing) -> bool {
                     && [&a.chain, &b.chain] == [&old.chain; 2]
             }
             ([old], [new]) if new.range == old.range && raised(old) => {
-                let appended = new.chain.len() == old.chain.len() + 1 && new.chain.starts_with(&old.chain);
-                let kept: Vec<NodeId> =
-                    old.chain.iter().copied().filter(|node| new.chain.contains(node)).collect();
-                appended || (!new.chain.is_empty() && new.chain.len() < old.chain.len() && kept == new.chain)
+                let appended =
+                    new.chain.len() == old.chain.len() + 1 && new.chain.starts_with(&old.chain);
+                let kept: Vec<NodeId> = old
+                    .chain
+                    .iter()
+                    .copied()
+                    .filter(|node| new.chain.contains(node))
+                    .collect();
+                appended
+                    || (!new.chain.is_empty()
+                        && new.chain.len() < old.chain.len()
+                        && kept == new.chain)
             }
             _ => false,
         }
@@ -140,15 +167,40 @@ proptest! {
 #[test]
 fn steps_that_make_no_table_are_refused() {
     let range = KeyRange::new(0, 10);
-    let route = Route { array: ARRAY, range, epoch: Epoch(2), chain: vec![NodeId(1), NodeId(2)] };
+    let route = Route {
+        array: ARRAY,
+        range,
+        epoch: Epoch(2),
+        chain: vec![NodeId(1), NodeId(2)],
+    };
     let table = Routing::new(1, vec![route]).unwrap();
-    let at = ShardRef { array: ARRAY, range, epoch: Epoch(2) };
-    let malformed = Err(RoutingError::Malformed { array: ARRAY, range });
+    let at = ShardRef {
+        array: ARRAY,
+        range,
+        epoch: Epoch(2),
+    };
+    let malformed = Err(RoutingError::Malformed {
+        array: ARRAY,
+        range,
+    });
     for key in [0, 10, 11] {
         assert_eq!(Step::Split { at, key }.apply(&table), malformed);
     }
     assert_eq!(Step::Append { at, add: NodeId(2) }.apply(&table), malformed);
-    assert_eq!(Step::Remove { at, nodes: vec![NodeId(1), NodeId(2)] }.apply(&table), malformed);
-    let other = ShardRef { range: KeyRange::new(0, 5), ..at };
-    assert!(matches!(Step::Split { at: other, key: 3 }.apply(&table), Err(RoutingError::Stale { .. })));
+    assert_eq!(
+        Step::Remove {
+            at,
+            nodes: vec![NodeId(1), NodeId(2)]
+        }
+        .apply(&table),
+        malformed
+    );
+    let other = ShardRef {
+        range: KeyRange::new(0, 5),
+        ..at
+    };
+    assert!(matches!(
+        Step::Split { at: other, key: 3 }.apply(&table),
+        Err(RoutingError::Stale { .. })
+    ));
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use parapet_parameter_server::{
-    AdaGrad, Adam, Add, Decay, Ftrl, KeyRange, Keys, Layout, MODERATE, Momentum, Sgd, Store, UpdateRule,
-    Values,
+    AdaGrad, Adam, Add, Decay, Ftrl, KeyRange, Keys, Layout, MODERATE, Momentum, Sgd, Store,
+    UpdateRule, Values,
 };
 use proptest::prelude::*;
 
@@ -29,7 +29,10 @@ fn run(rule: impl UpdateRule + 'static, start: f32, gradients: &[f32]) -> Vec<f6
 fn assert_close(found: &[f64], expected: &[f64]) {
     assert_eq!(found.len(), expected.len());
     for (i, (f, e)) in found.iter().zip(expected).enumerate() {
-        assert!((f - e).abs() <= 2e-4 * (1.0 + e.abs()), "step {i}: {f} where {e} is right");
+        assert!(
+            (f - e).abs() <= 2e-4 * (1.0 + e.abs()),
+            "step {i}: {f} where {e} is right"
+        );
     }
 }
 
@@ -60,7 +63,8 @@ proptest! {
 
     #[test]
     fn adam_and_adamw(gradients in gradients(), start in -1.0f32..1.0, decoupled: bool) {
-        // An epsilon that is not tiny: after gradients of 0 the ratio m / sqrt(v) is ill-conditioned in f32.
+        // An epsilon that is not tiny: after gradients of 0 the ratio m / sqrt(v) is
+        // ill-conditioned in f32.
         let (rate, b1, b2, epsilon, decay) = (0.01, 0.9, 0.999, 1e-3, 0.1);
         let (mut w, mut m, mut v) = (f64::from(start), 0.0, 0.0);
         let expected: Vec<f64> = gradients.iter().enumerate().map(|(i, &g)| {
@@ -88,8 +92,8 @@ proptest! {
         assert_close(&run(AdaGrad { rate: 0.1, epsilon: 1e-3 }, start, &gradients), &expected);
     }
 
-    /// The reference is the leader itself: the minimum of `g.w + sum sigma (w - w_s)^2 / 2 + l1 |w| + l2 w^2 / 2`, with
-    /// all past weights kept, found from its definition.
+    /// The reference is the leader itself: the minimum of `g.w + sum sigma (w - w_s)^2 / 2 + l1 |w|
+    /// + l2 w^2 / 2`, with all past weights kept, found from its definition.
     #[test]
     fn ftrl(gradients in gradients()) {
         let (alpha, beta, l1, l2) = (0.1f64, 1.0f64, 0.5f64, 0.3f64);
@@ -116,13 +120,33 @@ fn number() -> impl Strategy<Value = f32> {
 /// Rules with constants that are usual, and some that are not.
 fn rules() -> impl Strategy<Value = Arc<dyn UpdateRule>> {
     let constant = || prop_oneof![4 => 1e-8f32..1.0, 1 => number()];
-    (0..6, constant(), constant(), constant(), constant()).prop_map(|(kind, a, b, c, d)| match kind {
+    (0..6, constant(), constant(), constant(), constant()).prop_map(|(kind, a, b, c, d)| match kind
+    {
         0 => Arc::new(Add) as Arc<dyn UpdateRule>,
         1 => Arc::new(Sgd { rate: a, decay: b }),
-        2 => Arc::new(Momentum { rate: a, momentum: b, nesterov: c > 0.5, decay: d }),
-        3 => Arc::new(Adam { rate: a, beta1: b, beta2: c, epsilon: d, decay: Decay::Penalty(a) }),
-        4 => Arc::new(AdaGrad { rate: a, epsilon: b }),
-        _ => Arc::new(Ftrl { alpha: a, beta: b, l1: c, l2: d }),
+        2 => Arc::new(Momentum {
+            rate: a,
+            momentum: b,
+            nesterov: c > 0.5,
+            decay: d,
+        }),
+        3 => Arc::new(Adam {
+            rate: a,
+            beta1: b,
+            beta2: c,
+            epsilon: d,
+            decay: Decay::Penalty(a),
+        }),
+        4 => Arc::new(AdaGrad {
+            rate: a,
+            epsilon: b,
+        }),
+        _ => Arc::new(Ftrl {
+            alpha: a,
+            beta: b,
+            l1: c,
+            l2: d,
+        }),
     })
 }
 
@@ -165,24 +189,61 @@ proptest! {
 
 #[test]
 fn usual_rules_need_no_trial() {
-    let ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.3 };
-    let momentum = Momentum { rate: 0.1, momentum: 0.9, nesterov: true, decay: 0.01 };
+    let ftrl = Ftrl {
+        alpha: 0.1,
+        beta: 1.0,
+        l1: 0.5,
+        l2: 0.3,
+    };
+    let momentum = Momentum {
+        rate: 0.1,
+        momentum: 0.9,
+        nesterov: true,
+        decay: 0.01,
+    };
     let rules: [&dyn UpdateRule; 6] = [
         &Add,
-        &Sgd { rate: 0.1, decay: 0.01 },
+        &Sgd {
+            rate: 0.1,
+            decay: 0.01,
+        },
         &momentum,
         &Adam::default(),
-        &AdaGrad { rate: 0.1, epsilon: 1e-8 },
+        &AdaGrad {
+            rate: 0.1,
+            epsilon: 1e-8,
+        },
         &ftrl,
     ];
     assert!(rules.iter().all(|rule| rule.keeps_moderate_finite()));
-    assert!(!Adam { rate: 1e38, ..Adam::default() }.keeps_moderate_finite());
-    assert!(!AdaGrad { rate: 0.1, epsilon: 0.0 }.keeps_moderate_finite());
+    assert!(
+        !Adam {
+            rate: 1e38,
+            ..Adam::default()
+        }
+        .keeps_moderate_finite()
+    );
+    assert!(
+        !AdaGrad {
+            rate: 0.1,
+            epsilon: 0.0
+        }
+        .keeps_moderate_finite()
+    );
 }
 
 #[test]
 fn ftrl_keeps_weak_features_at_exactly_zero() {
-    let weights = run(Ftrl { alpha: 0.1, beta: 1.0, l1: 1.0, l2: 0.0 }, 0.0, &[0.3, -0.2, 0.4]);
+    let weights = run(
+        Ftrl {
+            alpha: 0.1,
+            beta: 1.0,
+            l1: 1.0,
+            l2: 0.0,
+        },
+        0.0,
+        &[0.3, -0.2, 0.4],
+    );
     assert_eq!(weights, [0.0; 3]);
 }
 

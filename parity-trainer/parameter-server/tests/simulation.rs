@@ -8,7 +8,9 @@ use sim::{Bug, Simulation, Tally};
 
 #[test]
 fn a_thousand_clusters_keep_every_invariant() {
-    let one = std::env::var("PARAPET_SEED").ok().and_then(|seed| seed.parse().ok());
+    let one = std::env::var("PARAPET_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seeds = one.map_or(0..1000, |seed: u64| seed..seed + 1);
     let mut sum = Tally::default();
     let mut failed = Vec::new();
@@ -34,7 +36,12 @@ fn a_thousand_clusters_keep_every_invariant() {
         }
     }
     println!("{sum:?}");
-    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed[..failed.len().min(10)].join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} failed:\n{}",
+        failed.len(),
+        failed[..failed.len().min(10)].join("\n")
+    );
     // The clusters were not idle.
     if one.is_none() {
         let enough = [
@@ -51,7 +58,10 @@ fn a_thousand_clusters_keep_every_invariant() {
             sum.given_up,
             sum.new_leaders,
         ];
-        assert!(enough.iter().all(|&count| count > 300) && sum.leaves > 100, "{sum:?}");
+        assert!(
+            enough.iter().all(|&count| count > 300) && sum.leaves > 100,
+            "{sum:?}"
+        );
     }
 }
 

@@ -46,7 +46,9 @@ struct Reference(BTreeMap<Key, Row>);
 type Row = (Vec<f32>, Vec<Vec<f32>>, u32);
 
 fn initial(key: Key, row: &mut [f32]) {
-    row.iter_mut().zip(0u8..).for_each(|(v, i)| *v = (key % 17) as f32 + f32::from(i));
+    row.iter_mut()
+        .zip(0u8..)
+        .for_each(|(v, i)| *v = (key % 17) as f32 + f32::from(i));
 }
 
 impl Reference {
@@ -58,9 +60,15 @@ impl Reference {
         });
         *steps += 1;
         let mut slices: Vec<&mut [f32]> = state.iter_mut().map(|s| &mut s[..]).collect();
-        let step = if layout.rule.counts_steps() { *steps } else { 0 };
+        let step = if layout.rule.counts_steps() {
+            *steps
+        } else {
+            0
+        };
         if layout.rule.border().is_some_and(|border| key >= border) {
-            layout.rule.apply_beyond(step, gradient, values, &mut slices);
+            layout
+                .rule
+                .apply_beyond(step, gradient, values, &mut slices);
         } else {
             layout.rule.apply(step, gradient, values, &mut slices);
         }
@@ -100,34 +108,54 @@ fn check(layout: Layout, ops: Vec<Op>) {
     let mut store = Store::new(layout.clone(), all);
     let mut reference = Reference::default();
     for (i, op) in ops.into_iter().enumerate() {
-        let gradient =
-            |key: Key| (0..width).map(|j| ((key + j as u64 + i as u64) % 7) as f32 - 3.0).collect::<Vec<_>>();
+        let gradient = |key: Key| {
+            (0..width)
+                .map(|j| ((key + j as u64 + i as u64) % 7) as f32 - 3.0)
+                .collect::<Vec<_>>()
+        };
         match op {
             Op::Update(keys) => {
                 let gradients: Vec<f32> = keys.iter().flat_map(|&key| gradient(key)).collect();
-                keys.iter().for_each(|&key| reference.update(&layout, key, &gradient(key)));
-                store.update(all, &Keys::List(keys.into()), &gradients.into()).unwrap();
+                keys.iter()
+                    .for_each(|&key| reference.update(&layout, key, &gradient(key)));
+                store
+                    .update(all, &Keys::List(keys.into()), &gradients.into())
+                    .unwrap();
             }
             Op::UpdateRun(from, to) => {
                 (from..to).for_each(|key| reference.update(&layout, key, &gradient(key)));
                 let gradients: Vec<f32> = (from..to).flat_map(gradient).collect();
-                store.update(KeyRange::new(from, to), &Keys::All, &gradients.into()).unwrap();
+                store
+                    .update(KeyRange::new(from, to), &Keys::All, &gradients.into())
+                    .unwrap();
             }
             Op::SplitAndAppend(key) => {
                 let upper = store.split_off(key);
-                assert_eq!((store.range(), upper.range()), (KeyRange::new(0, key), KeyRange::new(key, END)));
+                assert_eq!(
+                    (store.range(), upper.range()),
+                    (KeyRange::new(0, key), KeyRange::new(key, END))
+                );
                 store.append(upper).unwrap();
             }
             Op::CopyOver { from, to, limit } => {
                 // Into a store that has other rows there, which must go.
                 let mut other = Store::new(layout.clone(), all);
                 other
-                    .update(all, &Keys::List(vec![from, END - 1].into()), &vec![1.0; 2 * width].into())
+                    .update(
+                        all,
+                        &Keys::List(vec![from, END - 1].into()),
+                        &vec![1.0; 2 * width].into(),
+                    )
                     .unwrap();
                 let mut at = 0;
                 while at < END {
-                    let rows = store.extract(KeyRange::new(at, if at < to { to } else { END }), limit);
-                    assert!(rows.keys.len(rows.range) <= limit && rows.range.end > at && other.fits(&rows));
+                    let rows =
+                        store.extract(KeyRange::new(at, if at < to { to } else { END }), limit);
+                    assert!(
+                        rows.keys.len(rows.range) <= limit
+                            && rows.range.end > at
+                            && other.fits(&rows)
+                    );
                     other.insert(&rows);
                     at = rows.range.end;
                 }
@@ -136,9 +164,18 @@ fn check(layout: Layout, ops: Vec<Op>) {
         }
         let mut found = Vec::new();
         store.read(all, &Keys::All, &mut found);
-        let expected: Vec<f32> = (0..END).flat_map(|key| reference.read(width, key)).collect();
+        let expected: Vec<f32> = (0..END)
+            .flat_map(|key| reference.read(width, key))
+            .collect();
         assert_eq!(found, expected);
-        assert_eq!(store.rows(), if layout.sparse { reference.0.len() } else { END as usize });
+        assert_eq!(
+            store.rows(),
+            if layout.sparse {
+                reference.0.len()
+            } else {
+                END as usize
+            }
+        );
     }
 }
 
@@ -172,7 +209,10 @@ fn needed(rows: usize, layout: &Layout) -> usize {
 
 fn assert_small(store: &Store) {
     let (memory, needed) = (store.memory(), needed(store.rows(), store.layout()));
-    assert!(memory as f64 <= 1.2 * needed as f64, "{memory} bytes where {needed} are needed");
+    assert!(
+        memory as f64 <= 1.2 * needed as f64,
+        "{memory} bytes where {needed} are needed"
+    );
 }
 
 #[test]
@@ -183,7 +223,9 @@ fn memory_stays_within_a_fifth_of_what_is_needed() {
             let mut store = Store::new(Layout::sparse(width, rule), all);
             for i in 0..40_000u64 {
                 let key = (i * stride) % all.end;
-                store.update(all, &Keys::List(vec![key].into()), &vec![1.0; width].into()).unwrap();
+                store
+                    .update(all, &Keys::List(vec![key].into()), &vec![1.0; width].into())
+                    .unwrap();
             }
             assert_small(&store);
             let upper = store.split_off(20_000);
@@ -196,7 +238,13 @@ fn memory_stays_within_a_fifth_of_what_is_needed() {
         dense.append(upper).unwrap();
         assert_small(&dense);
     }
-    check(Sgd { rate: 0.1, decay: 0.0 }, 1);
+    check(
+        Sgd {
+            rate: 0.1,
+            decay: 0.0,
+        },
+        1,
+    );
     check(Adam::default(), 1);
     check(Adam::default(), 16);
 }
@@ -208,19 +256,34 @@ fn a_dense_range_of_many_runs_is_one_range() {
     let all = KeyRange::new(3, 53);
     let mut store = Store::new(Layout::dense(WIDTH, Add), all);
     let numbers = |range: KeyRange| -> Vec<f32> {
-        (range.start..range.end).flat_map(|key| std::iter::repeat_n(key as f32, WIDTH)).collect()
+        (range.start..range.end)
+            .flat_map(|key| std::iter::repeat_n(key as f32, WIDTH))
+            .collect()
     };
     let part = KeyRange::new(10, 40);
-    store.update(part, &Keys::All, &numbers(part).into()).unwrap();
+    store
+        .update(part, &Keys::All, &numbers(part).into())
+        .unwrap();
     let read = |store: &Store, range: KeyRange| {
         let mut found = Vec::new();
         store.read(range, &Keys::All, &mut found);
-        found.chunks(WIDTH).map(|row| row[WIDTH - 1]).collect::<Vec<_>>()
+        found
+            .chunks(WIDTH)
+            .map(|row| row[WIDTH - 1])
+            .collect::<Vec<_>>()
     };
     let expected = |range: KeyRange| -> Vec<f32> {
-        (range.start..range.end).map(|key| if part.contains(key) { key as f32 } else { 0.0 }).collect()
+        (range.start..range.end)
+            .map(|key| if part.contains(key) { key as f32 } else { 0.0 })
+            .collect()
     };
-    for range in [all, part, KeyRange::new(18, 20), KeyRange::new(34, 53), KeyRange::new(7, 7)] {
+    for range in [
+        all,
+        part,
+        KeyRange::new(18, 20),
+        KeyRange::new(34, 53),
+        KeyRange::new(7, 7),
+    ] {
         assert_eq!(read(&store, range), expected(range), "{range:?}");
     }
     let before = store.memory();

@@ -5,10 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, ArrayConfig, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Clock,
-    Consistency, Epoch, Event, Handle, Key, KeyRange, Keys, Layout, Message, NodeId, Outcome, Peer, Route,
-    Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd, SnapshotPhase, Task,
-    TransferId, Values, Work, WorkerClock, WorkerId,
+    Action, ArrayConfig, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent,
+    Clock, Consistency, Epoch, Event, Handle, Key, KeyRange, Keys, Layout, Message, NodeId,
+    Outcome, Peer, Route, Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot,
+    SnapshotEnd, SnapshotPhase, Task, TransferId, Values, Work, WorkerClock, WorkerId,
 };
 
 use parapet_optimiser::ServerRule;
@@ -16,10 +16,12 @@ use parapet_optimiser::ServerRule;
 use super::local::WEIGHTS;
 use super::parameters::Pushed;
 use super::{
-    BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule,
+    BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, SLOTS, Tick,
+    UpdateRule,
 };
 
-/// Weights in a row of the server's array; the last row is filled up with zeroes, which stay zeroes.
+/// Weights in a row of the server's array; the last row is filled up with zeroes, which stay
+/// zeroes.
 const ROW: usize = 256;
 const ARRAY: ArrayId = ArrayId(0);
 const SERVER: NodeId = NodeId(1);
@@ -29,8 +31,9 @@ const WORKER: WorkerId = WorkerId(1);
 /// Time is of no use where nothing is ever lost or late.
 const NOW: Duration = Duration::ZERO;
 
-/// One server and one worker with nothing between them: the state machines of a cluster, driven by function calls. Gives the
-/// very weights of plain training ([`super::LocalBackend`]), whatever the consistency model: there is nobody to miss updates of.
+/// One server and one worker with nothing between them: the state machines of a cluster, driven by
+/// function calls. Gives the very weights of plain training ([`super::LocalBackend`]), whatever the
+/// consistency model: there is nobody to miss updates of.
 pub struct EmbeddedBackend {
     rule: UpdateRule,
     consistency: Consistency,
@@ -42,7 +45,11 @@ pub struct EmbeddedBackend {
 
 impl fmt::Debug for EmbeddedBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EmbeddedBackend {{ clock: {}, rule: {:?} }}", self.clock, self.rule)
+        write!(
+            f,
+            "EmbeddedBackend {{ clock: {}, rule: {:?} }}",
+            self.clock, self.rule
+        )
     }
 }
 
@@ -68,7 +75,14 @@ impl EmbeddedBackend {
         let arrays = state_arrays(rule.optimiser, weights.values(), &none);
         let state = BackendState { clock: 0, arrays };
         let (server, client) = cluster(consistency, rule, &state, weights.values().len())?;
-        Ok(Self { rule, consistency, server, client, pushed: Pushed::none(&weights), clock: 0 })
+        Ok(Self {
+            rule,
+            consistency,
+            server,
+            client,
+            pushed: Pushed::none(&weights),
+            clock: 0,
+        })
     }
 
     fn range(&self) -> KeyRange {
@@ -103,9 +117,10 @@ impl ParameterBackend for EmbeddedBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
         let length = self.pushed.len();
         match self.run(Work::Pull, "pull")? {
-            Outcome::Pulled { values, .. } => {
-                into.fill("the parameters to pull into", values.get(..length).unwrap_or_default())
-            }
+            Outcome::Pulled { values, .. } => into.fill(
+                "the parameters to pull into",
+                values.get(..length).unwrap_or_default(),
+            ),
             other => Err(self.unexpected("pull", &other)),
         }
     }
@@ -117,7 +132,11 @@ impl ParameterBackend for EmbeddedBackend {
     fn clock(&mut self) -> Result<Tick, BackendError> {
         let learning_rate = self.rule.rate(self.clock);
         let Some((sum, count)) = self.pushed.sum() else {
-            return Ok(Tick { clock: self.clock, learning_rate, gradient_norm: 0.0 });
+            return Ok(Tick {
+                clock: self.clock,
+                learning_rate,
+                gradient_norm: 0.0,
+            });
         };
         let (gradient_norm, scale) = self.rule.scale(sum, count);
         let scale = scale as f32;
@@ -128,22 +147,32 @@ impl ParameterBackend for EmbeddedBackend {
         }
         self.clock += 1;
         self.pushed.clear();
-        Ok(Tick { clock: self.clock, learning_rate, gradient_norm })
+        Ok(Tick {
+            clock: self.clock,
+            learning_rate,
+            gradient_norm,
+        })
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {
         let length = self.pushed.len();
-        let lost = || BackendError::State { array: WEIGHTS.to_owned() };
+        let lost = || BackendError::State {
+            array: WEIGHTS.to_owned(),
+        };
         let shard = self.server.shards().next().ok_or_else(lost)?;
         let rows = shard.store.extract(shard.at.range, usize::MAX);
         let (weights, state) = (rows.values.to_f32(), rows.state.to_f32());
         let weights = weights.get(..length).unwrap_or_default();
         let arrays = state_arrays(self.rule.optimiser, weights, &state);
-        Ok(BackendState { clock: self.clock, arrays })
+        Ok(BackendState {
+            clock: self.clock,
+            arrays,
+        })
     }
 
     fn restore(&mut self, state: &BackendState, _buffers: &[f32]) -> Result<(), BackendError> {
-        (self.server, self.client) = cluster(self.consistency, self.rule, state, self.pushed.len())?;
+        (self.server, self.client) =
+            cluster(self.consistency, self.rule, state, self.pushed.len())?;
         self.clock = state.clock;
         self.pushed.clear();
         Ok(())
@@ -152,11 +181,16 @@ impl ParameterBackend for EmbeddedBackend {
 
 impl EmbeddedBackend {
     fn unexpected(&self, what: &'static str, outcome: &Outcome) -> BackendError {
-        BackendError::Refused { what, step: self.clock + 1, reason: format!("it answers {outcome:?}") }
+        BackendError::Refused {
+            what,
+            step: self.clock + 1,
+            reason: format!("it answers {outcome:?}"),
+        }
     }
 }
 
-/// A server that holds `state`, as if copied to it from another one, and a worker that has made all steps before.
+/// A server that holds `state`, as if copied to it from another one, and a worker that has made all
+/// steps before.
 fn cluster(
     consistency: Consistency,
     rule: UpdateRule,
@@ -167,38 +201,86 @@ fn cluster(
     let (range, clock) = (rows.range, Clock(state.clock));
     let policy = std::sync::Arc::new(consistency);
     let layout = Layout::dense(ROW, ServerRule(rule));
-    let mut server = Server::new(SERVER, ServerConfig::default(), [(ARRAY, ArrayConfig { layout, policy })]);
-    let array = ClientArray { width: ROW, consistency };
+    let mut server = Server::new(
+        SERVER,
+        ServerConfig::default(),
+        [(ARRAY, ArrayConfig { layout, policy })],
+    );
+    let array = ClientArray {
+        width: ROW,
+        consistency,
+    };
     let mut client = Client::new(WORKER, ClientConfig::default(), [(ARRAY, array)]);
 
     let mut actions = Vec::new();
-    let at = ShardRef { array: ARRAY, range, epoch: Epoch(1) };
-    let clocks = vec![WorkerClock { worker: WORKER, range, clock }];
+    let at = ShardRef {
+        array: ARRAY,
+        range,
+        epoch: Epoch(1),
+    };
+    let clocks = vec![WorkerClock {
+        worker: WORKER,
+        range,
+        clock,
+    }];
     let snapshot = Snapshot {
         at,
         transfer: TransferId(1),
         part: 0,
         phase: SnapshotPhase::Delta,
         rows,
-        end: Some(SnapshotEnd { seq: Seq(0), members: 0, clocks }),
+        end: Some(SnapshotEnd {
+            seq: Seq(0),
+            members: 0,
+            clocks,
+        }),
     };
     let from = Peer::Server(CHECKPOINT);
-    server.handle(NOW, Event::Received { from, message: Message::Snapshot(snapshot) }, &mut actions);
-    let members = Event::Members { version: 1, workers: vec![(WORKER, clock)] };
+    server.handle(
+        NOW,
+        Event::Received {
+            from,
+            message: Message::Snapshot(snapshot),
+        },
+        &mut actions,
+    );
+    let members = Event::Members {
+        version: 1,
+        workers: vec![(WORKER, clock)],
+    };
     server.handle(NOW, members, &mut actions);
-    let route = Route { array: ARRAY, range, epoch: Epoch(2), chain: vec![SERVER] };
+    let route = Route {
+        array: ARRAY,
+        range,
+        epoch: Epoch(2),
+        chain: vec![SERVER],
+    };
     let routing = Routing::new(1, vec![route]).map_err(|error| BackendError::Refused {
         what: "state",
         step: state.clock,
         reason: error.to_string(),
     })?;
-    let told = Event::Received { from, message: Message::Routing(routing.clone()) };
+    let told = Event::Received {
+        from,
+        message: Message::Routing(routing.clone()),
+    };
     server.handle(NOW, told, &mut actions);
-    if actions.iter().any(|action| matches!(action, Action::Lost { .. })) {
+    if actions
+        .iter()
+        .any(|action| matches!(action, Action::Lost { .. }))
+    {
         let reason = "its rows do not fit the model".to_owned();
-        return Err(BackendError::Refused { what: "state", step: state.clock, reason });
+        return Err(BackendError::Refused {
+            what: "state",
+            step: state.clock,
+            reason,
+        });
     }
-    client.handle(NOW, ClientEvent::Received(Message::Routing(routing)), &mut Vec::new());
+    client.handle(
+        NOW,
+        ClientEvent::Received(Message::Routing(routing)),
+        &mut Vec::new(),
+    );
     Ok((server, client))
 }
 
@@ -214,13 +296,24 @@ fn exchange(
     while let Some(action) = todo.pop_front() {
         match action {
             ClientAction::Send { message, .. } => {
-                server.handle(NOW, Event::Received { from: Peer::Worker(WORKER), message }, &mut answers);
+                server.handle(
+                    NOW,
+                    Event::Received {
+                        from: Peer::Worker(WORKER),
+                        message,
+                    },
+                    &mut answers,
+                );
             }
             ClientAction::Done { handle, outcome } if handle == own => end = Some(outcome),
             _ => {}
         }
         for answer in answers.drain(..) {
-            if let Action::Send { to: Peer::Worker(_), message } = answer {
+            if let Action::Send {
+                to: Peer::Worker(_),
+                message,
+            } = answer
+            {
                 let mut more = Vec::new();
                 client.handle(NOW, ClientEvent::Received(message), &mut more);
                 todo.extend(more);
@@ -242,18 +335,32 @@ fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
 }
 
 /// The state as a checkpoint has it; `slots` may be padded.
-fn state_arrays(optimiser: OptimiserSpec, weights: &[f32], slots: &[f32]) -> Vec<(String, Vec<f32>)> {
+fn state_arrays(
+    optimiser: OptimiserSpec,
+    weights: &[f32],
+    slots: &[f32],
+) -> Vec<(String, Vec<f32>)> {
     let length = weights.len();
     let of_slot = |(name, values): (&&str, &[f32])| {
-        ((*name).to_owned(), values.get(..length).unwrap_or_default().to_vec())
+        (
+            (*name).to_owned(),
+            values.get(..length).unwrap_or_default().to_vec(),
+        )
     };
     let each = (slots.len() / optimiser.slots()).max(1);
     let slots = SLOTS.iter().zip(slots.chunks(each)).take(optimiser.slots());
-    [(WEIGHTS.to_owned(), weights.to_vec())].into_iter().chain(slots.map(of_slot)).collect()
+    [(WEIGHTS.to_owned(), weights.to_vec())]
+        .into_iter()
+        .chain(slots.map(of_slot))
+        .collect()
 }
 
 /// The state of a model of `length` weights as a server has it.
-fn rows(optimiser: OptimiserSpec, state: &BackendState, length: usize) -> Result<Rows, BackendError> {
+fn rows(
+    optimiser: OptimiserSpec,
+    state: &BackendState,
+    length: usize,
+) -> Result<Rows, BackendError> {
     let array = |name: &str| {
         let values = state.array_of(name, length)?;
         Ok::<_, BackendError>(padded(values.iter().copied(), length))
@@ -285,7 +392,10 @@ mod tests {
     const LENGTH: usize = 2 * ROW + 7;
 
     fn set(values: impl Fn(usize) -> f32) -> ParameterSet {
-        let mut set = ParameterSet::zeroes(vec![ParameterShape { name: "w".into(), shape: vec![LENGTH] }]);
+        let mut set = ParameterSet::zeroes(vec![ParameterShape {
+            name: "w".into(),
+            shape: vec![LENGTH],
+        }]);
         for (index, value) in set.values_mut().iter_mut().enumerate() {
             *value = values(index);
         }
@@ -293,14 +403,23 @@ mod tests {
     }
 
     fn rule(optimiser: OptimiserSpec) -> UpdateRule {
-        UpdateRule { optimiser, learning_rate: 0.05, schedule: Schedule::Cosine, steps: 9, clip: Some(0.5) }
+        UpdateRule {
+            optimiser,
+            learning_rate: 0.05,
+            schedule: Schedule::Cosine,
+            steps: 9,
+            clip: Some(0.5),
+        }
     }
 
     fn optimisers() -> impl Strategy<Value = OptimiserSpec> {
         prop_oneof![
             Just(OptimiserSpec::Adam { weight_decay: 0.01 }),
             Just(OptimiserSpec::AdamW { weight_decay: 0.1 }),
-            Just(OptimiserSpec::Sgd { momentum: 0.9, weight_decay: 0.001 }),
+            Just(OptimiserSpec::Sgd {
+                momentum: 0.9,
+                weight_decay: 0.001
+            }),
         ]
     }
 
@@ -350,12 +469,24 @@ mod tests {
 
     #[test]
     fn step_whose_update_overflows_is_refused_and_the_weights_stay() {
-        let optimiser = OptimiserSpec::Sgd { momentum: 0.9, weight_decay: 0.0 };
-        let unclipped = UpdateRule { clip: None, learning_rate: 10.0, ..rule(optimiser) };
+        let optimiser = OptimiserSpec::Sgd {
+            momentum: 0.9,
+            weight_decay: 0.0,
+        };
+        let unclipped = UpdateRule {
+            clip: None,
+            learning_rate: 10.0,
+            ..rule(optimiser)
+        };
         let mut backend = EmbeddedBackend::new(unclipped, set(|_| 1.0)).unwrap();
-        backend.push(&set(|index| if index == 3 { f32::MAX } else { 0.0 })).unwrap();
+        backend
+            .push(&set(|index| if index == 3 { f32::MAX } else { 0.0 }))
+            .unwrap();
         let message = backend.clock().unwrap_err().to_string();
-        assert!(message.contains("lower the learning rate") && !message.contains('\n'), "{message}");
+        assert!(
+            message.contains("lower the learning rate") && !message.contains('\n'),
+            "{message}"
+        );
         let mut weights = set(|_| 0.0);
         backend.pull(&mut weights).unwrap();
         assert!(weights.values().iter().all(|&weight| weight == 1.0));
@@ -365,17 +496,28 @@ mod tests {
     fn what_does_not_fit_is_refused_and_the_weights_stay() {
         let optimiser = OptimiserSpec::AdamW { weight_decay: 0.0 };
         let mut backend = EmbeddedBackend::new(rule(optimiser), set(|_| 1.0)).unwrap();
-        backend.push(&set(|index| if index == 3 { f32::NAN } else { 0.0 })).unwrap();
+        backend
+            .push(&set(|index| if index == 3 { f32::NAN } else { 0.0 }))
+            .unwrap();
         let message = backend.clock().unwrap_err().to_string();
-        assert!(message.contains("gradient of step 1") && !message.contains('\n'), "{message}");
+        assert!(
+            message.contains("gradient of step 1") && !message.contains('\n'),
+            "{message}"
+        );
         let mut weights = set(|_| 0.0);
         backend.pull(&mut weights).unwrap();
         assert!(weights.values().iter().all(|&weight| weight == 1.0));
 
         let mut state = backend.state().unwrap();
         state.arrays.pop();
-        assert!(matches!(backend.restore(&state, &[]), Err(BackendError::State { .. })));
+        assert!(matches!(
+            backend.restore(&state, &[]),
+            Err(BackendError::State { .. })
+        ));
         state.arrays[0].1.pop();
-        assert!(matches!(backend.restore(&state, &[]), Err(BackendError::Layout { .. })));
+        assert!(matches!(
+            backend.restore(&state, &[]),
+            Err(BackendError::Layout { .. })
+        ));
     }
 }

@@ -1,7 +1,9 @@
 //! Parameters in this process.
 
 use super::parameters::Pushed;
-use super::{BackendError, BackendState, Optimiser, ParameterBackend, ParameterSet, Tick, UpdateRule};
+use super::{
+    BackendError, BackendState, Optimiser, ParameterBackend, ParameterSet, Tick, UpdateRule,
+};
 
 /// Name of the weights in a [`BackendState`].
 pub(super) const WEIGHTS: &str = "weights";
@@ -21,7 +23,13 @@ impl LocalBackend {
     pub fn new(rule: UpdateRule, weights: ParameterSet) -> Self {
         let optimiser = Optimiser::new(rule.optimiser, weights.values().len());
         let pushed = Pushed::none(&weights);
-        Self { rule, weights, optimiser, pushed, clock: 0 }
+        Self {
+            rule,
+            weights,
+            optimiser,
+            pushed,
+            clock: 0,
+        }
     }
 }
 
@@ -37,20 +45,37 @@ impl ParameterBackend for LocalBackend {
     fn clock(&mut self) -> Result<Tick, BackendError> {
         let learning_rate = self.rule.rate(self.clock);
         let Some((sum, count)) = self.pushed.sum() else {
-            return Ok(Tick { clock: self.clock, learning_rate, gradient_norm: 0.0 });
+            return Ok(Tick {
+                clock: self.clock,
+                learning_rate,
+                gradient_norm: 0.0,
+            });
         };
         self.clock += 1;
         let (gradient_norm, scale) = self.rule.scale(sum, count);
-        self.optimiser.step(self.clock, learning_rate, scale, self.weights.values_mut(), sum);
+        self.optimiser.step(
+            self.clock,
+            learning_rate,
+            scale,
+            self.weights.values_mut(),
+            sum,
+        );
         self.pushed.clear();
-        Ok(Tick { clock: self.clock, learning_rate, gradient_norm })
+        Ok(Tick {
+            clock: self.clock,
+            learning_rate,
+            gradient_norm,
+        })
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {
         let own = |(name, values): (&str, &[f32])| (name.to_owned(), values.to_vec());
         let mut arrays = vec![own((WEIGHTS, self.weights.values()))];
         arrays.extend(self.optimiser.arrays().into_iter().map(own));
-        Ok(BackendState { clock: self.clock, arrays })
+        Ok(BackendState {
+            clock: self.clock,
+            arrays,
+        })
     }
 
     fn restore(&mut self, state: &BackendState, _buffers: &[f32]) -> Result<(), BackendError> {
@@ -73,16 +98,30 @@ mod tests {
     use crate::backend::{OptimiserSpec, ParameterShape, Schedule};
 
     fn set(values: &[f32]) -> ParameterSet {
-        let mut set =
-            ParameterSet::zeroes(vec![ParameterShape { name: "w".into(), shape: vec![values.len()] }]);
+        let mut set = ParameterSet::zeroes(vec![ParameterShape {
+            name: "w".into(),
+            shape: vec![values.len()],
+        }]);
         set.fill("w", values).unwrap();
         set
     }
 
     fn backend(clip: Option<f64>, start: &[f32]) -> LocalBackend {
-        let optimiser = OptimiserSpec::Sgd { momentum: 0.0, weight_decay: 0.0 };
+        let optimiser = OptimiserSpec::Sgd {
+            momentum: 0.0,
+            weight_decay: 0.0,
+        };
         let schedule = Schedule::Constant;
-        LocalBackend::new(UpdateRule { optimiser, learning_rate: 1.0, schedule, steps: 10, clip }, set(start))
+        LocalBackend::new(
+            UpdateRule {
+                optimiser,
+                learning_rate: 1.0,
+                schedule,
+                steps: 10,
+                clip,
+            },
+            set(start),
+        )
     }
 
     fn weights(backend: &mut LocalBackend) -> Vec<f32> {

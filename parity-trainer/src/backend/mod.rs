@@ -1,9 +1,10 @@
 //! Where parameters live and how they are updated.
 //!
-//! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]: it pulls the weights,
-//! pushes gradients and ends a step with a clock tick. Where the update happens is not the loop's business: every run goes
-//! through a parameter server, by default one inside the process ([`EmbeddedBackend`]), or a cluster of them
-//! ([`RemoteBackend`]). [`LocalBackend`] is the plain arithmetic to compare with.
+//! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]:
+//! it pulls the weights, pushes gradients and ends a step with a clock tick. Where the update
+//! happens is not the loop's business: every run goes through a parameter server, by default one
+//! inside the process ([`EmbeddedBackend`]), or a cluster of them ([`RemoteBackend`]).
+//! [`LocalBackend`] is the plain arithmetic to compare with.
 
 mod embedded;
 mod local;
@@ -35,7 +36,8 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// If they have another layout than the weights, or cannot be delivered.
     fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError>;
 
-    /// Ends a step: gradients pushed before it are in the weights that are pulled after it. Without any it is no step.
+    /// Ends a step: gradients pushed before it are in the weights that are pulled after it. Without
+    /// any it is no step.
     ///
     /// # Errors
     /// If the update cannot be made.
@@ -53,8 +55,9 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// If it is another model's or another optimiser's.
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError>;
 
-    /// Whether it keeps the buffers, too, because nobody computes all parts of a step: they are then pulled with the weights,
-    /// and each part begins with those of the step and pushes its own with its gradients. The next step's are their mean.
+    /// Whether it keeps the buffers, too, because nobody computes all parts of a step: they are
+    /// then pulled with the weights, and each part begins with those of the step and pushes its own
+    /// with its gradients. The next step's are their mean.
     fn keeps_buffers(&self) -> bool {
         false
     }
@@ -69,7 +72,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         1
     }
 
-    /// The parts of the next step whose gradients are to be computed here, and were not handed in yet.
+    /// The parts of the next step whose gradients are to be computed here, and were not handed in
+    /// yet.
     ///
     /// # Errors
     /// If it is not known.
@@ -85,7 +89,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         self.push(gradients)
     }
 
-    /// Ends a step whose parts here were all handed in; nothing if there are more to do here by now.
+    /// Ends a step whose parts here were all handed in; nothing if there are more to do here by
+    /// now.
     ///
     /// # Errors
     /// As for a clock tick.
@@ -93,8 +98,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         self.clock().map(Some)
     }
 
-    /// What there is to tell since it was asked last, a line each: on a cluster, what it has cost that servers and workers
-    /// came and went.
+    /// What there is to tell since it was asked last, a line each: on a cluster, what it has cost
+    /// that servers and workers came and went.
     fn news(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -111,7 +116,8 @@ pub struct Tick {
     pub gradient_norm: f64,
 }
 
-/// A backend's state: flat arrays, each as long as all parameters together, in the parameters' order.
+/// A backend's state: flat arrays, each as long as all parameters together, in the parameters'
+/// order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BackendState {
     /// Steps done.
@@ -123,17 +129,26 @@ pub struct BackendState {
 impl BackendState {
     /// The array of that name.
     pub fn array(&self, name: &str) -> Option<&[f32]> {
-        self.arrays.iter().find(|(own, _)| own == name).map(|(_, values)| values.as_slice())
+        self.arrays
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, values)| values.as_slice())
     }
 
     /// The array of that name, of a model that has `expected` values.
     fn array_of(&self, name: &str, expected: usize) -> Result<&[f32], BackendError> {
-        let values = self.array(name).ok_or_else(|| BackendError::State { array: name.to_owned() })?;
+        let values = self.array(name).ok_or_else(|| BackendError::State {
+            array: name.to_owned(),
+        })?;
         let got = values.len();
         if got == expected {
             return Ok(values);
         }
-        Err(BackendError::Layout { what: format!("the state's {name}"), expected, got })
+        Err(BackendError::Layout {
+            what: format!("the state's {name}"),
+            expected,
+            got,
+        })
     }
 }
 
@@ -185,12 +200,18 @@ mod tests {
             clip: None,
         };
         let fresh = |length: usize| {
-            let shape = ParameterShape { name: "w".into(), shape: vec![length] };
+            let shape = ParameterShape {
+                name: "w".into(),
+                shape: vec![length],
+            };
             ParameterSet::zeroes(vec![shape])
         };
         let backends: [(&str, Box<dyn ParameterBackend>); 2] = [
             ("local", Box::new(LocalBackend::new(rule, fresh(5)))),
-            ("embedded", Box::new(EmbeddedBackend::new(rule, fresh(5)).unwrap())),
+            (
+                "embedded",
+                Box::new(EmbeddedBackend::new(rule, fresh(5)).unwrap()),
+            ),
         ];
         for (name, mut backend) in backends {
             let whole = backend.state().unwrap();
@@ -206,7 +227,10 @@ mod tests {
                 let mut less = whole.clone();
                 less.arrays.remove(place);
                 let error = backend.restore(&less, &[]).unwrap_err();
-                assert!(matches!(error, BackendError::State { .. }), "{name}: {error}");
+                assert!(
+                    matches!(error, BackendError::State { .. }),
+                    "{name}: {error}"
+                );
             }
         }
     }

@@ -18,17 +18,39 @@ impl Optimiser {
     /// A fresh one for `parameters` values.
     pub fn new(spec: OptimiserSpec, parameters: usize) -> Self {
         let second = if spec.slots() == 2 { parameters } else { 0 };
-        Self { spec, first: vec![0.0; parameters], second: vec![0.0; second] }
+        Self {
+            spec,
+            first: vec![0.0; parameters],
+            second: vec![0.0; second],
+        }
     }
 
-    /// Makes step `step` (from 1): changes `weights` by `gradients * scale`, all of the length that was announced.
-    pub fn step(&mut self, step: u64, rate: f64, scale: f64, weights: &mut [f32], gradients: &[f32]) {
-        self.spec.update(step, rate, scale, weights, gradients, &mut self.first, &mut self.second);
+    /// Makes step `step` (from 1): changes `weights` by `gradients * scale`, all of the length that
+    /// was announced.
+    pub fn step(
+        &mut self,
+        step: u64,
+        rate: f64,
+        scale: f64,
+        weights: &mut [f32],
+        gradients: &[f32],
+    ) {
+        self.spec.update(
+            step,
+            rate,
+            scale,
+            weights,
+            gradients,
+            &mut self.first,
+            &mut self.second,
+        );
     }
 
     /// What it keeps, by name.
     pub fn arrays(&self) -> Vec<(&'static str, &[f32])> {
-        let all = SLOTS.into_iter().zip([self.first.as_slice(), self.second.as_slice()]);
+        let all = SLOTS
+            .into_iter()
+            .zip([self.first.as_slice(), self.second.as_slice()]);
         all.filter(|(_, values)| !values.is_empty()).collect()
     }
 

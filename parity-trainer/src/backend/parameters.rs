@@ -25,8 +25,9 @@ impl ParameterShape {
     }
 }
 
-/// Values for all of a model's parameters (weights or gradients), one parameter after the other; and what the model keeps
-/// besides, its buffers, such as batch norm's running moments: those to compute with, or those after a batch.
+/// Values for all of a model's parameters (weights or gradients), one parameter after the other;
+/// and what the model keeps besides, its buffers, such as batch norm's running moments: those to
+/// compute with, or those after a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParameterSet {
     layout: Arc<[ParameterShape]>,
@@ -38,7 +39,11 @@ impl ParameterSet {
     /// Zeroes for parameters of `layout`.
     pub fn zeroes(layout: Vec<ParameterShape>) -> Self {
         let length = layout.iter().map(ParameterShape::len).sum();
-        Self { layout: layout.into(), values: vec![0.0; length], buffers: Vec::new() }
+        Self {
+            layout: layout.into(),
+            values: vec![0.0; length],
+            buffers: Vec::new(),
+        }
     }
 
     /// The same with these buffers, all in a row.
@@ -50,7 +55,11 @@ impl ParameterSet {
     /// Zeroes of the same layout.
     pub fn zeroes_like(&self) -> Self {
         let (values, buffers) = (vec![0.0; self.values.len()], vec![0.0; self.buffers.len()]);
-        Self { layout: Arc::clone(&self.layout), values, buffers }
+        Self {
+            layout: Arc::clone(&self.layout),
+            values,
+            buffers,
+        }
     }
 
     /// Names and shapes, in order.
@@ -127,7 +136,11 @@ impl ParameterSet {
         if expected == got {
             return Ok(());
         }
-        Err(BackendError::Layout { what: what.to_owned(), expected, got })
+        Err(BackendError::Layout {
+            what: what.to_owned(),
+            expected,
+            got,
+        })
     }
 }
 
@@ -141,7 +154,10 @@ pub(super) struct Pushed {
 impl Pushed {
     /// None yet, for parameters of this layout.
     pub(super) fn none(weights: &ParameterSet) -> Self {
-        Self { sum: weights.zeroes_like(), count: 0 }
+        Self {
+            sum: weights.zeroes_like(),
+            count: 0,
+        }
     }
 
     /// Values of all parameters together.
@@ -156,7 +172,11 @@ impl Pushed {
         } else {
             self.sum.add("the gradients", gradients.values())?;
         }
-        self.sum.buffers.iter_mut().zip(&gradients.buffers).for_each(|(sum, value)| *sum += value);
+        self.sum
+            .buffers
+            .iter_mut()
+            .zip(&gradients.buffers)
+            .for_each(|(sum, value)| *sum += value);
         self.count += 1;
         Ok(())
     }
@@ -183,18 +203,26 @@ mod tests {
 
     #[test]
     fn each_parameter_has_its_part() {
-        let shape = |name: &str, shape: &[usize]| ParameterShape { name: name.into(), shape: shape.to_vec() };
+        let shape = |name: &str, shape: &[usize]| ParameterShape {
+            name: name.into(),
+            shape: shape.to_vec(),
+        };
         let mut set = ParameterSet::zeroes(vec![shape("a", &[2, 2]), shape("b", &[3])]);
         for (index, (_, values)) in set.iter_mut().enumerate() {
             values.fill(index as f32 + 1.0);
         }
         assert_eq!(set.values(), [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
         assert_eq!(
-            set.iter().map(|(shape, values)| (shape.name.as_str(), values.len())).last(),
+            set.iter()
+                .map(|(shape, values)| (shape.name.as_str(), values.len()))
+                .last(),
             Some(("b", 3))
         );
         assert!(
-            set.fill("weights", &[0.0; 6]).unwrap_err().to_string().contains("6 values, the model has 7")
+            set.fill("weights", &[0.0; 6])
+                .unwrap_err()
+                .to_string()
+                .contains("6 values, the model has 7")
         );
     }
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parapet_parameter_server_cluster::training::{Job, NewTraining, ROW, Settled, Training, next_job};
+use parapet_parameter_server_cluster::training::{
+    Job, NewTraining, ROW, Settled, Training, next_job,
+};
 use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec, FilterSpec};
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_registry::{Address, Registry};
@@ -13,11 +15,12 @@ use super::local::WEIGHTS;
 use super::parameters::Pushed;
 use super::{BackendError, BackendState, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule};
 
-/// Shards that the parameters are cut into, at least and at most: several for each server, so that they can be spread evenly.
+/// Shards that the parameters are cut into, at least and at most: several for each server, so that
+/// they can be spread evenly.
 const SHARDS: (usize, usize) = (4, 16);
 
-/// Parameters that are worth one more shard: a step takes some ten messages about each, and those about a much smaller one cost
-/// more than what they carry.
+/// Parameters that are worth one more shard: a step takes some ten messages about each, and those
+/// about a much smaller one cost more than what they carry.
 const SHARD: usize = 16 << 10;
 
 /// A cluster of parameter servers, and the threads of this process that talk to it.
@@ -40,17 +43,30 @@ impl Cluster {
     /// # Errors
     /// If the registry does not answer.
     pub fn connect(address: &Address) -> Result<Self, BackendError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(ClusterError::Runtime)?;
-        let registry = runtime.block_on(address.open()).map_err(ClusterError::from)?;
-        Ok(Self { runtime: Arc::new(runtime), registry, name: address.cluster().to_owned() })
+        let registry = runtime
+            .block_on(address.open())
+            .map_err(ClusterError::from)?;
+        Ok(Self {
+            runtime: Arc::new(runtime),
+            registry,
+            name: address.cluster().to_owned(),
+        })
     }
 
     /// Waits for the next training other than `last`; nothing if `stop` says so before.
     ///
     /// # Errors
     /// If what is said of it cannot be read.
-    pub fn next_job(&self, last: Option<&Job>, stop: &dyn Fn() -> bool) -> Result<Option<Job>, BackendError> {
+    pub fn next_job(
+        &self,
+        last: Option<&Job>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Job>, BackendError> {
         self.runtime.block_on(async {
             let next = next_job(&self.registry, last);
             tokio::pin!(next);
@@ -84,18 +100,23 @@ pub struct RemotePlan {
 }
 
 impl RemotePlan {
-    /// What a part's gradient and buffers count for, where they are added to those of the others. Where they are not, each is
-    /// an update by itself.
+    /// What a part's gradient and buffers count for, where they are added to those of the others.
+    /// Where they are not, each is an update by itself.
     fn share(&self) -> f64 {
-        if self.consistency.adds_up_clocks() { 1.0 / self.executors as f64 } else { 1.0 }
+        if self.consistency.adds_up_clocks() {
+            1.0 / self.executors as f64
+        } else {
+            1.0
+        }
     }
 }
 
-/// A part in a training on a cluster. The batch of each step is cut into parts, one for each executor; which of them are
-/// computed here follows from who else is there. Leaves, and ends the training if it leads it, when it is dropped.
+/// A part in a training on a cluster. The batch of each step is cut into parts, one for each
+/// executor; which of them are computed here follows from who else is there. Leaves, and ends the
+/// training if it leads it, when it is dropped.
 ///
-/// The servers' array has the weights, filled up to a whole row, and then the model's buffers: what the model becomes does not
-/// depend on which process computes which part.
+/// The servers' array has the weights, filled up to a whole row, and then the model's buffers: what
+/// the model becomes does not depend on which process computes which part.
 #[derive(Debug)]
 pub struct RemoteBackend {
     cluster: Cluster,
@@ -113,10 +134,17 @@ impl RemoteBackend {
     ///
     /// # Errors
     /// If there are no servers, or another training runs there.
-    pub fn lead(cluster: Cluster, plan: RemotePlan, weights: &ParameterSet) -> Result<Self, BackendError> {
+    pub fn lead(
+        cluster: Cluster,
+        plan: RemotePlan,
+        weights: &ParameterSet,
+    ) -> Result<Self, BackendError> {
         let mut backend = Self {
             cluster,
-            plan: RemotePlan { executors: plan.executors.max(1), ..plan },
+            plan: RemotePlan {
+                executors: plan.executors.max(1),
+                ..plan
+            },
             training: None,
             pushed: Pushed::none(weights),
             buffers: weights.buffers().len(),
@@ -131,9 +159,16 @@ impl RemoteBackend {
     /// # Errors
     /// If it is another model's, or the servers do not answer.
     pub fn join(cluster: Cluster, job: Job, weights: &ParameterSet) -> Result<Self, BackendError> {
-        let (expected, got) = (array_length(weights.values().len(), weights.buffers().len()), job.length);
+        let (expected, got) = (
+            array_length(weights.values().len(), weights.buffers().len()),
+            job.length,
+        );
         if expected != got {
-            return Err(BackendError::Layout { what: "the cluster's parameters".into(), expected, got });
+            return Err(BackendError::Layout {
+                what: "the cluster's parameters".into(),
+                expected,
+                got,
+            });
         }
         let plan = RemotePlan {
             rule: job.training.rule,
@@ -145,7 +180,14 @@ impl RemoteBackend {
         let joined = Training::join(&cluster.registry, &cluster.name, Sockets, job);
         let training = Some(cluster.runtime.block_on(joined)?);
         let (pushed, buffers) = (Pushed::none(weights), weights.buffers().len());
-        Ok(Self { cluster, plan, training, pushed, buffers, gradient_norm: 0.0 })
+        Ok(Self {
+            cluster,
+            plan,
+            training,
+            pushed,
+            buffers,
+            gradient_norm: 0.0,
+        })
     }
 
     fn begin(
@@ -168,7 +210,11 @@ impl RemoteBackend {
             from,
             task: &self.plan.task,
         };
-        let Cluster { runtime, registry, name } = &self.cluster;
+        let Cluster {
+            runtime,
+            registry,
+            name,
+        } = &self.cluster;
         self.training = Some(runtime.block_on(Training::begin(registry, name, Sockets, new))?);
         self.pushed.clear();
         Ok(())
@@ -199,10 +245,18 @@ impl ParameterBackend for RemoteBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
         let (length, buffers) = (self.pushed.len(), self.buffers);
         let (_, training) = self.training()?;
-        let (weights, rest) = training.weights().split_at_checked(length).unwrap_or_default();
+        let (weights, rest) = training
+            .weights()
+            .split_at_checked(length)
+            .unwrap_or_default();
         into.fill("the parameters to pull into", weights)?;
-        let pulled = rest.get(rest.len() - buffers.min(rest.len())..).unwrap_or_default();
-        into.buffers_mut().iter_mut().zip(pulled).for_each(|(own, pulled)| *own = *pulled);
+        let pulled = rest
+            .get(rest.len() - buffers.min(rest.len())..)
+            .unwrap_or_default();
+        into.buffers_mut()
+            .iter_mut()
+            .zip(pulled)
+            .for_each(|(own, pulled)| *own = *pulled);
         Ok(())
     }
 
@@ -226,14 +280,21 @@ impl ParameterBackend for RemoteBackend {
         let weights = training.weights().get(..length).unwrap_or_default();
         let mut arrays = vec![(WEIGHTS.to_owned(), weights.to_vec())];
         arrays.extend(SLOTS.iter().map(|&name| name.to_owned()).zip(slots));
-        Ok(BackendState { clock: training.steps_done(), arrays })
+        Ok(BackendState {
+            clock: training.steps_done(),
+            arrays,
+        })
     }
 
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError> {
         let length = self.pushed.len();
         let (expected, got) = (self.buffers, buffers.len());
         if expected != got {
-            return Err(BackendError::Layout { what: "the state's buffers".into(), expected, got });
+            return Err(BackendError::Layout {
+                what: "the state's buffers".into(),
+                expected,
+                got,
+            });
         }
         let weights = state.array_of(WEIGHTS, length)?;
         let slots = SLOTS.iter().take(self.plan.rule.optimiser.slots());
@@ -264,7 +325,10 @@ impl ParameterBackend for RemoteBackend {
         let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
         self.gradient_norm = norm;
         let share = self.plan.share();
-        let array = scaled((gradients.values(), scale * share), (gradients.buffers(), share));
+        let array = scaled(
+            (gradients.values(), scale * share),
+            (gradients.buffers(), share),
+        );
         let (runtime, training) = self.training()?;
         Ok(runtime.block_on(training.push(part, array))?)
     }
@@ -274,7 +338,10 @@ impl ParameterBackend for RemoteBackend {
             let (norm, scale) = self.plan.rule.scale(sum, count);
             self.gradient_norm = norm;
             let share = self.plan.share();
-            let array = scaled((sum, scale * share), (self.pushed.buffers(), share / f64::from(count)));
+            let array = scaled(
+                (sum, scale * share),
+                (self.pushed.buffers(), share / f64::from(count)),
+            );
             let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
             self.cluster.runtime.block_on(training.push(0, array))?;
             self.pushed.clear();
@@ -286,16 +353,25 @@ impl ParameterBackend for RemoteBackend {
         }
         let clock = training.steps_done();
         let learning_rate = self.plan.rule.rate(before);
-        Ok(Some(Tick { clock, learning_rate, gradient_norm: self.gradient_norm }))
+        Ok(Some(Tick {
+            clock,
+            learning_rate,
+            gradient_norm: self.gradient_norm,
+        }))
     }
 
     fn news(&mut self) -> Vec<String> {
-        let changes = self.training.as_mut().map(Training::changes).unwrap_or_default();
+        let changes = self
+            .training
+            .as_mut()
+            .map(Training::changes)
+            .unwrap_or_default();
         changes.iter().map(ToString::to_string).collect()
     }
 }
 
-/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied by its factor.
+/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied by its
+/// factor.
 fn scaled<'a>(
     (weights, factor): (&'a [f32], f64),
     (buffers, share): (&'a [f32], f64),
@@ -304,7 +380,9 @@ fn scaled<'a>(
     let filling = array_length(weights.len(), buffers.len()) - weights.len() - buffers.len();
     let weights = weights.iter().map(move |value| value * factor);
     let buffers = buffers.iter().map(move |value| value * share);
-    weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
+    weights
+        .chain(std::iter::repeat_n(0.0, filling))
+        .chain(buffers)
 }
 
 /// Shards for so many parameters.
@@ -315,7 +393,11 @@ fn shards(length: usize) -> u64 {
 
 /// Numbers in the servers' array for so many weights and values of buffers, which begin a row.
 const fn array_length(weights: usize, buffers: usize) -> usize {
-    if buffers == 0 { weights } else { weights.next_multiple_of(ROW) + buffers }
+    if buffers == 0 {
+        weights
+    } else {
+        weights.next_multiple_of(ROW) + buffers
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_repository::CodeMetadata;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{
-    self, Deployed, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
+    self, Deployed, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions,
+    ParityEntry,
 };
 use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
@@ -27,7 +28,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Its parity models, one for each row of the code that is there; or its learned code
-    #[arg(long, value_name = "REPOSITORY/NAME,..", value_delimiter = ',', required = true)]
+    #[arg(
+        long,
+        value_name = "REPOSITORY/NAME,..",
+        value_delimiter = ',',
+        required = true
+    )]
     parity: Vec<PathBuf>,
 }
 
@@ -57,7 +63,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     }
     let folder = args.subject.report_folder()?;
     let spec = &metadata.spec;
-    let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed: args.subject.seed };
+    let plan = EvaluationPlan {
+        groupings: 1,
+        resamples: RESAMPLES,
+        seed: args.subject.seed,
+    };
     let trained = judged.evaluate(deployed.model.as_ref(), spec, test, plan)?;
     // A learned code has no parity models to leave untrained: beside it stands the sum.
     let control_spec = if spec.encoder.has_parity_models() {
@@ -65,9 +75,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     } else {
         CodeSpec::new(EncoderKind::Sum, spec.k, spec.r)
     };
-    let untrained = Untrained { deployed: deployed.model.as_ref(), transform: &control_spec.transform };
-    let rows: Vec<(usize, &dyn DeployedModel)> =
-        judged.rows(spec).into_iter().map(|row| (row, &untrained as &dyn DeployedModel)).collect();
+    let untrained = Untrained {
+        deployed: deployed.model.as_ref(),
+        transform: &control_spec.transform,
+    };
+    let rows: Vec<(usize, &dyn DeployedModel)> = judged
+        .rows(spec)
+        .into_iter()
+        .map(|row| (row, &untrained as &dyn DeployedModel))
+        .collect();
     let models = CodedModels {
         deployed: deployed.model.as_ref(),
         parity: &rows,
@@ -84,7 +100,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
         let text = markdown(&title, &trained, &control, &data.class_names);
         write(folder, "evaluation.md", &text)?;
-        write(folder, "reliability.svg", &reliability_plot(&trained.calibration)?)?;
+        write(
+            folder,
+            "reliability.svg",
+            &reliability_plot(&trained.calibration)?,
+        )?;
         if let Some(plot) = overall_plot(&trained, &control)? {
             write(folder, "overall.svg", &plot)?;
         }
@@ -102,7 +122,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     }
     let mut table = vec![("code".to_owned(), code)];
     table.extend(report::evaluation(&trained));
-    table.push(("ECE of the confidence".to_owned(), format!("{:.3}", trained.calibration.expected_error)));
+    table.push((
+        "ECE of the confidence".to_owned(),
+        format!("{:.3}", trained.calibration.expected_error),
+    ));
     let untrained = report::evaluation(&control);
     table.extend(
         untrained
@@ -130,7 +153,11 @@ impl Judged {
             if let Some(learned) = deployed::open_learned(path, &test.shape)? {
                 if args.parity.len() > 1 {
                     let problem = "a learned code stands alone; name nothing beside it";
-                    return Err(SetupError::Misplaced { name: "parity", problem }.into());
+                    return Err(SetupError::Misplaced {
+                        name: "parity",
+                        problem,
+                    }
+                    .into());
                 }
                 return Ok(Self::Learned(Box::new(learned)));
             }
@@ -151,7 +178,10 @@ impl Judged {
     fn names(&self) -> Vec<&str> {
         match self {
             Self::Learned(entry) => vec![&entry.name],
-            Self::Parity(entries) => entries.iter().map(|entry| entry.model.name.as_str()).collect(),
+            Self::Parity(entries) => entries
+                .iter()
+                .map(|entry| entry.model.name.as_str())
+                .collect(),
         }
     }
 
@@ -172,18 +202,33 @@ impl Judged {
     ) -> Result<CodeEvaluation, TrainError> {
         let calibrations: Option<Vec<Calibration>> = match self {
             // One table stands for all rows.
-            Self::Learned(entry) => (0..code.r).map(|_| entry.code.calibration.clone()).collect(),
-            Self::Parity(entries) => entries.iter().map(|entry| entry.code.calibration.clone()).collect(),
+            Self::Learned(entry) => (0..code.r)
+                .map(|_| entry.code.calibration.clone())
+                .collect(),
+            Self::Parity(entries) => entries
+                .iter()
+                .map(|entry| entry.code.calibration.clone())
+                .collect(),
         };
         let calibrations = calibrations.unwrap_or_default();
         let (name, parity): (_, Vec<(usize, &dyn DeployedModel)>) = match self {
-            Self::Learned(_) => ("learned code", (0..code.r).map(|row| (row, deployed)).collect()),
+            Self::Learned(_) => (
+                "learned code",
+                (0..code.r).map(|row| (row, deployed)).collect(),
+            ),
             Self::Parity(entries) => {
-                let models = entries.iter().map(|entry| (entry.code.row, entry.model.model.as_ref()));
+                let models = entries
+                    .iter()
+                    .map(|entry| (entry.code.row, entry.model.model.as_ref()));
                 ("parity models", models.collect())
             }
         };
-        let models = CodedModels { deployed, parity: &parity, code, calibrations: &calibrations };
+        let models = CodedModels {
+            deployed,
+            parity: &parity,
+            code,
+            calibrations: &calibrations,
+        };
         let mut progress = Counter::new(name, "groups evaluated");
         let step = |done, groups| progress.at(done, groups);
         let evaluation = match self {
@@ -222,8 +267,15 @@ impl DeployedModel for Untrained<'_> {
 }
 
 /// The parity models, which must be rows of one code, each another.
-fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<ParityEntry>, TrainError> {
-    let options = OpenOptions { threads, ..OpenOptions::default() };
+fn open_parity(
+    args: &Args,
+    threads: usize,
+    test: &Samples,
+) -> Result<Vec<ParityEntry>, TrainError> {
+    let options = OpenOptions {
+        threads,
+        ..OpenOptions::default()
+    };
     let mut entries: Vec<ParityEntry> = Vec::new();
     for path in &args.parity {
         let entry = deployed::open_parity(path, &options, &test.shape, few(test))?;
@@ -237,7 +289,12 @@ fn open_parity(args: &Args, threads: usize, test: &Samples) -> Result<Vec<Parity
             };
             let name = |entry: &Deployed| entry.name.clone();
             let (first, second) = (name(&other.model), name(&entry.model));
-            return Err(SetupError::Codes { first, second, problem }.into());
+            return Err(SetupError::Codes {
+                first,
+                second,
+                problem,
+            }
+            .into());
         }
         entries.push(entry);
     }

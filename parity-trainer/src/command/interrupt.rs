@@ -17,7 +17,8 @@ pub(crate) const EXIT_CODE: u8 = 130;
 enum Answer {
     /// The program ends, and says how to go on.
     Now { hint: &'static str },
-    /// Whoever is at work asks [`Interrupt::is_asked`] after each step, and may have to write a checkpoint.
+    /// Whoever is at work asks [`Interrupt::is_asked`] after each step, and may have to write a
+    /// checkpoint.
     Later,
 }
 
@@ -34,13 +35,20 @@ struct Shared {
 impl Interrupt {
     /// Listens from now on; a signal ends the program, which can be run again.
     pub(crate) fn listen() -> Result<Self, TrainError> {
-        let answer = Answer::Now { hint: "run the same command again" };
-        let shared = Arc::new(Shared { asked: AtomicBool::new(false), answer: Mutex::new(answer) });
+        let answer = Answer::Now {
+            hint: "run the same command again",
+        };
+        let shared = Arc::new(Shared {
+            asked: AtomicBool::new(false),
+            answer: Mutex::new(answer),
+        });
         let failed = |source| SetupError::Signal { source };
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
         let own = Arc::clone(&shared);
         let listener = std::thread::Builder::new().name("signals".to_owned());
-        listener.spawn(move || signals.forever().for_each(|_| own.take())).map_err(failed)?;
+        listener
+            .spawn(move || signals.forever().for_each(|_| own.take()))
+            .map_err(failed)?;
         Ok(Self(shared))
     }
 
@@ -51,7 +59,14 @@ impl Interrupt {
     pub(crate) fn end_at_once(&self, hint: &'static str) -> Result<(), TrainError> {
         let mut answer = self.0.answer.lock();
         *answer = Answer::Now { hint };
-        if self.is_asked() { Err(SetupError::Interrupted { hint: hint.to_owned() }.into()) } else { Ok(()) }
+        if self.is_asked() {
+            Err(SetupError::Interrupted {
+                hint: hint.to_owned(),
+            }
+            .into())
+        } else {
+            Ok(())
+        }
     }
 
     /// From now on a signal waits until it is asked for.
@@ -75,8 +90,17 @@ impl Shared {
             Answer::Now { hint } => hint,
         };
         // Leave the progress bar as it is.
-        let bar = if std::io::stderr().is_terminal() { "\n" } else { "" };
-        eprintln!("{bar}error: {}", SetupError::Interrupted { hint: hint.to_owned() });
+        let bar = if std::io::stderr().is_terminal() {
+            "\n"
+        } else {
+            ""
+        };
+        eprintln!(
+            "{bar}error: {}",
+            SetupError::Interrupted {
+                hint: hint.to_owned()
+            }
+        );
         // Not by way of destructors: another thread computes.
         signal_hook::low_level::exit(i32::from(EXIT_CODE));
     }

@@ -25,22 +25,37 @@ use crate::progress::Counter;
 /// Where a repository has its runs.
 const RUNS: &str = ".runs";
 
-/// Finds out before the training, and not after it, whether the results can be written: the entry, and the report `json`.
+/// Finds out before the training, and not after it, whether the results can be written: the entry,
+/// and the report `json`.
 fn prepare_out(out: &Path, json: Option<&Path>) -> Result<(), TrainError> {
-    fs::create_dir_all(out).map_err(|source| TrainError::Write { path: out.to_path_buf(), source })?;
-    let folder = json.and_then(Path::parent).filter(|folder| *folder != Path::new(""));
+    fs::create_dir_all(out).map_err(|source| TrainError::Write {
+        path: out.to_path_buf(),
+        source,
+    })?;
+    let folder = json
+        .and_then(Path::parent)
+        .filter(|folder| *folder != Path::new(""));
     match (json, folder) {
         (Some(json), Some(folder)) if !folder.is_dir() => {
-            let problem = format!("--json {}: there is no folder {}", json.display(), folder.display());
+            let problem = format!(
+                "--json {}: there is no folder {}",
+                json.display(),
+                folder.display()
+            );
             Err(SetupError::config(None, &problem).into())
         }
         _ => Ok(()),
     }
 }
 
-/// Keeps other trainings away from a run's folder and from the entry `name` of the repository `out`.
+/// Keeps other trainings away from a run's folder and from the entry `name` of the repository
+/// `out`.
 fn lock_training(folder: &RunFolder, out: &Path, name: &str) -> Result<[Lock; 2], TrainError> {
-    let entry = Lock::take(&out.join(RUNS).join(format!("{name}.lock")), &out.join(name), "name")?;
+    let entry = Lock::take(
+        &out.join(RUNS).join(format!("{name}.lock")),
+        &out.join(name),
+        "name",
+    )?;
     Ok([entry, folder.lock()?])
 }
 
@@ -52,7 +67,10 @@ fn run_folder(named: Option<&PathBuf>, out: &Path, name: &str) -> RunFolder {
 /// Writes a report, whole or not at all, if a file for it was named.
 fn write_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(), TrainError> {
     let Some(path) = path else { return Ok(()) };
-    let failed = |source| TrainError::Write { path: path.to_path_buf(), source };
+    let failed = |source| TrainError::Write {
+        path: path.to_path_buf(),
+        source,
+    };
     let mut text = serde_json::to_string_pretty(report).map_err(|error| failed(error.into()))?;
     text.push('\n');
     write_aside(path, &[text.as_bytes()]).map_err(failed)
@@ -60,7 +78,8 @@ fn write_json(path: Option<&Path>, report: &impl serde::Serialize) -> Result<(),
 
 /// A name that the model repository takes.
 pub(crate) fn model_name(name: &str) -> Result<String, String> {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let allowed =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     match name {
         name if name.starts_with(|first: char| first.is_ascii_alphanumeric())
             && name.chars().all(allowed) =>
@@ -80,8 +99,11 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
         }
     })?;
     progress.finish();
-    let classes =
-        if data.is_labelled() { format!("{} classes", data.classes) } else { "no labels".to_owned() };
+    let classes = if data.is_labelled() {
+        format!("{} classes", data.classes)
+    } else {
+        "no labels".to_owned()
+    };
     eprintln!(
         "data: {} training and {} test samples of shape {:?}, {classes}",
         data.train.len(),
@@ -91,7 +113,8 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
     Ok(data)
 }
 
-/// Images are shifted unless the user says otherwise; mirroring is theirs to ask for, as it spoils digits and letters.
+/// Images are shifted unless the user says otherwise; mirroring is theirs to ask for, as it spoils
+/// digits and letters.
 fn augmentation(asked: Option<Augment>, data: &DataSet) -> Augment {
     let image = data.train.shape.len() == 3;
     asked.unwrap_or(if image { Augment::SHIFT } else { Augment::NONE })

@@ -18,7 +18,8 @@ pub(crate) struct Flags<O: clap::Args> {
     /// Go on with the run from its last checkpoint
     #[arg(long)]
     resume: bool,
-    /// Go on with the run if it was begun, else begin it: one command for a job that its supervisor starts again
+    /// Go on with the run if it was begun, else begin it: one command for a job that its supervisor
+    /// starts again
     #[arg(long, conflicts_with = "resume")]
     resume_if_begun: bool,
     #[command(flatten)]
@@ -74,18 +75,26 @@ pub(crate) struct RunOptions {
 ///
 /// # Errors
 /// If the file cannot be read, or a setting is unknown or of the wrong kind.
-fn layered<S: DeserializeOwned>(config: Option<&Path>, flags: &impl Serialize) -> Result<S, SetupError> {
+fn layered<S: DeserializeOwned>(
+    config: Option<&Path>,
+    flags: &impl Serialize,
+) -> Result<S, SetupError> {
     let mut table = match config {
         None => toml::Table::new(),
         Some(path) => {
-            let text = fs::read_to_string(path)
-                .map_err(|source| SetupError::Read { path: path.to_path_buf(), source })?;
+            let text = fs::read_to_string(path).map_err(|source| SetupError::Read {
+                path: path.to_path_buf(),
+                source,
+            })?;
             toml::from_str(&text).map_err(|error| SetupError::config(config, error.message()))?
         }
     };
-    let flags = toml::Table::try_from(flags).map_err(|error| SetupError::config(None, &error.to_string()))?;
+    let flags = toml::Table::try_from(flags)
+        .map_err(|error| SetupError::config(None, &error.to_string()))?;
     table.extend(flags);
-    table.try_into().map_err(|error: toml::de::Error| SetupError::config(config, error.message()))
+    table
+        .try_into()
+        .map_err(|error: toml::de::Error| SetupError::config(config, error.message()))
 }
 
 /// # Errors
@@ -96,11 +105,20 @@ pub(crate) fn to_toml(settings: &impl Serialize) -> Result<String, SetupError> {
 
 /// # Errors
 /// If `value` is not one from `least` to `most`.
-pub(crate) fn range(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), SetupError> {
+pub(crate) fn range(
+    name: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
+) -> Result<(), SetupError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(SetupError::Range { name, value, range: format!("from {least} to {most}") })
+    Err(SetupError::Range {
+        name,
+        value,
+        range: format!("from {least} to {most}"),
+    })
 }
 
 /// # Errors
@@ -117,7 +135,10 @@ pub(crate) fn digest(settings: &str, rest: &[&str]) -> String {
     for part in rest {
         hash.update(format!("{part}\n"));
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// A network by its name, if there is one.
@@ -137,6 +158,7 @@ pub(crate) mod optional_network {
         from: D,
     ) -> Result<Option<NetworkSpec>, D::Error> {
         let name = Option::<String>::deserialize(from)?;
-        name.map(|name| name.parse().map_err(serde::de::Error::custom)).transpose()
+        name.map(|name| name.parse().map_err(serde::de::Error::custom))
+            .transpose()
     }
 }

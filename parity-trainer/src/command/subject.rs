@@ -53,11 +53,19 @@ impl SubjectArgs {
         scaling.check(&data.test.shape)?;
         scaling.apply(&data.test.shape, &mut data.test.values);
         let (input, output) = (self.input.clone(), self.output.clone());
-        let options = OpenOptions { input, output, onnxruntime: None, threads };
+        let options = OpenOptions {
+            input,
+            output,
+            onnxruntime: None,
+            threads,
+        };
         let deployed = deployed::open(&self.model, &options, &data.test.shape, few(&data.test))?;
         deployed.classes()?;
         if data.classes > deployed.model.outputs() {
-            return Err(TrainError::Classes { classes: data.classes, outputs: deployed.model.outputs() });
+            return Err(TrainError::Classes {
+                classes: data.classes,
+                outputs: deployed.model.outputs(),
+            });
         }
         Ok(deployed)
     }
@@ -65,8 +73,10 @@ impl SubjectArgs {
     /// The folder for the report, which is made.
     pub(super) fn report_folder(&self) -> Result<Option<&Path>, TrainError> {
         if let Some(folder) = &self.out {
-            fs::create_dir_all(folder)
-                .map_err(|source| TrainError::Write { path: folder.clone(), source })?;
+            fs::create_dir_all(folder).map_err(|source| TrainError::Write {
+                path: folder.clone(),
+                source,
+            })?;
         }
         Ok(self.out.as_deref())
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parapet_parameter_server_cluster::ClusterError;
 use parapet_parameter_server_cluster::command::RegistryArgs;
 use parapet_parameter_server_cluster::training::Job;
-use parity_trainer::backend::{BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend};
+use parity_trainer::backend::{
+    BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend,
+};
 use parity_trainer::{TrainError, Trainer};
 
 use super::interrupt::Interrupt;
@@ -36,16 +38,27 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let cluster = Cluster::connect(&args.registry.registry)?;
     let mut last = None;
     while let Some(job) = cluster.next_job(last.as_ref(), &|| interrupt.is_asked())? {
-        let what = job.task.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
+        let what = job
+            .task
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("# ")
+            .to_owned();
         eprintln!("worker: takes part in {what}");
         match take_part(&cluster, &job, threads, &interrupt) {
             Ok(steps) => eprintln!("worker: {what} is over; {steps} steps were made meanwhile"),
             Err(error) => {
                 let text = error.to_string();
-                eprintln!("warning: cannot take part in {what}: {}", text.lines().next().unwrap_or_default());
+                eprintln!(
+                    "warning: cannot take part in {what}: {}",
+                    text.lines().next().unwrap_or_default()
+                );
                 // Others compute meanwhile what this process could not; then it can.
-                if matches!(error, TrainError::Backend(BackendError::Cluster(ClusterError::Apart { .. })))
-                    && !interrupt.is_asked()
+                if matches!(
+                    error,
+                    TrainError::Backend(BackendError::Cluster(ClusterError::Apart { .. }))
+                ) && !interrupt.is_asked()
                 {
                     continue;
                 }
@@ -54,21 +67,31 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         if interrupt.is_asked() {
             break;
         }
-        // After an error the others go on without this process; the next training may suit it better.
+        // After an error the others go on without this process; the next training may suit it
+        // better.
         last = Some(job);
     }
     Ok(())
 }
 
 /// How many steps were made while this process took part.
-fn take_part(cluster: &Cluster, job: &Job, threads: usize, interrupt: &Interrupt) -> Result<u64, TrainError> {
+fn take_part(
+    cluster: &Cluster,
+    job: &Job,
+    threads: usize,
+    interrupt: &Interrupt,
+) -> Result<u64, TrainError> {
     let task = SharedTask::parse(&job.task)?;
     let (mut run, train, validation) = prepare_shared(&task, threads)?;
     // Whoever leads the training judges it.
     run.validate_every = u64::MAX;
     run.groups /= job.executors.len().max(1);
     let mut join = |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-        Ok(Box::new(RemoteBackend::join(cluster.clone(), job.clone(), &weights)?))
+        Ok(Box::new(RemoteBackend::join(
+            cluster.clone(),
+            job.clone(),
+            &weights,
+        )?))
     };
     let mut trainer = Trainer::parity(run, Arc::clone(&train), Arc::clone(&validation), &mut join)?;
     let mut first = None;

@@ -219,7 +219,10 @@ fn listed(arrays: &[String]) -> String {
         [] => "none".to_owned(),
         arrays if arrays.len() > MAX_LISTED => {
             let more = arrays.len() - MAX_LISTED;
-            format!("{} and {more} more", arrays.get(..MAX_LISTED).unwrap_or_default().join(", "))
+            format!(
+                "{} and {more} more",
+                arrays.get(..MAX_LISTED).unwrap_or_default().join(", ")
+            )
         }
         arrays => arrays.join(", "),
     }

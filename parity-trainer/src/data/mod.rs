@@ -1,7 +1,8 @@
 //! Samples, labelled or not, read from disk and held in memory as 32-bit floats.
 //!
-//! [`DataSet::load`] takes whatever `--data` names: a folder or a file, in one of the formats of `formats/`. Unsigned bytes
-//! become `0.0..=1.0`; floating-point values stay as they are. Images are `[channels, height, width]`.
+//! [`DataSet::load`] takes whatever `--data` names: a folder or a file, in one of the formats of
+//! `formats/`. Unsigned bytes become `0.0..=1.0`; floating-point values stay as they are. Images
+//! are `[channels, height, width]`.
 //!
 //! A value takes four bytes: CIFAR-10 takes 740 MB, MNIST 220 MB.
 
@@ -28,7 +29,8 @@ const MAX_VALUES: usize = 1 << 32;
 pub struct Samples {
     /// Shape of one sample: `[channels, height, width]` for images, `[features]` for vectors.
     pub shape: Vec<usize>,
-    /// All samples, row-major; `0.0..=1.0` where the data are bytes, otherwise as the data have them.
+    /// All samples, row-major; `0.0..=1.0` where the data are bytes, otherwise as the data have
+    /// them.
     pub values: Vec<f32>,
     /// The class of each sample; empty for samples without labels.
     pub labels: Vec<u8>,
@@ -86,13 +88,16 @@ impl Samples {
     /// The values of sample `index`; empty if there is no such sample.
     pub fn sample(&self, index: usize) -> &[f32] {
         let length = self.sample_len();
-        self.values.get(index * length..(index + 1) * length).unwrap_or_default()
+        self.values
+            .get(index * length..(index + 1) * length)
+            .unwrap_or_default()
     }
 }
 
 impl DataSet {
-    /// Reads the data set at `path`: a folder with MNIST's four IDX files, CIFAR's binary files or images, or a file (or a
-    /// folder with one file) `.npz`, `.safetensors`, `.tar` or `.tar.gz`. Labels may be missing, in both parts alike.
+    /// Reads the data set at `path`: a folder with MNIST's four IDX files, CIFAR's binary files or
+    /// images, or a file (or a folder with one file) `.npz`, `.safetensors`, `.tar` or `.tar.gz`.
+    /// Labels may be missing, in both parts alike.
     ///
     /// # Errors
     /// [`DataError`], naming the file.
@@ -104,26 +109,57 @@ impl DataSet {
     ///
     /// # Errors
     /// [`DataError`], naming the file.
-    pub fn load_with(path: &Path, progress: &mut dyn FnMut(LoadProgress)) -> Result<Self, DataError> {
+    pub fn load_with(
+        path: &Path,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, DataError> {
         let loaded = recognise::recognise(path)?.load(progress)?;
-        let Loaded { train, test, class_names, sha256 } = loaded;
+        let Loaded {
+            train,
+            test,
+            class_names,
+            sha256,
+        } = loaded;
         for samples in [&train, &test] {
             if samples.is_empty() || samples.sample_len() == 0 {
-                return Err(DataError::TooFew { path: path.to_path_buf(), found: 0, wanted: 1 });
+                return Err(DataError::TooFew {
+                    path: path.to_path_buf(),
+                    found: 0,
+                    wanted: 1,
+                });
             }
         }
         if train.shape != test.shape {
             let (train, test) = (train.shape, test.shape);
-            return Err(DataError::ShapeMismatch { folder: path.to_path_buf(), train, test });
+            return Err(DataError::ShapeMismatch {
+                folder: path.to_path_buf(),
+                train,
+                test,
+            });
         }
-        let labels = train.labels.iter().chain(&test.labels).max().map_or(0, |&label| usize::from(label) + 1);
-        // A list of names that does not cover the labels belongs to something else, and without labels to nothing.
+        let labels = train
+            .labels
+            .iter()
+            .chain(&test.labels)
+            .max()
+            .map_or(0, |&label| usize::from(label) + 1);
+        // A list of names that does not cover the labels belongs to something else, and without
+        // labels to nothing.
         let covers = labels > 0 && class_names.len() >= labels;
         let class_names = if covers { class_names } else { Vec::new() };
         let classes = labels.max(class_names.len());
         let all = train.len() + test.len();
-        progress(LoadProgress { samples: all, total: Some(all) });
-        Ok(Self { train, test, classes, class_names, sha256 })
+        progress(LoadProgress {
+            samples: all,
+            total: Some(all),
+        });
+        Ok(Self {
+            train,
+            test,
+            classes,
+            class_names,
+            sha256,
+        })
     }
 }
 

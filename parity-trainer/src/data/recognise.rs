@@ -26,9 +26,12 @@ pub(super) enum Source {
     Safetensors(PathBuf),
 }
 
-/// Finds out what `path` is: folders by the names in them, files by their first bytes and then by their name.
+/// Finds out what `path` is: folders by the names in them, files by their first bytes and then by
+/// their name.
 pub(super) fn recognise(path: &Path) -> Result<Source, DataError> {
-    let unrecognised = || DataError::Unrecognised { path: path.to_path_buf() };
+    let unrecognised = || DataError::Unrecognised {
+        path: path.to_path_buf(),
+    };
     if path.is_file() {
         return file(path)?.ok_or_else(unrecognised);
     }
@@ -38,7 +41,10 @@ pub(super) fn recognise(path: &Path) -> Result<Source, DataError> {
     };
     let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     names.sort();
-    if names.iter().any(|name| name.contains("-idx") && name.contains("-ubyte")) {
+    if names
+        .iter()
+        .any(|name| name.contains("-idx") && name.contains("-ubyte"))
+    {
         return Ok(Source::Idx(path.to_path_buf()));
     }
     if let Some(folder) = cifar::find(path) {
@@ -52,7 +58,11 @@ pub(super) fn recognise(path: &Path) -> Result<Source, DataError> {
         (Some(name), None) => file(&path.join(name))?.ok_or_else(unrecognised),
         (Some(first), Some(second)) => {
             let (path, first, second) = (path.to_path_buf(), first.clone(), second.clone());
-            Err(DataError::Ambiguous { path, first, second })
+            Err(DataError::Ambiguous {
+                path,
+                first,
+                second,
+            })
         }
         (None, _) if folder::is_flat(&names) => Ok(Source::Images(path.to_path_buf())),
         (None, _) => Err(unrecognised()),
@@ -64,14 +74,24 @@ const SAFETENSORS: &str = ".safetensors";
 const NPZ: &str = ".npz";
 
 fn has_known_end(name: &str) -> bool {
-    ARCHIVES.iter().chain([&SAFETENSORS, &NPZ]).any(|end| name.ends_with(end))
+    ARCHIVES
+        .iter()
+        .chain([&SAFETENSORS, &NPZ])
+        .any(|end| name.ends_with(end))
 }
 
 fn file(path: &Path) -> Result<Option<Source>, DataError> {
     let name = path.to_string_lossy();
     let mut start = [0; 4];
-    let failed = |source| DataError::Read { path: path.to_path_buf(), source };
-    let read = File::open(path).map_err(failed)?.take(4).read(&mut start).map_err(failed)?;
+    let failed = |source| DataError::Read {
+        path: path.to_path_buf(),
+        source,
+    };
+    let read = File::open(path)
+        .map_err(failed)?
+        .take(4)
+        .read(&mut start)
+        .map_err(failed)?;
     let path = path.to_path_buf();
     Ok(if start == parapet_npz::ZIP_MAGIC || name.ends_with(NPZ) {
         Some(Source::Npz(path))

@@ -13,7 +13,10 @@ pub(crate) struct Shuffle {
 impl Shuffle {
     /// Indices below `count`, which must not be 0.
     pub(crate) fn new(count: usize) -> Self {
-        Self { order: (0..count).collect(), next: count }
+        Self {
+            order: (0..count).collect(),
+            next: count,
+        }
     }
 
     /// The next index.

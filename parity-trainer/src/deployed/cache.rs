@@ -22,8 +22,9 @@ pub enum Reuse {
     Computed,
 }
 
-/// A folder of outputs. A file's name is the SHA-256 of all that they depend on: the model's file, its input and output, and
-/// the samples as they go in. A file that is torn or of another length is computed again.
+/// A folder of outputs. A file's name is the SHA-256 of all that they depend on: the model's file,
+/// its input and output, and the samples as they go in. A file that is torn or of another length is
+/// computed again.
 #[derive(Debug, Clone)]
 pub struct OutputCache {
     folder: PathBuf,
@@ -35,7 +36,8 @@ impl OutputCache {
         Self { folder }
     }
 
-    /// The outputs of `deployed` for `samples`; `progress` hears how many samples are done, of how many.
+    /// The outputs of `deployed` for `samples`; `progress` hears how many samples are done, of how
+    /// many.
     ///
     /// # Errors
     /// If the model fails, an output is not finite, or the cache cannot be written.
@@ -54,7 +56,11 @@ impl OutputCache {
         let file = self.folder.join(format!("{:x}.f32", hash.finalize()));
 
         let cached = read(&file, count * width);
-        let reuse = if cached.is_some() { Reuse::Cached } else { Reuse::Computed };
+        let reuse = if cached.is_some() {
+            Reuse::Cached
+        } else {
+            Reuse::Computed
+        };
         let outputs = match cached {
             Some(outputs) => outputs,
             None => {
@@ -62,7 +68,12 @@ impl OutputCache {
                 for chunk in samples.chunks(CHUNK * sample_len) {
                     let answers = deployed.model.infer(chunk)?;
                     // Now, and not after hours.
-                    check_finite(&deployed.file, &answers, width, outputs.len() / width.max(1))?;
+                    check_finite(
+                        &deployed.file,
+                        &answers,
+                        width,
+                        outputs.len() / width.max(1),
+                    )?;
                     outputs.extend(answers);
                     progress(outputs.len() / width, count);
                 }
@@ -94,11 +105,16 @@ impl OutputCache {
             let item = item?;
             // The folder may be one that has other files.
             let name = item.file_name();
-            let own = name.to_str().and_then(|name| name.strip_suffix(".f32")).is_some_and(|digest| {
-                digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
-            });
+            let own = name
+                .to_str()
+                .and_then(|name| name.strip_suffix(".f32"))
+                .is_some_and(|digest| {
+                    digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+                });
             // Another run may have removed it.
-            let Ok(metadata) = item.metadata() else { continue };
+            let Ok(metadata) = item.metadata() else {
+                continue;
+            };
             if own && metadata.is_file() {
                 files.push((metadata.modified()?, item.path()));
             }
@@ -119,5 +135,12 @@ fn read(file: &Path, values: usize) -> Option<Vec<f32>> {
     if Sha256::digest(outputs).as_slice() != digest {
         return None;
     }
-    Some(outputs.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    Some(
+        outputs
+            .as_chunks()
+            .0
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect(),
+    )
 }

@@ -6,7 +6,8 @@ use parapet_decoder::NotClassScores;
 use parapet_onnx_runtime::RuntimeError;
 use parapet_repository::RepositoryError;
 
-/// A deployed model that cannot be learned from. One line that names the file, what is wrong and the fix.
+/// A deployed model that cannot be learned from. One line that names the file, what is wrong and
+/// the fix.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployedError {
     /// No such file.
@@ -201,11 +202,20 @@ pub enum DeployedError {
 impl DeployedError {
     /// Whether the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::Read { .. } | Self::Cache { .. } | Self::Runtime(_))
+        !matches!(
+            self,
+            Self::Read { .. } | Self::Cache { .. } | Self::Runtime(_)
+        )
     }
 }
 
 /// The first line of what a library says; the rest is its stack.
 pub(super) fn one_line(error: &impl std::fmt::Display) -> String {
-    error.to_string().lines().next().unwrap_or_default().trim().to_owned()
+    error
+        .to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 /// How protobuf begins the entry `key: "location", value: ..` of a tensor's `external_data`.
 const LOCATION: &[u8] = b"\x0a\x08location\x12";
 
-/// The files that an ONNX file names, relative to its folder. What only looks like a name is one more file to be looked for, and
-/// does no harm.
+/// The files that an ONNX file names, relative to its folder. What only looks like a name is one
+/// more file to be looked for, and does no harm.
 pub(super) fn external_data(onnx: &[u8]) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     let mut rest = onnx;
-    while let Some(at) = rest.windows(LOCATION.len()).position(|window| window == LOCATION) {
+    while let Some(at) = rest
+        .windows(LOCATION.len())
+        .position(|window| window == LOCATION)
+    {
         rest = rest.get(at + LOCATION.len()..).unwrap_or_default();
         if let Some(name) = length_delimited(rest).and_then(|name| std::str::from_utf8(name).ok()) {
             files.insert(name.to_owned());
@@ -50,9 +53,18 @@ mod tests {
     #[test]
     fn every_file_is_found_once() {
         let long = "w".repeat(200);
-        let graph =
-            [b"\x08\x07".to_vec(), entry("a.data"), entry(&long), vec![0; 9], entry("a.data")].concat();
-        assert_eq!(external_data(&graph), BTreeSet::from(["a.data".to_owned(), long]));
+        let graph = [
+            b"\x08\x07".to_vec(),
+            entry("a.data"),
+            entry(&long),
+            vec![0; 9],
+            entry("a.data"),
+        ]
+        .concat();
+        assert_eq!(
+            external_data(&graph),
+            BTreeSet::from(["a.data".to_owned(), long])
+        );
         assert!(external_data(b"no such thing").is_empty());
         assert!(external_data(&entry("cut short")[..LOCATION.len() + 4]).is_empty());
     }

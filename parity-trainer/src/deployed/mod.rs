@@ -1,8 +1,9 @@
-//! The deployed model: frozen, of anybody's making, known only by what it answers (ParM section 4.1).
+//! The deployed model: frozen, of anybody's making, known only by what it answers (ParM section
+//! 4.1).
 //!
-//! A parity model is trained on the deployed model's raw outputs, so all that is wanted of it is a function from samples to
-//! outputs. [`open`] makes one of an ONNX file, a model repository's entry or a TorchScript file, and tries it on a few
-//! samples before anybody waits for hours.
+//! A parity model is trained on the deployed model's raw outputs, so all that is wanted of it is a
+//! function from samples to outputs. [`open`] makes one of an ONNX file, a model repository's entry
+//! or a TorchScript file, and tries it on a few samples before anybody waits for hours.
 
 mod cache;
 mod differentiable;
@@ -33,10 +34,12 @@ pub use torchscript::TorchScriptModel;
 
 /// Samples that go through a model at once.
 const BATCH: usize = 256;
-/// Samples of the trial run of a model that has just been opened: more than one, for models of a fixed batch.
+/// Samples of the trial run of a model that has just been opened: more than one, for models of a
+/// fixed batch.
 const TRIAL: usize = 3;
 
-/// A model whose outputs are learned from. It takes whole samples of one shape and gives one row of outputs for each.
+/// A model whose outputs are learned from. It takes whole samples of one shape and gives one row of
+/// outputs for each.
 pub trait DeployedModel: std::fmt::Debug {
     /// Shape of one sample, without the batch axis.
     fn input_shape(&self) -> &[usize];
@@ -102,27 +105,36 @@ impl Deployed {
     /// # Errors If the output has no class scores: then there is nothing to choose and judge a
     /// parity model by.
     pub fn classes(&self) -> Result<ClassAxis, DeployedError> {
-        ClassAxis::of(self.model.output_shape())
-            .map_err(|source| DeployedError::NoClasses { path: self.file.clone(), source })
+        ClassAxis::of(self.model.output_shape()).map_err(|source| DeployedError::NoClasses {
+            path: self.file.clone(),
+            source,
+        })
     }
 }
 
-/// Opens the model at `path` for samples of `sample_shape`: `FILE.onnx`, `FILE.pt` (TorchScript), or `REPOSITORY/NAME`.
+/// Opens the model at `path` for samples of `sample_shape`: `FILE.onnx`, `FILE.pt` (TorchScript),
+/// or `REPOSITORY/NAME`.
 ///
 /// `samples` are a few whole samples, or all; the first ones are answered on trial.
 ///
 /// # Errors
-/// If there is no such model, it takes other samples, its batch axis is fixed, it has several inputs or outputs and none
-/// was named, or its outputs are not finite.
+/// If there is no such model, it takes other samples, its batch axis is fixed, it has several
+/// inputs or outputs and none was named, or its outputs are not finite.
 pub fn open(
     path: &Path,
     options: &OpenOptions,
     sample_shape: &[usize],
     samples: &[f32],
 ) -> Result<Deployed, DeployedError> {
-    let entry = if path.is_dir() { Some(read_entry(path)?) } else { None };
+    let entry = if path.is_dir() {
+        Some(read_entry(path)?)
+    } else {
+        None
+    };
     if entry.as_ref().is_some_and(|entry| entry.code.is_some()) {
-        return Err(DeployedError::ParityModel { path: path.to_path_buf() });
+        return Err(DeployedError::ParityModel {
+            path: path.to_path_buf(),
+        });
     }
     let file = match &entry {
         Some(entry) => entry.model_file(entry.latest())?,
@@ -137,18 +149,28 @@ pub fn open(
                 let model = OnnxModel::open(&file, options, sample_shape)?;
                 (Box::new(model), format!("ONNX Runtime, {}", ort::info()))
             }
-            Some("pt" | "pth" | "ts" | "torchscript") => {
-                (Box::new(TorchScriptModel::open(&file, sample_shape)?), "libtorch".to_owned())
-            }
+            Some("pt" | "pth" | "ts" | "torchscript") => (
+                Box::new(TorchScriptModel::open(&file, sample_shape)?),
+                "libtorch".to_owned(),
+            ),
             _ => return Err(DeployedError::Kind { path: file }),
         };
     try_out(&file, model.as_ref(), samples)?;
     let mut hash = Sha256::new();
     hash_model(&file, &mut hash)?;
     hash.update(format!("{:?} {:?}", options.input, options.output));
-    let network = entry.as_ref().and_then(|entry| entry.training.get("network")?.as_str().map(str::to_owned));
+    let network = entry
+        .as_ref()
+        .and_then(|entry| entry.training.get("network")?.as_str().map(str::to_owned));
     let name = entry.map_or_else(|| file_name(&file), |entry| entry.name);
-    Ok(Deployed { name, file, sha256: format!("{:x}", hash.finalize()), network, runtime, model })
+    Ok(Deployed {
+        name,
+        file,
+        sha256: format!("{:x}", hash.finalize()),
+        network,
+        runtime,
+        model,
+    })
 }
 
 /// A parity model, as it would be served.
@@ -173,17 +195,29 @@ pub fn open_parity(
     samples: &[f32],
 ) -> Result<ParityEntry, DeployedError> {
     if !path.is_dir() {
-        return Err(DeployedError::NotEntry { path: path.to_path_buf() });
+        return Err(DeployedError::NotEntry {
+            path: path.to_path_buf(),
+        });
     }
     let entry = read_entry(path)?;
     let Some(code) = entry.code.clone() else {
-        return Err(DeployedError::NotParity { path: path.to_path_buf() });
+        return Err(DeployedError::NotParity {
+            path: path.to_path_buf(),
+        });
     };
-    let scaling = entry.training.get("input_scaling").cloned().and_then(|scaling| scaling.try_into().ok());
+    let scaling = entry
+        .training
+        .get("input_scaling")
+        .cloned()
+        .and_then(|scaling| scaling.try_into().ok());
     let file = entry.model_file(entry.latest())?;
     let mut model = open(&file, options, sample_shape, samples)?;
     model.name = entry.name;
-    Ok(ParityEntry { code, scaling: scaling.unwrap_or_default(), model })
+    Ok(ParityEntry {
+        code,
+        scaling: scaling.unwrap_or_default(),
+        model,
+    })
 }
 
 /// A learned code, as it would be served.
@@ -199,30 +233,54 @@ pub struct LearnedEntry {
     pub learned: LearnedCode,
 }
 
-/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry is something else.
+/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry is
+/// something else.
 ///
 /// # Errors
 /// If the entry cannot be read, or it is for samples of another shape.
-pub fn open_learned(path: &Path, sample_shape: &[usize]) -> Result<Option<LearnedEntry>, DeployedError> {
+pub fn open_learned(
+    path: &Path,
+    sample_shape: &[usize],
+) -> Result<Option<LearnedEntry>, DeployedError> {
     if !path.is_dir() {
-        return Err(DeployedError::NotEntry { path: path.to_path_buf() });
+        return Err(DeployedError::NotEntry {
+            path: path.to_path_buf(),
+        });
     }
     let entry = read_entry(path)?;
     if entry.platform != Platform::LearnedCode {
         return Ok(None);
     }
     let (Some(code), Some(input)) = (entry.code.clone(), entry.inputs.first()) else {
-        return Err(DeployedError::NotParity { path: path.to_path_buf() });
+        return Err(DeployedError::NotParity {
+            path: path.to_path_buf(),
+        });
     };
     if input.sample_len() != sample_shape.iter().product::<usize>() {
         let (model, data) = (format!("{:?}", input.shape), sample_shape.to_vec());
-        return Err(DeployedError::Shape { path: path.to_path_buf(), model, data });
+        return Err(DeployedError::Shape {
+            path: path.to_path_buf(),
+            model,
+            data,
+        });
     }
     let runtime = OnnxRuntime::load(None)?;
-    let learned = LearnedCode::load(&runtime, &entry, entry.latest())
-        .map_err(|error| DeployedError::LearnedCode { reason: error.to_string() })?;
-    let scaling = entry.training.get("input_scaling").cloned().and_then(|scaling| scaling.try_into().ok());
-    Ok(Some(LearnedEntry { name: entry.name, code, scaling: scaling.unwrap_or_default(), learned }))
+    let learned = LearnedCode::load(&runtime, &entry, entry.latest()).map_err(|error| {
+        DeployedError::LearnedCode {
+            reason: error.to_string(),
+        }
+    })?;
+    let scaling = entry
+        .training
+        .get("input_scaling")
+        .cloned()
+        .and_then(|scaling| scaling.try_into().ok());
+    Ok(Some(LearnedEntry {
+        name: entry.name,
+        code,
+        scaling: scaling.unwrap_or_default(),
+        learned,
+    }))
 }
 
 /// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.
@@ -231,8 +289,14 @@ pub fn open_learned(path: &Path, sample_shape: &[usize]) -> Result<Option<Learne
 /// If there is no such entry, or it is somebody else's and has no weights beside the model.
 pub fn weights_file(path: &Path) -> Result<PathBuf, DeployedError> {
     let entry = read_entry(path)?;
-    let file = entry.model_file(entry.latest())?.with_file_name(crate::entry::WEIGHTS);
-    if file.is_file() { Ok(file) } else { Err(DeployedError::Missing { path: file }) }
+    let file = entry
+        .model_file(entry.latest())?
+        .with_file_name(crate::entry::WEIGHTS);
+    if file.is_file() {
+        Ok(file)
+    } else {
+        Err(DeployedError::Missing { path: file })
+    }
 }
 
 /// SHA-256 of a file, hexadecimal.
@@ -249,7 +313,10 @@ fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
     // `models/NAME/` and `.` name folders, too.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let not_entry = || DeployedError::NotEntry { path: path.clone() };
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(not_entry)?;
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .ok_or_else(not_entry)?;
     let repository = path.parent().ok_or_else(not_entry)?;
     if !path.join(ModelToml::FILE_NAME).is_file() {
         return Err(not_entry());
@@ -257,23 +324,41 @@ fn read_entry(path: &Path) -> Result<ModelEntry, DeployedError> {
     Ok(ModelRepository::open(repository)?.load(name)?)
 }
 
-/// The file's name without its end; the model's folder for `NAME/1/model.onnx`. What cannot be in a model's name becomes `-`.
+/// The file's name without its end; the model's folder for `NAME/1/model.onnx`. What cannot be in a
+/// model's name becomes `-`.
 fn file_name(file: &Path) -> String {
-    let stem = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
-    let version = file.parent().map(stem).filter(|name| name.parse::<u64>().is_ok());
-    let name = match (stem(file).as_str(), version, file.parent().and_then(Path::parent)) {
+    let stem = |path: &Path| {
+        path.file_stem()
+            .and_then(|stem| stem.to_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let version = file
+        .parent()
+        .map(stem)
+        .filter(|name| name.parse::<u64>().is_ok());
+    let name = match (
+        stem(file).as_str(),
+        version,
+        file.parent().and_then(Path::parent),
+    ) {
         ("model", Some(_), Some(folder)) => stem(folder),
         (name, _, _) => name.to_owned(),
     };
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    let name: String = name.chars().map(|letter| if allowed(letter) { letter } else { '-' }).collect();
+    let allowed =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let name: String = name
+        .chars()
+        .map(|letter| if allowed(letter) { letter } else { '-' })
+        .collect();
     match name.trim_start_matches(['-', '_', '.']) {
         "" => "deployed".to_owned(),
         name => name.to_owned(),
     }
 }
 
-/// Runs a few samples, which shows what a graph does not say: a batch that is fixed inside, outputs that are no numbers.
+/// Runs a few samples, which shows what a graph does not say: a batch that is fixed inside, outputs
+/// that are no numbers.
 fn try_out(file: &Path, model: &dyn DeployedModel, samples: &[f32]) -> Result<(), DeployedError> {
     let sample_len: usize = model.input_shape().iter().product();
     let count = (samples.len() / sample_len.max(1)).min(TRIAL);
@@ -287,7 +372,8 @@ fn try_out(file: &Path, model: &dyn DeployedModel, samples: &[f32]) -> Result<()
     check_finite(file, &outputs, model.outputs(), 0)
 }
 
-/// Refuses outputs that nothing can be learned from; `before` samples came before those of `outputs`.
+/// Refuses outputs that nothing can be learned from; `before` samples came before those of
+/// `outputs`.
 pub(crate) fn check_finite(
     file: &Path,
     outputs: &[f32],
@@ -310,8 +396,14 @@ pub(crate) fn check_finite(
 /// A model is its file, and what an ONNX file keeps beside itself.
 fn hash_model(file: &Path, hash: &mut Sha256) -> Result<(), DeployedError> {
     hash_file(file, hash)?;
-    if file.extension().is_some_and(|extension| extension == "onnx") {
-        let failed = |source| DeployedError::Read { path: file.to_path_buf(), source };
+    if file
+        .extension()
+        .is_some_and(|extension| extension == "onnx")
+    {
+        let failed = |source| DeployedError::Read {
+            path: file.to_path_buf(),
+            source,
+        };
         for name in external::external_data(&fs::read(file).map_err(failed)?) {
             let beside = file.with_file_name(&name);
             if beside.is_file() {
@@ -323,7 +415,10 @@ fn hash_model(file: &Path, hash: &mut Sha256) -> Result<(), DeployedError> {
 }
 
 fn hash_file(file: &Path, hash: &mut Sha256) -> Result<(), DeployedError> {
-    let failed = |source| DeployedError::Read { path: file.to_path_buf(), source };
+    let failed = |source| DeployedError::Read {
+        path: file.to_path_buf(),
+        source,
+    };
     let mut reader = fs::File::open(file).map_err(failed)?;
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -341,7 +436,10 @@ mod tests {
     #[test]
     fn weights_beside_an_onnx_file_are_part_of_the_model() {
         let folder = tempfile::tempdir().unwrap();
-        let (graph, weights) = (folder.path().join("model.onnx"), folder.path().join("w.bin"));
+        let (graph, weights) = (
+            folder.path().join("model.onnx"),
+            folder.path().join("w.bin"),
+        );
         fs::write(&graph, b"graph\x0a\x08location\x12\x05w.bin").unwrap();
         let digest = || {
             let mut hash = Sha256::new();
@@ -351,13 +449,20 @@ mod tests {
         fs::write(&weights, b"one").unwrap();
         let one = digest();
         fs::write(&weights, b"two").unwrap();
-        assert_ne!(one, digest(), "cached outputs of other weights would be taken for these");
+        assert_ne!(
+            one,
+            digest(),
+            "cached outputs of other weights would be taken for these"
+        );
     }
 
     #[test]
     fn a_model_is_named_after_its_file_or_folder() {
         assert_eq!(file_name(Path::new("/tmp/digits.v2.onnx")), "digits.v2");
-        assert_eq!(file_name(Path::new("models/fashion/3/model.onnx")), "fashion");
+        assert_eq!(
+            file_name(Path::new("models/fashion/3/model.onnx")),
+            "fashion"
+        );
         assert_eq!(file_name(Path::new("model.onnx")), "model");
         assert_eq!(file_name(Path::new("a b.pt")), "a-b");
         assert_eq!(file_name(Path::new("..onnx")), "deployed");

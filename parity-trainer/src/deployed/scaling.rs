@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::DeployedError;
 
-/// `input = (sample - mean) * scale`, the mean one for all values or one for each channel (the first axis of three).
+/// `input = (sample - mean) * scale`, the mean one for all values or one for each channel (the
+/// first axis of three).
 ///
-/// The data's samples are `0..=1`; a model may have been trained on other ranges. Clients send what the model wants, and the
-/// frontend encodes what clients send, so a parity model is trained on scaled samples as well: the scaling is applied before
-/// all else, and no server has to know of it.
+/// The data's samples are `0..=1`; a model may have been trained on other ranges. Clients send what
+/// the model wants, and the frontend encodes what clients send, so a parity model is trained on
+/// scaled samples as well: the scaling is applied before all else, and no server has to know of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputScaling {
     /// What differences to the mean are multiplied with.
@@ -19,7 +20,10 @@ pub struct InputScaling {
 
 impl Default for InputScaling {
     fn default() -> Self {
-        Self { scale: 1.0, mean: Vec::new() }
+        Self {
+            scale: 1.0,
+            mean: Vec::new(),
+        }
     }
 }
 
@@ -34,7 +38,13 @@ impl InputScaling {
     pub fn check(&self, sample_shape: &[usize]) -> Result<(), DeployedError> {
         let wrong = |flag, problem: String| Err(DeployedError::Scaling { flag, problem });
         if !self.scale.is_finite() || self.scale == 0.0 {
-            return wrong("scale", format!("{} is no scale; give a finite number other than 0", self.scale));
+            return wrong(
+                "scale",
+                format!(
+                    "{} is no scale; give a finite number other than 0",
+                    self.scale
+                ),
+            );
         }
         if self.mean.iter().any(|mean| !mean.is_finite()) {
             return wrong("mean", "must be finite".to_owned());
@@ -43,7 +53,10 @@ impl InputScaling {
         match self.mean.len() {
             0 | 1 => Ok(()),
             count if count == channels => Ok(()),
-            count => wrong("mean", format!("{count} values; give 1, or {channels} (one for each channel)")),
+            count => wrong(
+                "mean",
+                format!("{count} values; give 1, or {channels} (one for each channel)"),
+            ),
         }
     }
 
@@ -57,7 +70,10 @@ impl InputScaling {
         for (channel, values) in samples.chunks_mut(plane).enumerate() {
             let mean = match self.mean.as_slice() {
                 [] => 0.0,
-                means => means.get(channel % means.len()).copied().unwrap_or_default(),
+                means => means
+                    .get(channel % means.len())
+                    .copied()
+                    .unwrap_or_default(),
             };
             for value in values {
                 *value = (*value - mean) * self.scale;
@@ -79,12 +95,28 @@ mod tests {
 
     #[test]
     fn each_channel_has_its_mean() {
-        let scaling = InputScaling { scale: 2.0, mean: vec![1.0, 2.0] };
+        let scaling = InputScaling {
+            scale: 2.0,
+            mean: vec![1.0, 2.0],
+        };
         let mut samples = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         scaling.apply(&[2, 1, 2], &mut samples);
         assert_eq!(samples, [0.0, 2.0, 2.0, 4.0, 8.0, 10.0, 10.0, 12.0]);
         assert!(scaling.check(&[2, 1, 2]).is_ok());
-        assert!(scaling.check(&[3, 1, 2]).unwrap_err().to_string().contains("one for each channel"));
-        assert!(InputScaling { scale: 0.0, mean: vec![] }.check(&[4]).is_err());
+        assert!(
+            scaling
+                .check(&[3, 1, 2])
+                .unwrap_err()
+                .to_string()
+                .contains("one for each channel")
+        );
+        assert!(
+            InputScaling {
+                scale: 0.0,
+                mean: vec![]
+            }
+            .check(&[4])
+            .is_err()
+        );
     }
 }

@@ -1,15 +1,25 @@
 //! Whether a model takes the data's samples.
 
-/// Whether samples of shape `data` can be given to a model that wants `model` (-1 for a free axis), and as what shape.
+/// Whether samples of shape `data` can be given to a model that wants `model` (-1 for a free axis),
+/// and as what shape.
 ///
-/// Axes of length 1 move no value in memory, and neither does a flat view, so `[28, 28]`, `[1, 28, 28]`, `[28, 28, 1]` and
-/// `[784]` are the same samples.
+/// Axes of length 1 move no value in memory, and neither does a flat view, so `[28, 28]`, `[1, 28,
+/// 28]`, `[28, 28, 1]` and `[784]` are the same samples.
 pub(super) fn fit(model: &[i64], data: &[usize]) -> Option<Vec<usize>> {
     let length: usize = data.iter().product();
-    let fixed =
-        |axes: &[i64]| axes.iter().map(|&axis| usize::try_from(axis).ok()).collect::<Option<Vec<_>>>();
+    let fixed = |axes: &[i64]| {
+        axes.iter()
+            .map(|&axis| usize::try_from(axis).ok())
+            .collect::<Option<Vec<_>>>()
+    };
     if let Some(shape) = fixed(model) {
-        let squeezed = |shape: &[usize]| shape.iter().copied().filter(|&axis| axis != 1).collect::<Vec<_>>();
+        let squeezed = |shape: &[usize]| {
+            shape
+                .iter()
+                .copied()
+                .filter(|&axis| axis != 1)
+                .collect::<Vec<_>>()
+        };
         let flat = shape == [length] || data == [shape.iter().product::<usize>()];
         return (squeezed(&shape) == squeezed(data) || flat).then_some(shape);
     }
@@ -19,13 +29,24 @@ pub(super) fn fit(model: &[i64], data: &[usize]) -> Option<Vec<usize>> {
     };
     let one_axis_more: Vec<usize> = std::iter::once(1).chain(data.iter().copied()).collect();
     let flat = like(&[length]).filter(|_| model.len() == 1);
-    like(data).or_else(|| like(&one_axis_more)).or_else(|| like(data.strip_prefix(&[1])?)).or(flat)
+    like(data)
+        .or_else(|| like(&one_axis_more))
+        .or_else(|| like(data.strip_prefix(&[1])?))
+        .or(flat)
 }
 
 /// A graph's axes for a message.
 pub(super) fn describe(axes: &[i64]) -> String {
-    let axes: Vec<String> =
-        axes.iter().map(|&axis| if axis < 0 { "?".to_owned() } else { axis.to_string() }).collect();
+    let axes: Vec<String> = axes
+        .iter()
+        .map(|&axis| {
+            if axis < 0 {
+                "?".to_owned()
+            } else {
+                axis.to_string()
+            }
+        })
+        .collect();
     format!("[{}]", axes.join(", "))
 }
 

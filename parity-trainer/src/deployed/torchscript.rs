@@ -8,7 +8,8 @@ use tch::{CModule, Device, Kind, Tensor, no_grad};
 use super::error::one_line;
 use super::{BATCH, DeployedError, DeployedModel, Differentiable};
 
-/// A scripted or traced module whose `forward` takes `[batch, ..sample]` and gives `[batch, ..outputs]`.
+/// A scripted or traced module whose `forward` takes `[batch, ..sample]` and gives `[batch,
+/// ..outputs]`.
 pub struct TorchScriptModel {
     file: PathBuf,
     module: Mutex<CModule>,
@@ -19,12 +20,15 @@ pub struct TorchScriptModel {
 
 impl std::fmt::Debug for TorchScriptModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TorchScriptModel").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("TorchScriptModel")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
     }
 }
 
 impl TorchScriptModel {
-    /// Opens `file` for samples of `sample_shape`; a module does not say what it takes, so it is asked with one sample.
+    /// Opens `file` for samples of `sample_shape`; a module does not say what it takes, so it is
+    /// asked with one sample.
     ///
     /// # Errors
     /// If libtorch refuses the file or the module those samples.
@@ -36,7 +40,12 @@ impl TorchScriptModel {
         })?;
         module.set_eval();
         let (file, input_shape) = (file.to_path_buf(), sample_shape.to_vec());
-        let mut model = Self { file, module: Mutex::new(module), input_shape, output_shape: None };
+        let mut model = Self {
+            file,
+            module: Mutex::new(module),
+            input_shape,
+            output_shape: None,
+        };
         let sample_len: usize = sample_shape.iter().product();
         model.output_shape = Some(model.run(&vec![0.0; sample_len], 1)?.0);
         Ok(model)
@@ -44,11 +53,15 @@ impl TorchScriptModel {
 
     /// Keeps gradients from the module's parameters; they still flow to its input.
     pub(super) fn freeze(&self) -> Result<(), DeployedError> {
-        let parameters = self.module.lock().named_parameters().map_err(|error| DeployedError::Unusable {
-            path: self.file.clone(),
-            runtime: "libtorch",
-            reason: one_line(&error),
-        })?;
+        let parameters =
+            self.module
+                .lock()
+                .named_parameters()
+                .map_err(|error| DeployedError::Unusable {
+                    path: self.file.clone(),
+                    runtime: "libtorch",
+                    reason: one_line(&error),
+                })?;
         for (_, parameter) in parameters {
             let _ = parameter.set_requires_grad(false);
         }
@@ -60,27 +73,50 @@ impl TorchScriptModel {
         // After the trace of where in the script it was.
         let cause = text.lines().find(|line| line.starts_with("RuntimeError: "));
         let reason = cause.map_or_else(|| one_line(error), |cause| cause.trim().to_owned());
-        DeployedError::Run { path: self.file.clone(), shape: self.input_shape.clone(), reason }
+        DeployedError::Run {
+            path: self.file.clone(),
+            shape: self.input_shape.clone(),
+            reason,
+        }
     }
 
     /// The shape of a sample's output, and the outputs of all `count` samples.
     fn run(&self, samples: &[f32], count: usize) -> Result<(Vec<usize>, Vec<f32>), DeployedError> {
         let failed = |error: tch::TchError| self.failed(&error);
-        let dims: Vec<i64> =
-            std::iter::once(count).chain(self.input_shape.iter().copied()).map(|axis| axis as i64).collect();
-        let input = Tensor::from_slice(samples).f_view(dims.as_slice()).map_err(failed)?;
+        let dims: Vec<i64> = std::iter::once(count)
+            .chain(self.input_shape.iter().copied())
+            .map(|axis| axis as i64)
+            .collect();
+        let input = Tensor::from_slice(samples)
+            .f_view(dims.as_slice())
+            .map_err(failed)?;
         let output = no_grad(|| self.module.lock().forward_ts(&[input])).map_err(failed)?;
         let got = output.size();
-        let flat = output.f_to_kind(Kind::Float).and_then(|output| output.f_reshape([-1])).map_err(failed)?;
+        let flat = output
+            .f_to_kind(Kind::Float)
+            .and_then(|output| output.f_reshape([-1]))
+            .map_err(failed)?;
         let values = Vec::<f32>::try_from(flat).map_err(failed)?;
         let rows_fit = got.first() == i64::try_from(count).ok().as_ref();
         let known = self.output_shape.is_some();
         if rows_fit && !values.is_empty() && (!known || values.len() == count * self.outputs()) {
-            let shape = got.iter().skip(1).filter_map(|&axis| usize::try_from(axis).ok());
+            let shape = got
+                .iter()
+                .skip(1)
+                .filter_map(|&axis| usize::try_from(axis).ok());
             return Ok((shape.collect(), values));
         }
-        let width = if known { format!("{} values", self.outputs()) } else { "values".to_owned() };
-        Err(DeployedError::Output { path: self.file.clone(), got, samples: count, width })
+        let width = if known {
+            format!("{} values", self.outputs())
+        } else {
+            "values".to_owned()
+        };
+        Err(DeployedError::Output {
+            path: self.file.clone(),
+            got,
+            samples: count,
+            width,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Intervals by the bootstrap over groups (Efron 1979, percentiles).
 //!
-//! Reconstructions of one group share their members' predictions and the parity outputs, so groups are drawn, not
-//! reconstructions.
+//! Reconstructions of one group share their members' predictions and the parity outputs, so groups
+//! are drawn, not reconstructions.
 
 use rand::Rng;
 use serde::Serialize;
@@ -68,13 +68,18 @@ pub(super) struct GroupCounts {
 impl GroupCounts {
     /// For `kinds` kinds of figures.
     pub(super) fn new(kinds: usize) -> Self {
-        Self { kinds, groups: 0, units: Vec::new() }
+        Self {
+            kinds,
+            groups: 0,
+            units: Vec::new(),
+        }
     }
 
     pub(super) fn begin(&mut self) {
         self.groups += 1;
         if self.groups <= UNITS {
-            self.units.resize(self.groups * self.kinds, Counts::default());
+            self.units
+                .resize(self.groups * self.kinds, Counts::default());
         }
     }
 
@@ -103,7 +108,10 @@ impl GroupCounts {
             sums.fill(Counts::default());
             for _ in 0..units {
                 let unit = rng.random_range(0..units);
-                for (sum, counts) in sums.iter_mut().zip(self.units.iter().skip(unit * self.kinds)) {
+                for (sum, counts) in sums
+                    .iter_mut()
+                    .zip(self.units.iter().skip(unit * self.kinds))
+                {
                     sum.add(*counts);
                 }
             }
@@ -137,7 +145,8 @@ impl Resampled {
         let all = counts.all.max(1) as f64;
         self.accuracy.push(counts.right as f64 / all);
         self.agreement.push(counts.agreeing as f64 / all);
-        self.loss.push((counts.deployed_right as f64 - counts.right as f64) / all);
+        self.loss
+            .push((counts.deployed_right as f64 - counts.right as f64) / all);
     }
 
     fn intervals(self) -> Intervals {
@@ -152,7 +161,12 @@ impl Resampled {
 fn interval(mut parts: Vec<f64>) -> Interval {
     parts.sort_by(f64::total_cmp);
     let last = parts.len().saturating_sub(1) as f64;
-    let at = |quantile: f64| parts.get((quantile * last).round() as usize).copied().unwrap_or_default();
+    let at = |quantile: f64| {
+        parts
+            .get((quantile * last).round() as usize)
+            .copied()
+            .unwrap_or_default()
+    };
     (at(TAIL), at(1.0 - TAIL))
 }
 
@@ -165,7 +179,11 @@ mod tests {
     use super::*;
 
     fn judged(right: bool, deployed_right: bool) -> Judged {
-        Judged { right, agreeing: true, deployed_right }
+        Judged {
+            right,
+            agreeing: true,
+            deployed_right,
+        }
     }
 
     /// One reconstruction a group.
@@ -181,9 +199,16 @@ mod tests {
     #[test]
     fn intervals_are_as_wide_as_the_binomial_says() {
         let counts = counts((0..1000).map(|group| judged(group % 4 != 0, true)));
-        let Intervals { accuracy, agreement, loss } = counts.intervals(2000, 1)[0];
+        let Intervals {
+            accuracy,
+            agreement,
+            loss,
+        } = counts.intervals(2000, 1)[0];
         // 1.96 standard errors of a part of 0.75 in 1000: 0.0268.
-        assert!((accuracy.0 - 0.7232).abs() < 0.005 && (accuracy.1 - 0.7768).abs() < 0.005, "{accuracy:?}");
+        assert!(
+            (accuracy.0 - 0.7232).abs() < 0.005 && (accuracy.1 - 0.7768).abs() < 0.005,
+            "{accuracy:?}"
+        );
         assert_eq!(agreement, (1.0, 1.0));
         // Against a deployed model that is always right, the loss is what the accuracy lacks.
         assert!((loss.0 - (1.0 - accuracy.1)).abs() < 1e-9, "{loss:?}");
@@ -279,6 +304,9 @@ mod tests {
             counts.add(group % 2, judged(true, false));
         }
         assert_eq!(counts.units.len(), 2 * UNITS);
-        assert_eq!(counts.units.iter().map(|unit| unit.all).sum::<u64>(), 3 * UNITS as u64);
+        assert_eq!(
+            counts.units.iter().map(|unit| unit.all).sum::<u64>(),
+            3 * UNITS as u64
+        );
     }
 }

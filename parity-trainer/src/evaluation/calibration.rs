@@ -1,4 +1,5 @@
-//! Whether reconstructions are as often right as they are sure: the expected calibration error (Guo et al. 2017).
+//! Whether reconstructions are as often right as they are sure: the expected calibration error (Guo
+//! et al. 2017).
 
 use serde::Serialize;
 
@@ -52,7 +53,10 @@ impl Bins {
             })
             .collect();
         let error = |bin: &CalibrationBin| bin.count as f64 * (bin.confidence - bin.right).abs();
-        Calibration { expected_error: bins.iter().map(error).sum::<f64>() / all.max(1) as f64, bins }
+        Calibration {
+            expected_error: bins.iter().map(error).sum::<f64>() / all.max(1) as f64,
+            bins,
+        }
     }
 }
 
@@ -68,7 +72,10 @@ mod tests {
             bins.add(1.0, true);
         }
         let calibration = bins.finish();
-        assert!((calibration.expected_error - 0.2).abs() < 1e-6, "{calibration:?}");
+        assert!(
+            (calibration.expected_error - 0.2).abs() < 1e-6,
+            "{calibration:?}"
+        );
         assert_eq!(calibration.bins.len(), 2);
     }
 }

@@ -4,15 +4,18 @@ use std::fmt::Write as _;
 
 use super::{CodeEvaluation, Estimate};
 
-/// The report of the code `title`; `control` is the same with the deployed model as its own parity model. Classes are named
-/// after `class_names` where it has them.
+/// The report of the code `title`; `control` is the same with the deployed model as its own parity
+/// model. Classes are named after `class_names` where it has them.
 pub fn markdown(
     title: &str,
     trained: &CodeEvaluation,
     control: &CodeEvaluation,
     class_names: &[String],
 ) -> String {
-    let mut text = format!("# {title}\n\n{} test samples, {} groups.\n\n", trained.samples, trained.groups);
+    let mut text = format!(
+        "# {title}\n\n{} test samples, {} groups.\n\n",
+        trained.samples, trained.groups
+    );
     // Writing to a String cannot fail.
     let _ = write_all(&mut text, trained, control, class_names);
     text
@@ -24,22 +27,38 @@ fn write_all(
     control: &CodeEvaluation,
     class_names: &[String],
 ) -> std::fmt::Result {
-    writeln!(text, "| missing at once | figure | parity models | untrained control |\n|---|---|---|---|")?;
+    writeln!(
+        text,
+        "| missing at once | figure | parity models | untrained control |\n|---|---|---|---|"
+    )?;
     if let Some(accuracy) = trained.accuracy_deployed {
-        writeln!(text, "| 0 | A_a, accuracy of the deployed model | {} | |", percent(accuracy))?;
+        writeln!(
+            text,
+            "| 0 | A_a, accuracy of the deployed model | {} | |",
+            percent(accuracy)
+        )?;
     }
     for (losses, control) in trained.by_losses.iter().zip(&control.by_losses) {
         let missing = losses.missing;
         if let (Some(own), Some(control)) = (losses.accuracy, control.accuracy) {
             let (own, control) = (estimate(own), estimate(control));
-            writeln!(text, "| {missing} | A_d, accuracy of reconstructions | {own} | {control} |")?;
+            writeln!(
+                text,
+                "| {missing} | A_d, accuracy of reconstructions | {own} | {control} |"
+            )?;
         }
         if let (Some(own), Some(control)) = (losses.loss, control.loss) {
             let (own, control) = (points(own), points(control));
-            writeln!(text, "| {missing} | loss, A_a - A_d over the same queries | {own} | {control} |")?;
+            writeln!(
+                text,
+                "| {missing} | loss, A_a - A_d over the same queries | {own} | {control} |"
+            )?;
         }
         let (own, control) = (estimate(losses.agreement), estimate(control.agreement));
-        writeln!(text, "| {missing} | agreement with the deployed model | {own} | {control} |")?;
+        writeln!(
+            text,
+            "| {missing} | agreement with the deployed model | {own} | {control} |"
+        )?;
     }
     writeln!(
         text,
@@ -48,22 +67,47 @@ fn write_all(
         trained.calibration.expected_error
     )?;
     if !trained.overall.is_empty() {
-        writeln!(text, "\n| f, part of answers reconstructed | A_o |\n|---|---|")?;
+        writeln!(
+            text,
+            "\n| f, part of answers reconstructed | A_o |\n|---|---|"
+        )?;
         for point in &trained.overall {
-            writeln!(text, "| {} | {} |", percent(point.fraction), percent(point.accuracy))?;
+            writeln!(
+                text,
+                "| {} | {} |",
+                percent(point.fraction),
+                percent(point.accuracy)
+            )?;
         }
     }
-    writeln!(text, "\n| slot | A_d | agreement | reconstructions |\n|---|---|---|---|")?;
+    writeln!(
+        text,
+        "\n| slot | A_d | agreement | reconstructions |\n|---|---|---|---|"
+    )?;
     for slot in &trained.by_slot {
         let (accuracy, agreement) = (known(slot.accuracy), percent(slot.agreement));
-        writeln!(text, "| {} | {accuracy} | {agreement} | {} |", slot.slot, slot.reconstructions)?;
+        writeln!(
+            text,
+            "| {} | {accuracy} | {agreement} | {} |",
+            slot.slot, slot.reconstructions
+        )?;
     }
-    writeln!(text, "\n| class | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|")?;
+    writeln!(
+        text,
+        "\n| class | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|"
+    )?;
     for class in &trained.by_class {
-        let name = class_names.get(class.class).cloned().unwrap_or_else(|| class.class.to_string());
+        let name = class_names
+            .get(class.class)
+            .cloned()
+            .unwrap_or_else(|| class.class.to_string());
         let (exact, accuracy) = (known(class.accuracy_deployed), known(class.accuracy));
         let agreement = percent(class.agreement);
-        writeln!(text, "| {name} | {exact} | {accuracy} | {agreement} | {} |", class.reconstructions)?;
+        writeln!(
+            text,
+            "| {name} | {exact} | {accuracy} | {agreement} | {} |",
+            class.reconstructions
+        )?;
     }
     Ok(())
 }
@@ -75,7 +119,12 @@ fn percent(part: f64) -> String {
 fn points(loss: Estimate) -> String {
     let points = |part: f64| format!("{:.2}", 100.0 * part);
     match loss.interval {
-        Some((low, high)) => format!("{} points [{}, {}]", points(loss.value), points(low), points(high)),
+        Some((low, high)) => format!(
+            "{} points [{}, {}]",
+            points(loss.value),
+            points(low),
+            points(high)
+        ),
         None => format!("{} points", points(loss.value)),
     }
 }
@@ -86,7 +135,12 @@ fn known(part: Option<f64>) -> String {
 
 fn estimate(estimate: Estimate) -> String {
     match estimate.interval {
-        Some((low, high)) => format!("{} [{:.1}, {:.1}]", percent(estimate.value), 100.0 * low, 100.0 * high),
+        Some((low, high)) => format!(
+            "{} [{:.1}, {:.1}]",
+            percent(estimate.value),
+            100.0 * low,
+            100.0 * high
+        ),
         None => percent(estimate.value),
     }
 }

@@ -1,8 +1,9 @@
 //! How good a deployed model is, and how good its reconstructions are (ParM section 5.1).
 //!
-//! The test set is cut into groups of k; every pattern of missing queries that the parity models at hand can make up for is
-//! tried on every group. A_a is the deployed model's accuracy, A_d the reconstructions', and A_o(f) = (1 - f) A_a + f A_d what
-//! clients see when a part f of their answers is reconstructed.
+//! The test set is cut into groups of k; every pattern of missing queries that the parity models at
+//! hand can make up for is tried on every group. A_a is the deployed model's accuracy, A_d the
+//! reconstructions', and A_o(f) = (1 - f) A_a + f A_d what clients see when a part f of their
+//! answers is reconstructed.
 
 mod bootstrap;
 mod calibration;
@@ -29,7 +30,8 @@ pub use tally::{ByClass, ByLosses, BySlot, Overall};
 
 /// Groups that go through the models at once.
 const CHUNK: usize = 128;
-/// Values of the deployed model's outputs that are kept rather than computed again for each grouping.
+/// Values of the deployed model's outputs that are kept rather than computed again for each
+/// grouping.
 const KEPT_VALUES: usize = 1 << 24;
 
 /// The models of a code.
@@ -41,7 +43,8 @@ pub struct CodedModels<'a> {
     pub parity: &'a [(usize, &'a dyn DeployedModel)],
     /// The code.
     pub code: &'a CodeSpec,
-    /// What scores are worth, for each of `parity` in its order: serving goes by them if all have one. Else empty.
+    /// What scores are worth, for each of `parity` in its order: serving goes by them if all have
+    /// one. Else empty.
     pub calibrations: &'a [parapet_decoder::Calibration],
 }
 
@@ -56,7 +59,8 @@ pub struct EvaluationPlan {
     pub seed: u64,
 }
 
-/// Everything about a code on a test set; accuracies are parts of 1, and absent for samples without labels.
+/// Everything about a code on a test set; accuracies are parts of 1, and absent for samples without
+/// labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CodeEvaluation {
     /// Test samples.
@@ -67,7 +71,8 @@ pub struct CodeEvaluation {
     pub accuracy_deployed: Option<f64>,
     /// A_d and agreement, for each number of missing queries.
     pub by_losses: Vec<ByLosses>,
-    /// For each class, one query missing. The classes are the labels, or what the deployed model says where there are none.
+    /// For each class, one query missing. The classes are the labels, or what the deployed model
+    /// says where there are none.
     pub by_class: Vec<ByClass>,
     /// For each slot of a group, one query missing.
     pub by_slot: Vec<BySlot>,
@@ -83,14 +88,18 @@ pub struct CodeEvaluation {
 /// If the model fails on them.
 pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64, TrainError> {
     let classes = classes(model, samples, &mut |_, _| {})?;
-    let right = classes.iter().zip(&samples.labels).filter(|(class, label)| **class == usize::from(**label));
+    let right = classes
+        .iter()
+        .zip(&samples.labels)
+        .filter(|(class, label)| **class == usize::from(**label));
     Ok(right.count() as f64 / samples.len().max(1) as f64)
 }
 
-/// Evaluates a code on `samples`. Each pattern of u missing queries is made up for by each choice of u of the parity models.
-/// `progress` hears how many groups are done, of how many.
+/// Evaluates a code on `samples`. Each pattern of u missing queries is made up for by each choice
+/// of u of the parity models. `progress` hears how many groups are done, of how many.
 ///
-/// Memory besides the samples is bounded: outputs of a few hundred samples at a time, and some bytes for each group.
+/// Memory besides the samples is bounded: outputs of a few hundred samples at a time, and some
+/// bytes for each group.
 ///
 /// # Errors
 /// If the code does not fit, there are fewer than k samples, or a model fails.
@@ -102,11 +111,17 @@ pub fn evaluate(
 ) -> Result<CodeEvaluation, TrainError> {
     let encoder = build_encoder(models.code, &samples.shape)?;
     let decoder = build_decoder(models.code, models.deployed.outputs())?;
-    evaluate_with(models, (encoder.as_ref(), decoder.as_ref()), samples, plan, progress)
+    evaluate_with(
+        models,
+        (encoder.as_ref(), decoder.as_ref()),
+        samples,
+        plan,
+        progress,
+    )
 }
 
-/// As [`evaluate`], with an encoder and a decoder that are there: those of a learned code, whose parity models are the deployed
-/// model itself.
+/// As [`evaluate`], with an encoder and a decoder that are there: those of a learned code, whose
+/// parity models are the deployed model itself.
 ///
 /// # Errors
 /// If there are fewer than k samples, the code does not fit them, or a model fails.
@@ -117,11 +132,20 @@ pub fn evaluate_with(
     plan: EvaluationPlan,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CodeEvaluation, TrainError> {
-    let CodedModels { deployed, parity, calibrations, .. } = models;
+    let CodedModels {
+        deployed,
+        parity,
+        calibrations,
+        ..
+    } = models;
     let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
     if let Some((_, model)) = parity.iter().find(|(_, model)| model.outputs() != outputs) {
         let got = model.outputs();
-        return Err(parapet_decoder::DecodeError::UnequalLength { expected: outputs, got }.into());
+        return Err(parapet_decoder::DecodeError::UnequalLength {
+            expected: outputs,
+            got,
+        }
+        .into());
     }
     let count = samples.values.len() / sample_len.max(1);
     let groups = count / k;
@@ -164,7 +188,8 @@ pub fn evaluate_with(
                         .collect();
                     let mut rows = vec![None; encoder.code().r()];
                     for &model in &pattern.models {
-                        let (Some((row_of, _)), Some(values)) = (parity.get(model), answers.get(model))
+                        let (Some((row_of, _)), Some(values)) =
+                            (parity.get(model), answers.get(model))
                         else {
                             continue;
                         };
@@ -174,7 +199,9 @@ pub fn evaluate_with(
                     }
                     for &slot in &pattern.missing {
                         decoder.decode(&predictions, &rows, slot, &mut scratch)?;
-                        let Some(scores) = axis.scores(&scratch) else { continue };
+                        let Some(scores) = axis.scores(&scratch) else {
+                            continue;
+                        };
                         let index = members.get(slot).copied().unwrap_or_default();
                         tally.add(tally::Reconstruction {
                             missing: pattern.missing.len(),
@@ -189,25 +216,37 @@ pub fn evaluate_with(
                     }
                 }
             }
-            progress(grouping * groups + ((at + 1) * CHUNK).min(groups), groups * groupings);
+            progress(
+                grouping * groups + ((at + 1) * CHUNK).min(groups),
+                groups * groupings,
+            );
         }
     }
     let accuracy_deployed = labels.map(|labels| {
-        let right = classes.iter().zip(labels).filter(|(class, label)| **class == usize::from(**label));
+        let right = classes
+            .iter()
+            .zip(labels)
+            .filter(|(class, label)| **class == usize::from(**label));
         right.count() as f64 / count as f64
     });
-    // Groups of several groupings share samples: they are not independent, so no interval would be honest.
+    // Groups of several groupings share samples: they are not independent, so no interval would be
+    // honest.
     let resamples = if groupings == 1 { plan.resamples } else { 0 };
     Ok(tally.finish(count, groups, accuracy_deployed, resamples, plan.seed))
 }
 
 /// What a client would be told: by the tables of the models that answered, if all have one.
-fn confidence(tables: &[parapet_decoder::Calibration], pattern: &Pattern, scores: ClassScores<'_>) -> f32 {
+fn confidence(
+    tables: &[parapet_decoder::Calibration],
+    pattern: &Pattern,
+    scores: ClassScores<'_>,
+) -> f32 {
     if tables.is_empty() {
         return Score::TopProbability.of(scores);
     }
     let used = pattern.models.iter().filter_map(|&model| tables.get(model));
-    used.map(|table| table.confidence(scores)).fold(1.0, f32::min)
+    used.map(|table| table.confidence(scores))
+        .fold(1.0, f32::min)
 }
 
 /// The classes that `model` scores.
@@ -258,7 +297,11 @@ fn parity_answers(
 }
 
 fn gather(values: &[f32], length: usize, indices: &[usize]) -> Vec<f32> {
-    let one = |&index: &usize| values.get(index * length..(index + 1) * length).unwrap_or_default();
+    let one = |&index: &usize| {
+        values
+            .get(index * length..(index + 1) * length)
+            .unwrap_or_default()
+    };
     indices.iter().flat_map(one).copied().collect()
 }
 
@@ -274,7 +317,10 @@ fn patterns(k: usize, r: usize, parity: &[(usize, &dyn DeployedModel)]) -> Vec<P
     for losses in 1..=parity.len().min(r) {
         for missing in subsets(k, losses) {
             for models in subsets(parity.len(), losses) {
-                patterns.push(Pattern { missing: missing.clone(), models });
+                patterns.push(Pattern {
+                    missing: missing.clone(),
+                    models,
+                });
             }
         }
     }
@@ -284,7 +330,9 @@ fn patterns(k: usize, r: usize, parity: &[(usize, &dyn DeployedModel)]) -> Vec<P
 /// All subsets of `0..n` with `size` members.
 fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
     let masks = (0u32..1 << n).filter(|mask| mask.count_ones() as usize == size);
-    masks.map(|mask| (0..n).filter(|bit| mask & (1 << bit) != 0).collect()).collect()
+    masks
+        .map(|mask| (0..n).filter(|bit| mask & (1 << bit) != 0).collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -316,26 +364,50 @@ mod tests {
     }
 
     fn samples(count: usize) -> Samples {
-        let values: Vec<f32> = (0..2 * count).map(|at| ((at * 37 % 101) as f32) / 10.0 - 5.0).collect();
+        let values: Vec<f32> = (0..2 * count)
+            .map(|at| ((at * 37 % 101) as f32) / 10.0 - 5.0)
+            .collect();
         let labels = values
             .chunks_exact(2)
             .map(|sample| {
                 let outputs = [sample[0], sample[1], -sample[0] - sample[1]];
-                ClassAxis::of(&[3]).unwrap().scores(&outputs).unwrap().top_class() as u8
+                ClassAxis::of(&[3])
+                    .unwrap()
+                    .scores(&outputs)
+                    .unwrap()
+                    .top_class() as u8
             })
             .collect();
-        Samples { shape: vec![2], values, labels }
+        Samples {
+            shape: vec![2],
+            values,
+            labels,
+        }
     }
 
     fn run(k: usize, r: usize, wrong: f32, samples: &Samples) -> CodeEvaluation {
         let code = CodeSpec::new(EncoderKind::Sum, k, r);
         let parity = Linear { wrong };
-        let rows: Vec<(usize, &dyn DeployedModel)> =
-            (0..r).map(|row| (row, &parity as &dyn DeployedModel)).collect();
-        let models =
-            CodedModels { deployed: &Linear { wrong: 0.0 }, parity: &rows, code: &code, calibrations: &[] };
-        evaluate(models, samples, EvaluationPlan { groupings: 1, resamples: 200, seed: 1 }, |_, _| {})
-            .unwrap()
+        let rows: Vec<(usize, &dyn DeployedModel)> = (0..r)
+            .map(|row| (row, &parity as &dyn DeployedModel))
+            .collect();
+        let models = CodedModels {
+            deployed: &Linear { wrong: 0.0 },
+            parity: &rows,
+            code: &code,
+            calibrations: &[],
+        };
+        evaluate(
+            models,
+            samples,
+            EvaluationPlan {
+                groupings: 1,
+                resamples: 200,
+                seed: 1,
+            },
+            |_, _| {},
+        )
+        .unwrap()
     }
 
     #[test]
@@ -344,7 +416,11 @@ mod tests {
         assert_eq!((report.samples, report.groups), (300, 100));
         assert_eq!(report.accuracy_deployed, Some(1.0));
         // One missing: 3 slots by 2 rows; two missing: 3 pairs of 2, both rows.
-        let made: Vec<usize> = report.by_losses.iter().map(|losses| losses.reconstructions).collect();
+        let made: Vec<usize> = report
+            .by_losses
+            .iter()
+            .map(|losses| losses.reconstructions)
+            .collect();
         assert_eq!(made, [600, 600]);
         for losses in &report.by_losses {
             assert_eq!(losses.agreement.value, 1.0);
@@ -352,7 +428,14 @@ mod tests {
         }
         assert!(report.overall.iter().all(|overall| overall.accuracy == 1.0));
         assert_eq!(report.by_slot.len(), 3);
-        assert_eq!(report.by_class.iter().map(|class| class.reconstructions).sum::<usize>(), 600);
+        assert_eq!(
+            report
+                .by_class
+                .iter()
+                .map(|class| class.reconstructions)
+                .sum::<usize>(),
+            600
+        );
     }
 
     #[test]
@@ -360,13 +443,22 @@ mod tests {
         let report = run(2, 1, 6.0, &samples(400));
         let agreement = report.by_losses[0].agreement;
         let (low, high) = agreement.interval.unwrap();
-        assert!(agreement.value < 0.9 && low < agreement.value && agreement.value < high, "{agreement:?}");
+        assert!(
+            agreement.value < 0.9 && low < agreement.value && agreement.value < high,
+            "{agreement:?}"
+        );
         assert!(high - low < 0.2);
         let overall = |fraction: f64| {
-            report.overall.iter().find(|overall| overall.fraction == fraction).unwrap().accuracy
+            report
+                .overall
+                .iter()
+                .find(|overall| overall.fraction == fraction)
+                .unwrap()
+                .accuracy
         };
         assert!(
-            overall(0.0) == 1.0 && (overall(1.0) - report.by_losses[0].accuracy.unwrap().value).abs() < 1e-12
+            overall(0.0) == 1.0
+                && (overall(1.0) - report.by_losses[0].accuracy.unwrap().value).abs() < 1e-12
         );
     }
 
@@ -375,10 +467,16 @@ mod tests {
         let perfect = run(2, 1, 0.0, &samples(400)).by_losses[0].loss.unwrap();
         assert_eq!((perfect.value, perfect.interval), (0.0, Some((0.0, 0.0))));
         let report = run(2, 1, 6.0, &samples(400));
-        let (loss, accuracy) = (report.by_losses[0].loss.unwrap(), report.by_losses[0].accuracy.unwrap());
+        let (loss, accuracy) = (
+            report.by_losses[0].loss.unwrap(),
+            report.by_losses[0].accuracy.unwrap(),
+        );
         assert!((loss.value - (report.accuracy_deployed.unwrap() - accuracy.value)).abs() < 1e-12);
         let (low, high) = loss.interval.unwrap();
-        assert!(0.0 < low && low < loss.value && loss.value < high, "{loss:?}");
+        assert!(
+            0.0 < low && low < loss.value && loss.value < high,
+            "{loss:?}"
+        );
     }
 
     /// Whatever it answers, its largest value is the same one.
@@ -403,10 +501,22 @@ mod tests {
     fn outputs_of_one_value_are_not_evaluated_by_their_top_class() {
         let code = CodeSpec::new(EncoderKind::Sum, 2, 1);
         let rows: [(usize, &dyn DeployedModel); 1] = [(0, &OneValue)];
-        let models = CodedModels { deployed: &OneValue, parity: &rows, code: &code, calibrations: &[] };
-        let plan = EvaluationPlan { groupings: 1, resamples: 0, seed: 1 };
+        let models = CodedModels {
+            deployed: &OneValue,
+            parity: &rows,
+            code: &code,
+            calibrations: &[],
+        };
+        let plan = EvaluationPlan {
+            groupings: 1,
+            resamples: 0,
+            seed: 1,
+        };
         let refused = evaluate(models, &samples(100), plan, |_, _| {}).unwrap_err();
-        assert!(refused.is_input() && refused.to_string().contains("one value a sample"), "{refused}");
+        assert!(
+            refused.is_input() && refused.to_string().contains("one value a sample"),
+            "{refused}"
+        );
         assert!(accuracy(&OneValue, &samples(100)).is_err());
     }
 
@@ -425,12 +535,28 @@ mod tests {
     fn plots_and_text_hold_the_figures() {
         let report = run(2, 1, 6.0, &samples(400));
         let text = markdown("a code", &report, &report, &[]);
-        for word in
-            ["A_a", "A_d", "loss, A_a - A_d", "agreement", "untrained control", "ECE", "slot", "class"]
-        {
+        for word in [
+            "A_a",
+            "A_d",
+            "loss, A_a - A_d",
+            "agreement",
+            "untrained control",
+            "ECE",
+            "slot",
+            "class",
+        ] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        assert!(reliability_plot(&report.calibration).unwrap().contains("confidence"));
-        assert!(overall_plot(&report, &report).unwrap().unwrap().contains("part of the answers"));
+        assert!(
+            reliability_plot(&report.calibration)
+                .unwrap()
+                .contains("confidence")
+        );
+        assert!(
+            overall_plot(&report, &report)
+                .unwrap()
+                .unwrap()
+                .contains("part of the answers")
+        );
     }
 }

@@ -144,10 +144,20 @@ impl Tally {
             return;
         }
         let class = one.label.unwrap_or(one.deployed);
-        for count in [self.classes.get_mut(class), self.slots.get_mut(one.slot)].into_iter().flatten() {
+        for count in [self.classes.get_mut(class), self.slots.get_mut(one.slot)]
+            .into_iter()
+            .flatten()
+        {
             count.add(judged);
         }
-        self.bins.add(one.confidence, if self.labelled { judged.right } else { judged.agreeing });
+        self.bins.add(
+            one.confidence,
+            if self.labelled {
+                judged.right
+            } else {
+                judged.agreeing
+            },
+        );
     }
 
     pub(super) fn finish(
@@ -172,13 +182,20 @@ impl Tally {
                     missing: index + 1,
                     accuracy: known(count.part(count.right))
                         .map(|value| estimate(value, intervals.map(|of| of.accuracy))),
-                    loss: known(count.loss()).map(|value| estimate(value, intervals.map(|of| of.loss))),
-                    agreement: estimate(count.part(count.agreeing), intervals.map(|of| of.agreement)),
+                    loss: known(count.loss())
+                        .map(|value| estimate(value, intervals.map(|of| of.loss))),
+                    agreement: estimate(
+                        count.part(count.agreeing),
+                        intervals.map(|of| of.agreement),
+                    ),
                     reconstructions: count.all,
                 }
             })
             .collect();
-        let one_missing = by_losses.first().and_then(|losses| losses.accuracy).map(|estimate| estimate.value);
+        let one_missing = by_losses
+            .first()
+            .and_then(|losses| losses.accuracy)
+            .map(|estimate| estimate.value);
         let overall = match (accuracy_deployed, one_missing) {
             (Some(exact), Some(reconstructed)) => FRACTIONS
                 .iter()
@@ -189,15 +206,17 @@ impl Tally {
                 .collect(),
             _ => Vec::new(),
         };
-        let by_class =
-            self.classes.iter().enumerate().filter(|(_, count)| count.all > 0).map(|(class, count)| {
-                ByClass {
-                    class,
-                    accuracy_deployed: known(count.part(count.deployed_right)),
-                    accuracy: known(count.part(count.right)),
-                    agreement: count.part(count.agreeing),
-                    reconstructions: count.all,
-                }
+        let by_class = self
+            .classes
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| count.all > 0)
+            .map(|(class, count)| ByClass {
+                class,
+                accuracy_deployed: known(count.part(count.deployed_right)),
+                accuracy: known(count.part(count.right)),
+                agreement: count.part(count.agreeing),
+                reconstructions: count.all,
             });
         let by_slot = self.slots.iter().enumerate().map(|(slot, count)| BySlot {
             slot,

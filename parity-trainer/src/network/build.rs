@@ -7,11 +7,12 @@ use tch::{Tensor, nn};
 use super::layer::{BatchNorm, Layer};
 use super::{NetworkError, NetworkSpec, script};
 
-/// Channels of VGG-11's convolutions (Simonyan and Zisserman 2015, table 1, A), in units of the first one's; a pooling
-/// stands after each group.
+/// Channels of VGG-11's convolutions (Simonyan and Zisserman 2015, table 1, A), in units of the
+/// first one's; a pooling stands after each group.
 const VGG11: [&[usize]; 5] = [&[1], &[2], &[4, 4], &[8, 8], &[8, 8]];
 
-/// Dilations of a dilated network's 3 x 3 convolutions (Kosaian et al., arXiv 1806.01259, section 3: after Yu and Koltun 2016).
+/// Dilations of a dilated network's 3 x 3 convolutions (Kosaian et al., arXiv 1806.01259, section
+/// 3: after Yu and Koltun 2016).
 const DILATIONS: [usize; 6] = [1, 1, 2, 4, 8, 1];
 
 /// The layers of `spec` for samples of `shape`; their weights are variables under `root`.
@@ -22,7 +23,12 @@ pub(super) fn layers(
     root: nn::Path<'_>,
     rng: &mut ChaCha8Rng,
 ) -> Result<Vec<Layer>, NetworkError> {
-    let mut maker = LayerMaker { root, rng, layers: Vec::new(), made: 0 };
+    let mut maker = LayerMaker {
+        root,
+        rng,
+        layers: Vec::new(),
+        made: 0,
+    };
     maker.network(spec, shape, outputs)?;
     Ok(maker.layers)
 }
@@ -38,7 +44,11 @@ struct Window {
 impl Window {
     /// Without padding.
     const fn of(kernel: usize) -> Self {
-        Self { kernel, padding: 0, dilation: 1 }
+        Self {
+            kernel,
+            padding: 0,
+            dilation: 1,
+        }
     }
 }
 
@@ -52,7 +62,12 @@ struct LayerMaker<'a> {
 }
 
 impl<'a> LayerMaker<'a> {
-    fn network(&mut self, spec: &NetworkSpec, shape: &[usize], outputs: usize) -> Result<(), NetworkError> {
+    fn network(
+        &mut self,
+        spec: &NetworkSpec,
+        shape: &[usize],
+        outputs: usize,
+    ) -> Result<(), NetworkError> {
         match spec {
             NetworkSpec::Mlp { widths } => {
                 let mut inputs = spec.check_mlp_input(shape)?;
@@ -92,18 +107,35 @@ impl<'a> LayerMaker<'a> {
                 let planes = spec.check_image_output(outputs, height * width)?;
                 let mut before = inputs;
                 for dilation in DILATIONS {
-                    self.conv(before, *channels, Window { kernel: 3, padding: dilation, dilation });
+                    self.conv(
+                        before,
+                        *channels,
+                        Window {
+                            kernel: 3,
+                            padding: dilation,
+                            dilation,
+                        },
+                    );
                     self.push(Layer::Relu);
                     before = *channels;
                 }
                 self.conv(before, planes, Window::of(1));
                 self.push(Layer::Flatten);
             }
-            NetworkSpec::Cells { rows, columns, inner } => {
+            NetworkSpec::Cells {
+                rows,
+                columns,
+                inner,
+            } => {
                 let cell = spec.check_cells_input(shape)?;
-                self.push(Layer::SplitCells { rows: *rows, columns: *columns });
+                self.push(Layer::SplitCells {
+                    rows: *rows,
+                    columns: *columns,
+                });
                 self.network(inner, &cell, outputs)?;
-                self.push(Layer::SumCells { count: rows * columns });
+                self.push(Layer::SumCells {
+                    count: rows * columns,
+                });
             }
             NetworkSpec::Script { path } => {
                 let module = script::load(path, shape, outputs, self.path("script"))?;
@@ -113,8 +145,8 @@ impl<'a> LayerMaker<'a> {
         Ok(())
     }
 
-    /// A 3 x 3 convolution, then stages of residual blocks; each stage but the first halves the image and doubles the
-    /// channels. Gives the last stage's channels.
+    /// A 3 x 3 convolution, then stages of residual blocks; each stage but the first halves the
+    /// image and doubles the channels. Gives the last stage's channels.
     fn resnet(&mut self, channels: usize, width: usize, stages: &[usize]) -> usize {
         self.conv_norm(channels, width, 3, 1, 1.0);
         self.push(Layer::Relu);
@@ -130,9 +162,9 @@ impl<'a> LayerMaker<'a> {
         inputs
     }
 
-    /// He et al. 2015 (Deep Residual Learning), figure 2; the shortcut is a 1 x 1 convolution where shapes differ (their
-    /// option B). The main branch's last scale begins at zero, so that a fresh block hands its input on (Goyal et al.
-    /// 2017, section 5.1).
+    /// He et al. 2015 (Deep Residual Learning), figure 2; the shortcut is a 1 x 1 convolution where
+    /// shapes differ (their option B). The main branch's last scale begins at zero, so that a fresh
+    /// block hands its input on (Goyal et al. 2017, section 5.1).
     fn residual_block(&mut self, inputs: usize, outputs: usize, stride: usize) {
         let before = std::mem::take(&mut self.layers);
         self.conv_norm(inputs, outputs, 3, stride, 1.0);
@@ -147,8 +179,13 @@ impl<'a> LayerMaker<'a> {
         self.push(Layer::Relu);
     }
 
-    /// Five groups of convolutions, pooled while the image has two pixels along each axis. Gives the last one's channels.
-    fn vgg11(&mut self, [mut channels, mut height, mut columns]: [usize; 3], width: usize) -> usize {
+    /// Five groups of convolutions, pooled while the image has two pixels along each axis. Gives
+    /// the last one's channels.
+    fn vgg11(
+        &mut self,
+        [mut channels, mut height, mut columns]: [usize; 3],
+        width: usize,
+    ) -> usize {
         for group in VGG11 {
             for &factor in group {
                 self.conv_norm(channels, factor * width, 3, 1, 1.0);
@@ -170,18 +207,42 @@ impl<'a> LayerMaker<'a> {
     }
 
     fn conv(&mut self, inputs: usize, outputs: usize, window: Window) {
-        let Window { kernel, padding, dilation } = window;
+        let Window {
+            kernel,
+            padding,
+            dilation,
+        } = window;
         let path = self.path("conv");
         let weights = self.weights(&path, &[outputs, inputs, kernel, kernel]);
         let bias = Some(constant(&path, "bias", outputs, 0.0, true));
-        self.push(Layer::Conv { weights, bias, stride: 1, padding, dilation });
+        self.push(Layer::Conv {
+            weights,
+            bias,
+            stride: 1,
+            padding,
+            dilation,
+        });
     }
 
-    /// A convolution that keeps the image's size, divided by `stride`, and a batch norm whose scale begins at `scale`.
-    fn conv_norm(&mut self, inputs: usize, outputs: usize, kernel: usize, stride: usize, scale: f32) {
+    /// A convolution that keeps the image's size, divided by `stride`, and a batch norm whose scale
+    /// begins at `scale`.
+    fn conv_norm(
+        &mut self,
+        inputs: usize,
+        outputs: usize,
+        kernel: usize,
+        stride: usize,
+        scale: f32,
+    ) {
         let path = self.path("conv");
         let weights = self.weights(&path, &[outputs, inputs, kernel, kernel]);
-        self.push(Layer::Conv { weights, bias: None, stride, padding: kernel / 2, dilation: 1 });
+        self.push(Layer::Conv {
+            weights,
+            bias: None,
+            stride,
+            padding: kernel / 2,
+            dilation: 1,
+        });
         let path = self.path("norm");
         self.push(Layer::BatchNorm(BatchNorm {
             scale: constant(&path, "weight", outputs, scale, true),
@@ -207,8 +268,8 @@ impl<'a> LayerMaker<'a> {
         self.root.sub(format!("{kind}{}", self.made))
     }
 
-    /// He et al. 2015: normal with variance 2 / fan-in. Drawn here and not by libtorch, whose generator is global to the
-    /// process: a seed gives the same network whatever else runs.
+    /// He et al. 2015: normal with variance 2 / fan-in. Drawn here and not by libtorch, whose
+    /// generator is global to the process: a seed gives the same network whatever else runs.
     fn weights(&mut self, path: &nn::Path<'_>, dims: &[usize]) -> Tensor {
         let outputs = dims.first().copied().unwrap_or_default();
         let fan_in = dims.iter().skip(1).product::<usize>();
@@ -220,11 +281,21 @@ impl<'a> LayerMaker<'a> {
             })
             .collect();
         let dims: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
-        path.add("weight", Tensor::from_slice(&values).view(dims.as_slice()).to_device(path.device()), true)
+        path.add(
+            "weight",
+            Tensor::from_slice(&values)
+                .view(dims.as_slice())
+                .to_device(path.device()),
+            true,
+        )
     }
 }
 
 /// A vector variable of equal values.
 fn constant(path: &nn::Path<'_>, name: &str, length: usize, value: f32, trainable: bool) -> Tensor {
-    path.add(name, Tensor::from_slice(&vec![value; length]).to_device(path.device()), trainable)
+    path.add(
+        name,
+        Tensor::from_slice(&vec![value; length]).to_device(path.device()),
+        trainable,
+    )
 }

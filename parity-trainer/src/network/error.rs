@@ -18,7 +18,9 @@ pub enum NetworkError {
         reason: &'static str,
     },
     /// The network takes other samples.
-    #[error("network `{network}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}")]
+    #[error(
+        "network `{network}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}"
+    )]
     Input {
         /// The network.
         network: String,

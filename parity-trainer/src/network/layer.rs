@@ -36,7 +36,8 @@ pub(super) enum Layer {
         main: Vec<Layer>,
         shortcut: Vec<Layer>,
     },
-    /// `[batch, channels, height, width]` to a grid's cells, `[batch x cells, channels, height / rows, width / columns]`.
+    /// `[batch, channels, height, width]` to a grid's cells, `[batch x cells, channels, height /
+    /// rows, width / columns]`.
     SplitCells {
         rows: usize,
         columns: usize,
@@ -58,20 +59,34 @@ pub(super) struct BatchNorm {
     pub(super) variance: Tensor,
 }
 
-/// Hands `input` through `layers`. In training, batch norms use the batch's moments and update the running ones.
+/// Hands `input` through `layers`. In training, batch norms use the batch's moments and update the
+/// running ones.
 pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool) -> Tensor {
-    layers.iter().fold(input.shallow_clone(), |value, layer| layer.run(&value, train))
+    layers.iter().fold(input.shallow_clone(), |value, layer| {
+        layer.run(&value, train)
+    })
 }
 
 impl Layer {
     fn run(&self, value: &Tensor, train: bool) -> Tensor {
         match self {
-            Self::Conv { weights, bias, stride, padding, dilation } => {
+            Self::Conv {
+                weights,
+                bias,
+                stride,
+                padding,
+                dilation,
+            } => {
                 let [stride, padding, dilation] =
                     [stride, padding, dilation].map(|&pixels| [pixels as i64; 2]);
                 value.conv2d(weights, bias.as_ref(), stride, padding, dilation, 1)
             }
-            Self::BatchNorm(BatchNorm { scale, bias, mean, variance }) => value.batch_norm(
+            Self::BatchNorm(BatchNorm {
+                scale,
+                bias,
+                mean,
+                variance,
+            }) => value.batch_norm(
                 Some(scale),
                 Some(bias),
                 Some(mean),
@@ -86,7 +101,9 @@ impl Layer {
             Self::MaxPool => value.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1], false),
             Self::GlobalAveragePool => value.adaptive_avg_pool2d([1, 1]),
             Self::Flatten => value.flatten(1, -1),
-            Self::Residual { main, shortcut } => run(main, value, train) + run(shortcut, value, train),
+            Self::Residual { main, shortcut } => {
+                run(main, value, train) + run(shortcut, value, train)
+            }
             Self::SplitCells { rows, columns } => split_cells(value, *rows as i64, *columns as i64),
             Self::SumCells { count } => {
                 let outputs = value.size().last().copied().unwrap_or_default();
@@ -94,7 +111,10 @@ impl Layer {
                 cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float)
             }
             // Like libtorch's own operators, which all panic on a tensor that does not fit.
-            #[expect(clippy::panic, reason = "the module has answered for this shape when it was loaded")]
+            #[expect(
+                clippy::panic,
+                reason = "the module has answered for this shape when it was loaded"
+            )]
             Self::Script(module) => match module.forward_ts(&[value]) {
                 Ok(output) => output,
                 Err(error) => panic!("the TorchScript module failed: {error}"),
@@ -107,10 +127,8 @@ fn split_cells(images: &Tensor, rows: i64, columns: i64) -> Tensor {
     let (_, channels, height, width) = images.size4().unwrap_or_default();
     let (cell_height, cell_width) = (height / rows, width / columns);
     // The batch is -1 and not a number: a traced network then takes any.
-    images.view([-1, channels, rows, cell_height, columns, cell_width]).permute([0, 2, 4, 1, 3, 5]).reshape([
-        -1,
-        channels,
-        cell_height,
-        cell_width,
-    ])
+    images
+        .view([-1, channels, rows, cell_height, columns, cell_width])
+        .permute([0, 2, 4, 1, 3, 5])
+        .reshape([-1, channels, cell_height, cell_width])
 }

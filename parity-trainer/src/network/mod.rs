@@ -1,4 +1,5 @@
-//! Networks: a list of layers that is run by libtorch and written as ONNX, so that the two cannot drift apart.
+//! Networks: a list of layers that is run by libtorch and written as ONNX, so that the two cannot
+//! drift apart.
 
 mod build;
 mod error;
@@ -40,7 +41,8 @@ pub struct Network {
     layers: Vec<Layer>,
 }
 
-/// The normalisation as variables, so that it is saved and loaded with the weights; it is not trained.
+/// The normalisation as variables, so that it is saved and loaded with the weights; it is not
+/// trained.
 #[derive(Debug)]
 struct Scaling {
     mean: Tensor,
@@ -64,7 +66,14 @@ impl Network {
         let layers = build::layers(spec, input_shape, outputs, variables.root(), rng)?;
         let scaling = Scaling::new(input_shape, &variables.root().sub(NORMALISATION));
         let (spec, input_shape) = (spec.clone(), input_shape.to_vec());
-        Ok(Self { spec, input_shape, outputs, variables, scaling, layers })
+        Ok(Self {
+            spec,
+            input_shape,
+            outputs,
+            variables,
+            scaling,
+            layers,
+        })
     }
 
     /// A network with the weights of the safetensors file `path`.
@@ -79,13 +88,21 @@ impl Network {
     ) -> Result<Self, NetworkError> {
         let mut any = ChaCha8Rng::seed_from_u64(0);
         let mut network = Self::new(spec, input_shape, outputs, &mut any)?;
-        let missing = network.variables.load_partial(path).map_err(|source| NetworkError::Load {
-            path: path.to_path_buf(),
-            network: spec.to_string(),
-            source,
-        })?;
+        let missing =
+            network
+                .variables
+                .load_partial(path)
+                .map_err(|source| NetworkError::Load {
+                    path: path.to_path_buf(),
+                    network: spec.to_string(),
+                    source,
+                })?;
         // Weights of a network that was made before there was a normalisation need none.
-        if let Some(variable) = missing.into_iter().filter(|name| !name.starts_with(NORMALISATION)).min() {
+        if let Some(variable) = missing
+            .into_iter()
+            .filter(|name| !name.starts_with(NORMALISATION))
+            .min()
+        {
             return Err(NetworkError::Missing {
                 path: path.to_path_buf(),
                 network: spec.to_string(),
@@ -102,10 +119,16 @@ impl Network {
     /// # Errors
     /// If the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), NetworkError> {
-        self.variables.save(path).map_err(|source| NetworkError::Save { path: path.to_path_buf(), source })
+        self.variables
+            .save(path)
+            .map_err(|source| NetworkError::Save {
+                path: path.to_path_buf(),
+                source,
+            })
     }
 
-    /// Writes several networks' weights as one safetensors file, the variables' names after each network's own word.
+    /// Writes several networks' weights as one safetensors file, the variables' names after each
+    /// network's own word.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -116,8 +139,10 @@ impl Network {
         });
         let mut named: Vec<(String, Tensor)> = named.collect();
         named.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Tensor::write_safetensors(&named, path)
-            .map_err(|source| NetworkError::Save { path: path.to_path_buf(), source })
+        Tensor::write_safetensors(&named, path).map_err(|source| NetworkError::Save {
+            path: path.to_path_buf(),
+            source,
+        })
     }
 
     /// Makes the network scale what it takes by `normalisation`, before its first layer.
@@ -127,7 +152,11 @@ impl Network {
     pub fn normalise(&mut self, normalisation: &Normalisation) -> Result<(), NetworkError> {
         let (found, wanted) = (normalisation.mean().len(), self.scaling.mean.numel());
         if found != wanted {
-            return Err(NetworkError::Normalisation { network: self.spec.to_string(), found, wanted });
+            return Err(NetworkError::Normalisation {
+                network: self.spec.to_string(),
+                found,
+                wanted,
+            });
         }
         self.scaling.set(normalisation);
         Ok(())
@@ -138,8 +167,13 @@ impl Network {
     /// # Errors
     /// If libtorch does not hand the values over.
     pub fn normalisation(&self) -> Result<Normalisation, NetworkError> {
-        let Scaling { mean, deviation, .. } = &self.scaling;
-        Ok(Normalisation::from_parts(export::values(mean)?, export::values(deviation)?))
+        let Scaling {
+            mean, deviation, ..
+        } = &self.scaling;
+        Ok(Normalisation::from_parts(
+            export::values(mean)?,
+            export::values(deviation)?,
+        ))
     }
 
     /// To be called after the contents of [`Network::variables`] were replaced, as by a checkpoint.
@@ -178,17 +212,20 @@ impl Network {
         self
     }
 
-    /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a deployed model may be
-    /// badly scaled, and the optimiser would spend its first steps on that.
+    /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a
+    /// deployed model may be badly scaled, and the optimiser would spend its first steps on that.
     pub(crate) fn scale_output(&mut self, deviation: f64, mean: f64) {
         let terms = match self.layers.last() {
             Some(Layer::SumCells { count }) => *count as f64,
             _ => 1.0,
         };
         let last = self.layers.iter_mut().rev().find_map(|layer| match layer {
-            Layer::Linear { weights, bias } | Layer::Conv { weights, bias: Some(bias), .. } => {
-                Some((weights, bias))
-            }
+            Layer::Linear { weights, bias }
+            | Layer::Conv {
+                weights,
+                bias: Some(bias),
+                ..
+            } => Some((weights, bias)),
             _ => None,
         });
         if let Some((weights, bias)) = last {
@@ -199,7 +236,8 @@ impl Network {
         }
     }
 
-    /// All weights by name, those that are not trained (the normalisation, batch norms' moments) among them.
+    /// All weights by name, those that are not trained (the normalisation, batch norms' moments)
+    /// among them.
     pub fn variables(&self) -> &nn::VarStore {
         &self.variables
     }
@@ -209,8 +247,8 @@ impl Network {
         self.forward_t(input, false)
     }
 
-    /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`. If `train`, batch norms use the batch's
-    /// moments and update the running ones, which serving uses.
+    /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`. If `train`, batch
+    /// norms use the batch's moments and update the running ones, which serving uses.
     pub fn forward_t(&self, input: &Tensor, train: bool) -> Tensor {
         layer::run(&self.layers, &self.scaling.apply(&self.here(input)), train)
     }
@@ -230,7 +268,8 @@ impl Network {
         }
     }
 
-    /// What the cells of [`cells`](Self::cells) add to the outputs, `[batch, cells, outputs]`, in training.
+    /// What the cells of [`cells`](Self::cells) add to the outputs, `[batch, cells, outputs]`, in
+    /// training.
     pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
         let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));
         let cells = self.cells().map_or(1, |(rows, columns)| rows * columns);
@@ -247,7 +286,10 @@ impl Network {
             let filled = outputs.len();
             let fresh = chunk.len() / sample_len * self.outputs;
             outputs.resize(filled + fresh, 0.0);
-            output.contiguous().view([-1]).copy_data(&mut outputs[filled..], fresh);
+            output
+                .contiguous()
+                .view([-1])
+                .copy_data(&mut outputs[filled..], fresh);
         }
         outputs
     }
@@ -256,16 +298,23 @@ impl Network {
 impl Scaling {
     fn new(shape: &[usize], path: &nn::Path<'_>) -> Self {
         let channels = shape.first().map_or(0, |&channels| channels as i64);
-        let dims: Vec<i64> = std::iter::once(channels).chain(shape.iter().skip(1).map(|_| 1)).collect();
+        let dims: Vec<i64> = std::iter::once(channels)
+            .chain(shape.iter().skip(1).map(|_| 1))
+            .collect();
         let mean = path.zeros_no_train("mean", &dims);
-        Self { mean, deviation: path.ones_no_train("deviation", &dims), identity: true }
+        Self {
+            mean,
+            deviation: path.ones_no_train("deviation", &dims),
+            identity: true,
+        }
     }
 
     fn set(&mut self, normalisation: &Normalisation) {
         no_grad(|| {
-            for (tensor, values) in
-                [(&mut self.mean, normalisation.mean()), (&mut self.deviation, normalisation.deviation())]
-            {
+            for (tensor, values) in [
+                (&mut self.mean, normalisation.mean()),
+                (&mut self.deviation, normalisation.deviation()),
+            ] {
                 tensor.copy_(&Tensor::from_slice(values).view_as(tensor));
             }
         });
@@ -273,13 +322,19 @@ impl Scaling {
     }
 
     fn apply(&self, input: &Tensor) -> Tensor {
-        if self.identity { input.shallow_clone() } else { (input - &self.mean) / &self.deviation }
+        if self.identity {
+            input.shallow_clone()
+        } else {
+            (input - &self.mean) / &self.deviation
+        }
     }
 }
 
 /// A tensor `[batch, ..shape]` of whole samples.
 pub(crate) fn batch(samples: &[f32], shape: &[usize]) -> Tensor {
-    let dims: Vec<i64> = std::iter::once(-1).chain(shape.iter().map(|&dim| dim as i64)).collect();
+    let dims: Vec<i64> = std::iter::once(-1)
+        .chain(shape.iter().map(|&dim| dim as i64))
+        .collect();
     Tensor::from_slice(samples).view(dims.as_slice())
 }
 

@@ -1,13 +1,15 @@
 //! Mean and deviation of training data, by which a network scales what it takes.
 //!
-//! It is part of the network, and of the exported model: clients send values as the data have them (bytes as
-//! `0.0..=1.0`), and nothing has to be told to them or to the frontend, whose encoders work on those values, too.
+//! It is part of the network, and of the exported model: clients send values as the data have them
+//! (bytes as `0.0..=1.0`), and nothing has to be told to them or to the frontend, whose encoders
+//! work on those values, too.
 
-/// Deviations are at least this part of the data's deviation as a whole: a feature that hardly ever differs from its mean
-/// would otherwise drown the others when it does.
+/// Deviations are at least this part of the data's deviation as a whole: a feature that hardly ever
+/// differs from its mean would otherwise drown the others when it does.
 const FLOOR: f64 = 0.1;
 
-/// How samples are scaled: `(x - mean) / deviation` for each channel of an image, or each feature of a vector.
+/// How samples are scaled: `(x - mean) / deviation` for each channel of an image, or each feature
+/// of a vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalisation {
     mean: Vec<f32>,
@@ -18,12 +20,16 @@ impl Normalisation {
     /// The one that leaves samples of `shape` as they are.
     pub fn identity(shape: &[usize]) -> Self {
         let channels = channels(shape);
-        Self { mean: vec![0.0; channels], deviation: vec![1.0; channels] }
+        Self {
+            mean: vec![0.0; channels],
+            deviation: vec![1.0; channels],
+        }
     }
 
     /// Mean and deviation of whole samples of `shape`, row-major.
     ///
-    /// What is normalised should look like what the network will be given: for a parity model, parity queries.
+    /// What is normalised should look like what the network will be given: for a parity model,
+    /// parity queries.
     pub fn of(samples: &[f32], shape: &[usize]) -> Self {
         let channels = channels(shape);
         let plane = shape.iter().skip(1).product::<usize>().max(1);
@@ -37,14 +43,18 @@ impl Normalisation {
                 }
             }
         }
-        let variance = |&(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
+        let variance =
+            |&(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
         let whole = (sums.iter().map(variance).sum::<f64>() / channels.max(1) as f64).sqrt();
         let deviation = |sums: &(f64, f64)| match variance(sums).sqrt().max(FLOOR * whole) as f32 {
             deviation if deviation > 0.0 => deviation,
             _ => 1.0,
         };
         let mean = sums.iter().map(|(sum, _)| (sum / count) as f32).collect();
-        Self { mean, deviation: sums.iter().map(deviation).collect() }
+        Self {
+            mean,
+            deviation: sums.iter().map(deviation).collect(),
+        }
     }
 
     pub(super) fn from_parts(mean: Vec<f32>, deviation: Vec<f32>) -> Self {
@@ -62,7 +72,8 @@ impl Normalisation {
     }
 
     pub(super) fn is_identity(&self) -> bool {
-        self.mean.iter().all(|&mean| mean == 0.0) && self.deviation.iter().all(|&deviation| deviation == 1.0)
+        self.mean.iter().all(|&mean| mean == 0.0)
+            && self.deviation.iter().all(|&deviation| deviation == 1.0)
     }
 }
 
@@ -82,7 +93,11 @@ mod tests {
         assert_eq!(normalisation.mean(), [4.0, 15.0]);
         let wanted = [5.0_f32.sqrt(), 75.0_f32.sqrt()];
         assert!(
-            normalisation.deviation().iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-5)
+            normalisation
+                .deviation()
+                .iter()
+                .zip(wanted)
+                .all(|(found, wanted)| (found - wanted).abs() < 1e-5)
         );
 
         let vectors = [1.0, 5.0, 3.0, 5.0];

@@ -33,16 +33,26 @@ impl NetworkSpec {
 
     pub(super) fn check_image_input(&self, shape: &[usize]) -> Result<[usize; 3], NetworkError> {
         match shape {
-            &[channels, height, width] if channels * height * width > 0 => Ok([channels, height, width]),
+            &[channels, height, width] if channels * height * width > 0 => {
+                Ok([channels, height, width])
+            }
             _ => Err(self.image(String::new(), shape)),
         }
     }
 
     /// Planes of `plane` pixels that `outputs` values make.
-    pub(super) fn check_image_output(&self, outputs: usize, plane: usize) -> Result<usize, NetworkError> {
+    pub(super) fn check_image_output(
+        &self,
+        outputs: usize,
+        plane: usize,
+    ) -> Result<usize, NetworkError> {
         match outputs.checked_div(plane) {
             Some(planes @ 1..) if outputs.is_multiple_of(plane) => Ok(planes),
-            _ => Err(NetworkError::Output { network: self.to_string(), outputs, plane }),
+            _ => Err(NetworkError::Output {
+                network: self.to_string(),
+                outputs,
+                plane,
+            }),
         }
     }
 
@@ -55,15 +65,21 @@ impl NetworkSpec {
 
     /// The shape of a cell.
     pub(super) fn check_cells_input(&self, shape: &[usize]) -> Result<[usize; 3], NetworkError> {
-        let Self::Cells { rows, columns, .. } = self else { return Ok([0; 3]) };
+        let Self::Cells { rows, columns, .. } = self else {
+            return Ok([0; 3]);
+        };
         match shape {
             &[channels, height, width]
-                if height.is_multiple_of(*rows) && width.is_multiple_of(*columns) && height * width > 0 =>
+                if height.is_multiple_of(*rows)
+                    && width.is_multiple_of(*columns)
+                    && height * width > 0 =>
             {
                 Ok([channels, height / rows, width / columns])
             }
             _ => {
-                let wanted = format!("[channels, height, width] that {rows} x {columns} cells divide evenly");
+                let wanted = format!(
+                    "[channels, height, width] that {rows} x {columns} cells divide evenly"
+                );
                 Err(self.input(wanted, shape, "use the network without cells".to_owned()))
             }
         }
@@ -72,10 +88,19 @@ impl NetworkSpec {
     fn image(&self, limit: String, shape: &[usize]) -> NetworkError {
         let length: usize = shape.iter().product();
         let wanted = format!("[channels, height, width]{limit}");
-        self.input(wanted, shape, format!("use an MLP such as `mlp:{length},200,100`"))
+        self.input(
+            wanted,
+            shape,
+            format!("use an MLP such as `mlp:{length},200,100`"),
+        )
     }
 
     fn input(&self, wanted: String, shape: &[usize], fix: String) -> NetworkError {
-        NetworkError::Input { network: self.to_string(), wanted, shape: shape.to_vec(), fix }
+        NetworkError::Input {
+            network: self.to_string(),
+            wanted,
+            shape: shape.to_vec(),
+            fix,
+        }
     }
 }

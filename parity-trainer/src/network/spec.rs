@@ -1,5 +1,5 @@
-//! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`, `mlp:784,200,100`,
-//! `cells:1x2:lenet:16x3`, `dilated:40`, `script:module.pt`.
+//! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`,
+//! `mlp:784,200,100`, `cells:1x2:lenet:16x3`, `dilated:40`, `script:module.pt`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ pub enum NetworkSpec {
         /// Input length and hidden widths.
         widths: Vec<usize>,
     },
-    /// After LeNet-5: two convolutions of `width` and twice `width` channels, each with ReLU and 2 x 2 max pooling, a
-    /// hidden layer of 8 times `width`, and the output layer.
+    /// After LeNet-5: two convolutions of `width` and twice `width` channels, each with ReLU and 2
+    /// x 2 max pooling, a hidden layer of 8 times `width`, and the output layer.
     LeNet {
         /// Channels of the first convolution.
         width: usize,
@@ -30,23 +30,27 @@ pub enum NetworkSpec {
         /// Channels of the first stage; each further stage has twice as many.
         width: usize,
     },
-    /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A), for images of any size: its poolings stop where
-    /// the image has no more pixels, and one layer after global pooling stands for the three of its classifier.
+    /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A), for images of any size:
+    /// its poolings stop where the image has no more pixels, and one layer after global pooling
+    /// stands for the three of its classifier.
     Vgg11 {
         /// Channels of the first convolution; the last has eight times as many.
         width: usize,
     },
-    /// For learned encoders: 3 x 3 convolutions with dilations 1, 1, 2, 4, 8 and 1, which see the whole of a small image, and a
-    /// 1 x 1 convolution to an image of the same size (Kosaian et al., arXiv 1806.01259, section 3).
+    /// For learned encoders: 3 x 3 convolutions with dilations 1, 1, 2, 4, 8 and 1, which see the
+    /// whole of a small image, and a 1 x 1 convolution to an image of the same size (Kosaian et
+    /// al., arXiv 1806.01259, section 3).
     Dilated {
         /// Channels of all but the last; 20 for each query of a group in the paper.
         channels: usize,
     },
-    /// For the parity queries of concatenation: the sum of one network's outputs over the cells of a grid.
+    /// For the parity queries of concatenation: the sum of one network's outputs over the cells of
+    /// a grid.
     ///
-    /// What a parity model has to learn there, `F(X_1) + .. + F(X_k)` from the shrunken images side by side, is such a
-    /// sum. With the structure given, the network learns F on shrunken images, from k examples a group, and need not
-    /// find out that what it learns of one cell holds for the others.
+    /// What a parity model has to learn there, `F(X_1) + .. + F(X_k)` from the shrunken images side
+    /// by side, is such a sum. With the structure given, the network learns F on shrunken images,
+    /// from k examples a group, and need not find out that what it learns of one cell holds for the
+    /// others.
     Cells {
         /// Rows of the grid.
         rows: usize,
@@ -55,8 +59,9 @@ pub enum NetworkSpec {
         /// The network for one cell.
         inner: Box<NetworkSpec>,
     },
-    /// The user's own module, as TorchScript: its parameters are where training begins. Its batch norms and dropouts stay
-    /// as in inference, since what else they would learn could not be saved with the parameters.
+    /// The user's own module, as TorchScript: its parameters are where training begins. Its batch
+    /// norms and dropouts stay as in inference, since what else they would learn could not be saved
+    /// with the parameters.
     Script {
         /// The file, as `torch.jit.script(module).save` writes it.
         path: PathBuf,
@@ -72,8 +77,8 @@ pub enum ResNetDepth {
     D14,
     /// Three stages of three (He et al. 2015, section 4.2, n = 3).
     D20,
-    /// Four stages of two blocks (their table 1), with a 3 x 3 convolution and no pooling in front, as is usual for small
-    /// images.
+    /// Four stages of two blocks (their table 1), with a 3 x 3 convolution and no pooling in front,
+    /// as is usual for small images.
     D18,
 }
 
@@ -105,7 +110,12 @@ impl ResNetDepth {
     }
 }
 
-const RESNETS: [ResNetDepth; 4] = [ResNetDepth::D8, ResNetDepth::D14, ResNetDepth::D20, ResNetDepth::D18];
+const RESNETS: [ResNetDepth; 4] = [
+    ResNetDepth::D8,
+    ResNetDepth::D14,
+    ResNetDepth::D20,
+    ResNetDepth::D18,
+];
 const LENET_WIDTH: usize = 32;
 const LENET_KERNEL: usize = 5;
 const VGG11_WIDTH: usize = 64;
@@ -119,33 +129,50 @@ impl FromStr for NetworkSpec {
     type Err = NetworkError;
 
     fn from_str(name: &str) -> Result<Self, NetworkError> {
-        let wrong = |reason| NetworkError::Name { name: name.to_owned(), reason };
+        let wrong = |reason| NetworkError::Name {
+            name: name.to_owned(),
+            reason,
+        };
         let width = |text: &str| match text.trim().parse() {
             Ok(width @ 1..=WIDTH_MAX) => Ok(width),
             _ => Err(wrong("a width is a whole number from 1 to 65536")),
         };
         match name.split_once(':').unwrap_or((name, "")) {
-            ("lenet", "") => Ok(Self::LeNet { width: LENET_WIDTH, kernel: LENET_KERNEL }),
+            ("lenet", "") => Ok(Self::LeNet {
+                width: LENET_WIDTH,
+                kernel: LENET_KERNEL,
+            }),
             ("lenet", text) => match text.split_once('x') {
-                None => Ok(Self::LeNet { width: width(text)?, kernel: LENET_KERNEL }),
-                Some((text, kernel)) => Ok(Self::LeNet { width: width(text)?, kernel: width(kernel)? }),
+                None => Ok(Self::LeNet {
+                    width: width(text)?,
+                    kernel: LENET_KERNEL,
+                }),
+                Some((text, kernel)) => Ok(Self::LeNet {
+                    width: width(text)?,
+                    kernel: width(kernel)?,
+                }),
             },
             ("cells", text) => {
-                let malformed = || wrong("cells need a grid and a network, such as `cells:1x2:lenet:16x3`");
+                let malformed =
+                    || wrong("cells need a grid and a network, such as `cells:1x2:lenet:16x3`");
                 let (grid, inner) = text.split_once(':').ok_or_else(malformed)?;
                 let (rows, columns) = grid.split_once('x').ok_or_else(malformed)?;
                 let (rows, columns) = (width(rows)?, width(columns)?);
                 match inner.parse()? {
                     Self::Cells { .. } => Err(wrong("cells cannot hold cells")),
-                    inner => Ok(Self::Cells { rows, columns, inner: Box::new(inner) }),
+                    inner => Ok(Self::Cells {
+                        rows,
+                        columns,
+                        inner: Box::new(inner),
+                    }),
                 }
             }
             ("script", "") => Err(wrong("a script needs its file, such as `script:module.pt`")),
             ("script", path) => Ok(Self::Script { path: path.into() }),
             ("mlp", "") => Err(wrong("an MLP needs its widths")),
-            ("mlp", widths) => {
-                Ok(Self::Mlp { widths: widths.split(',').map(width).collect::<Result<_, _>>()? })
-            }
+            ("mlp", widths) => Ok(Self::Mlp {
+                widths: widths.split(',').map(width).collect::<Result<_, _>>()?,
+            }),
             (family, text) => Self::scaled(family, text).map_err(wrong),
         }
     }
@@ -191,7 +218,10 @@ impl NetworkSpec {
         Ok(match depth {
             Some(depth) => Self::ResNet { depth, width },
             None if family == "dilated" => Self::Dilated { channels: width },
-            None if family == "lenet" => Self::LeNet { width, kernel: LENET_KERNEL },
+            None if family == "lenet" => Self::LeNet {
+                width,
+                kernel: LENET_KERNEL,
+            },
             None => Self::Vgg11 { width },
         })
     }
@@ -200,16 +230,30 @@ impl NetworkSpec {
 impl fmt::Display for NetworkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeNet { width: LENET_WIDTH, kernel: LENET_KERNEL } => f.write_str("lenet"),
-            Self::LeNet { width, kernel: LENET_KERNEL } => write!(f, "lenet:{width}"),
+            Self::LeNet {
+                width: LENET_WIDTH,
+                kernel: LENET_KERNEL,
+            } => f.write_str("lenet"),
+            Self::LeNet {
+                width,
+                kernel: LENET_KERNEL,
+            } => write!(f, "lenet:{width}"),
             Self::LeNet { width, kernel } => write!(f, "lenet:{width}x{kernel}"),
-            Self::ResNet { depth, width } if *width == depth.default_width() => f.write_str(depth.name()),
+            Self::ResNet { depth, width } if *width == depth.default_width() => {
+                f.write_str(depth.name())
+            }
             Self::ResNet { depth, width } => write!(f, "{}:{width}", depth.name()),
             Self::Vgg11 { width: VGG11_WIDTH } => f.write_str("vgg11"),
             Self::Vgg11 { width } => write!(f, "vgg11:{width}"),
-            Self::Dilated { channels: DILATED_CHANNELS } => f.write_str("dilated"),
+            Self::Dilated {
+                channels: DILATED_CHANNELS,
+            } => f.write_str("dilated"),
             Self::Dilated { channels } => write!(f, "dilated:{channels}"),
-            Self::Cells { rows, columns, inner } => write!(f, "cells:{rows}x{columns}:{inner}"),
+            Self::Cells {
+                rows,
+                columns,
+                inner,
+            } => write!(f, "cells:{rows}x{columns}:{inner}"),
             Self::Script { path } => write!(f, "script:{}", path.display()),
             Self::Mlp { widths } => {
                 let widths: Vec<String> = widths.iter().map(usize::to_string).collect();

@@ -1,7 +1,8 @@
 //! A trainer's state as a safetensors file.
 //!
-//! Arrays are tensors; numbers that are not are metadata, floats by their bits, so that a resumed run goes on bit for bit. A
-//! SHA-256 over all of it tells a file that a crash has left half-written.
+//! Arrays are tensors; numbers that are not are metadata, floats by their bits, so that a resumed
+//! run goes on bit for bit. A SHA-256 over all of it tells a file that a crash has left
+//! half-written.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +11,9 @@ use safetensors::{SafeTensors, serialize};
 use sha2::{Digest, Sha256};
 
 use crate::backend::BackendState;
-use crate::training::{Best, Buffer, RngPosition, SamplerPosition, Snapshot, TrainerState, Validation};
+use crate::training::{
+    Best, Buffer, RngPosition, SamplerPosition, Snapshot, TrainerState, Validation,
+};
 
 const DIGEST: &str = "sha256";
 const BACKEND: &str = "backend/";
@@ -47,7 +50,15 @@ impl Checkpoint {
         let mut note = |key: &str, value: String| text.insert(key.to_owned(), value);
         note("run", self.run.clone());
         note("step", state.backend.clock.to_string());
-        note("rng.seed", state.rng.seed.iter().map(|byte| format!("{byte:02x}")).collect());
+        note(
+            "rng.seed",
+            state
+                .rng
+                .seed
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+        );
         note("rng.stream", state.rng.stream.to_string());
         note("rng.word", state.rng.word.to_string());
         note("sampler.next", state.sampler.next.to_string());
@@ -60,15 +71,27 @@ impl Checkpoint {
                 floats.insert(format!("{BEST_BUFFER}{}", buffer.name), &buffer.values);
             }
         }
-        let (order, recent) = (numbers(&state.sampler.order)?, numbers(&state.sampler.recent)?);
+        let (order, recent) = (
+            numbers(&state.sampler.order)?,
+            numbers(&state.sampler.recent)?,
+        );
         let mut tensors: BTreeMap<&str, TensorView<'_>> = BTreeMap::new();
         for (name, values) in &floats {
-            tensors.insert(name, view(Dtype::F32, values.len(), bytemuck::cast_slice(values))?);
+            tensors.insert(
+                name,
+                view(Dtype::F32, values.len(), bytemuck::cast_slice(values))?,
+            );
         }
         for (name, values) in [(ORDER, &order), (RECENT, &recent)] {
-            tensors.insert(name, view(Dtype::U32, values.len(), bytemuck::cast_slice(values))?);
+            tensors.insert(
+                name,
+                view(Dtype::U32, values.len(), bytemuck::cast_slice(values))?,
+            );
         }
-        let all: Vec<(&str, &[u8])> = tensors.iter().map(|(name, view)| (*name, view.data())).collect();
+        let all: Vec<(&str, &[u8])> = tensors
+            .iter()
+            .map(|(name, view)| (*name, view.data()))
+            .collect();
         let digest = digest(&text, &all);
         let mut metadata: HashMap<String, String> = text.into_iter().collect();
         metadata.insert(DIGEST.to_owned(), digest);
@@ -80,52 +103,93 @@ impl Checkpoint {
     /// # Errors
     /// If the file is not whole or not a checkpoint; says why.
     pub fn decode(contents: &[u8]) -> Result<Self, String> {
-        let (_, header) = SafeTensors::read_metadata(contents).map_err(|error| error.to_string())?;
+        let (_, header) =
+            SafeTensors::read_metadata(contents).map_err(|error| error.to_string())?;
         let file = SafeTensors::deserialize(contents).map_err(|error| error.to_string())?;
-        let mut text: BTreeMap<String, String> =
-            header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let mut text: BTreeMap<String, String> = header
+            .metadata()
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
         let expected = text.remove(DIGEST).ok_or("it has no digest")?;
         let tensors: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
-        let all: Vec<(&str, &[u8])> =
-            tensors.iter().map(|(name, view)| (name.as_str(), view.data())).collect();
+        let all: Vec<(&str, &[u8])> = tensors
+            .iter()
+            .map(|(name, view)| (name.as_str(), view.data()))
+            .collect();
         if digest(&text, &all) != expected {
             return Err("its contents do not have the digest that it notes".to_owned());
         }
         let note = |key: &str| text.get(key).ok_or_else(|| format!("it has no {key}"));
-        let number =
-            |key: &str| -> Result<u64, String> { note(key)?.parse().map_err(|_| format!("bad {key}")) };
+        let number = |key: &str| -> Result<u64, String> {
+            note(key)?.parse().map_err(|_| format!("bad {key}"))
+        };
         let float = |key: &str| -> Result<f64, String> {
-            u64::from_str_radix(note(key)?, 16).map(f64::from_bits).map_err(|_| format!("bad {key}"))
+            u64::from_str_radix(note(key)?, 16)
+                .map(f64::from_bits)
+                .map_err(|_| format!("bad {key}"))
         };
         let floats = |view: &TensorView<'_>| -> Vec<f32> {
-            view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            view.data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|bytes| f32::from_le_bytes(*bytes))
+                .collect()
         };
         let named = |prefix: &'static str| {
             let own = move |(name, view): (&String, &TensorView<'_>)| {
-                name.strip_prefix(prefix).map(|name| (name.to_owned(), floats(view)))
+                name.strip_prefix(prefix)
+                    .map(|name| (name.to_owned(), floats(view)))
             };
             tensors.iter().filter_map(own)
         };
-        let buffers = |prefix| named(prefix).map(|(name, values)| Buffer { name, values }).collect();
+        let buffers = |prefix| {
+            named(prefix)
+                .map(|(name, values)| Buffer { name, values })
+                .collect()
+        };
         let indices = |name: &str| -> Result<Vec<usize>, String> {
-            let view = tensors.get(name).ok_or_else(|| format!("it has no {name}"))?;
-            Ok(view.data().as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes) as usize).collect())
+            let view = tensors
+                .get(name)
+                .ok_or_else(|| format!("it has no {name}"))?;
+            Ok(view
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|bytes| u32::from_le_bytes(*bytes) as usize)
+                .collect())
         };
         let best = match tensors.get(BEST_WEIGHTS) {
             None => None,
             Some(weights) => Some(Best {
                 step: number("best.step")?,
-                validation: Validation { agreement: float("best.agreement")?, loss: float("best.loss")? },
-                snapshot: Snapshot { weights: floats(weights), buffers: buffers(BEST_BUFFER) },
+                validation: Validation {
+                    agreement: float("best.agreement")?,
+                    loss: float("best.loss")?,
+                },
+                snapshot: Snapshot {
+                    weights: floats(weights),
+                    buffers: buffers(BEST_BUFFER),
+                },
             }),
         };
         let seed = note("rng.seed")?;
-        let byte =
-            |at: usize| seed.get(2 * at..2 * at + 2).and_then(|text| u8::from_str_radix(text, 16).ok());
+        let byte = |at: usize| {
+            seed.get(2 * at..2 * at + 2)
+                .and_then(|text| u8::from_str_radix(text, 16).ok())
+        };
         let seed: Option<Vec<u8>> = (0..32).map(byte).collect();
-        let seed = seed.and_then(|seed| <[u8; 32]>::try_from(seed).ok()).ok_or("bad rng.seed")?;
+        let seed = seed
+            .and_then(|seed| <[u8; 32]>::try_from(seed).ok())
+            .ok_or("bad rng.seed")?;
         let state = TrainerState {
-            backend: BackendState { clock: number("step")?, arrays: named(BACKEND).collect() },
+            backend: BackendState {
+                clock: number("step")?,
+                arrays: named(BACKEND).collect(),
+            },
             buffers: buffers(BUFFER),
             best,
             rng: RngPosition {
@@ -139,7 +203,10 @@ impl Checkpoint {
                 recent: indices(RECENT)?,
             },
         };
-        Ok(Self { run: note("run")?.clone(), state })
+        Ok(Self {
+            run: note("run")?.clone(),
+            state,
+        })
     }
 }
 

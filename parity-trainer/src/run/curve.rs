@@ -21,7 +21,10 @@ pub struct CurveLabels<'a> {
 pub fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) -> Result<String, RunError> {
     let line = |label: &str, value: &dyn Fn(&LogRecord) -> Option<f64>| Series {
         label: label.to_owned(),
-        points: records.iter().filter_map(|record| Some((record.step as f64, value(record)?))).collect(),
+        points: records
+            .iter()
+            .filter_map(|record| Some((record.step as f64, value(record)?)))
+            .collect(),
     };
     let log = |value: f64| (value > 0.0).then(|| value.log10());
     let loss = Panel {
@@ -39,7 +42,9 @@ pub fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) -> Result
         y_range: None,
         series: vec![
             line("training", &|record| Some(100.0 * record.agreement)),
-            line("validation", &|record| record.validation_agreement.map(|part| 100.0 * part)),
+            line("validation", &|record| {
+                record.validation_agreement.map(|part| 100.0 * part)
+            }),
         ],
     };
     draw(labels.title, &[loss, agreement])

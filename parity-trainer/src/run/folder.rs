@@ -57,7 +57,13 @@ impl RunFolder {
     /// # Errors
     /// If no run was begun here.
     pub fn require(&self) -> Result<(), RunError> {
-        if self.is_begun() { Ok(()) } else { Err(RunError::NoRun { path: self.path.clone() }) }
+        if self.is_begun() {
+            Ok(())
+        } else {
+            Err(RunError::NoRun {
+                path: self.path.clone(),
+            })
+        }
     }
 
     /// Begins a run: makes the folder and puts the checkpoints of a run before it aside.
@@ -72,7 +78,10 @@ impl RunFolder {
             let aside = self.path.join(REPLACED);
             match fs::remove_dir_all(&aside) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(RunError::Write { path: aside, source });
+                    return Err(RunError::Write {
+                        path: aside,
+                        source,
+                    });
                 }
                 _ => {}
             }
@@ -87,7 +96,8 @@ impl RunFolder {
     /// Keeps other runs out of the folder, which is made, as long as what it gives lives.
     ///
     /// # Errors
-    /// If another run is at work there, or the folder is used for something else or cannot be written.
+    /// If another run is at work there, or the folder is used for something else or cannot be
+    /// written.
     pub fn lock(&self) -> Result<Lock, RunError> {
         self.refuse_others()?;
         Lock::take(&self.path.join(LOCK), &self.path, "run")
@@ -97,12 +107,13 @@ impl RunFolder {
     fn refuse_others(&self) -> Result<(), RunError> {
         let config = self.path.join(CONFIG);
         match fs::read(&config) {
-            Ok(text) if !text.starts_with(MARK.as_bytes()) => {
-                Err(RunError::NotARun { path: self.path.clone() })
-            }
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(RunError::Read { path: config, source })
-            }
+            Ok(text) if !text.starts_with(MARK.as_bytes()) => Err(RunError::NotARun {
+                path: self.path.clone(),
+            }),
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(RunError::Read {
+                path: config,
+                source,
+            }),
             _ => Ok(()),
         }
     }
@@ -142,32 +153,55 @@ impl RunFolder {
         let checkpoints = self.checkpoints()?;
         let mut skipped = Vec::new();
         for (_, path) in checkpoints.iter().rev() {
-            let contents = fs::read(path).map_err(|source| RunError::Read { path: path.clone(), source })?;
+            let contents = fs::read(path).map_err(|source| RunError::Read {
+                path: path.clone(),
+                source,
+            })?;
             match Checkpoint::decode(&contents) {
                 Ok(checkpoint) if checkpoint.run == run => {
                     self.put_aside(&skipped)?;
                     self.forget_after(checkpoint.state.backend.clock)?;
-                    return Ok(Found { checkpoint: Some(checkpoint), skipped });
+                    return Ok(Found {
+                        checkpoint: Some(checkpoint),
+                        skipped,
+                    });
                 }
                 Ok(_) => return Err(RunError::OtherRun { path: path.clone() }),
-                Err(problem) => skipped.push(RunError::Torn { path: path.clone(), problem }),
+                Err(problem) => skipped.push(RunError::Torn {
+                    path: path.clone(),
+                    problem,
+                }),
             }
         }
         if skipped.is_empty() {
             self.forget_after(0)?;
-            return Ok(Found { checkpoint: None, skipped });
+            return Ok(Found {
+                checkpoint: None,
+                skipped,
+            });
         }
-        Err(RunError::AllTorn { path: self.path.clone(), count: skipped.len() })
+        Err(RunError::AllTorn {
+            path: self.path.clone(),
+            count: skipped.len(),
+        })
     }
 
-    /// Refuses a folder whose newest whole checkpoint is of another run than `run`; one without checkpoints is none.
+    /// Refuses a folder whose newest whole checkpoint is of another run than `run`; one without
+    /// checkpoints is none.
     ///
     /// # Errors
     /// If it is another run's, or cannot be read.
     pub fn require_run(&self, run: &str) -> Result<(), RunError> {
-        let checkpoints = if self.path.is_dir() { self.checkpoints()? } else { Vec::new() };
+        let checkpoints = if self.path.is_dir() {
+            self.checkpoints()?
+        } else {
+            Vec::new()
+        };
         for (_, path) in checkpoints.into_iter().rev() {
-            let contents = fs::read(&path).map_err(|source| RunError::Read { path: path.clone(), source })?;
+            let contents = fs::read(&path).map_err(|source| RunError::Read {
+                path: path.clone(),
+                source,
+            })?;
             match Checkpoint::decode(&contents) {
                 Ok(checkpoint) if checkpoint.run == run => return Ok(()),
                 Ok(_) => return Err(RunError::OtherRun { path }),
@@ -184,8 +218,10 @@ impl RunFolder {
     /// If it cannot be written; no older one is touched then.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf, RunError> {
         let path = self.path.join(file_name(checkpoint.state.backend.clock));
-        let contents =
-            checkpoint.encode().map_err(|problem| RunError::Torn { path: path.clone(), problem })?;
+        let contents = checkpoint.encode().map_err(|problem| RunError::Torn {
+            path: path.clone(),
+            problem,
+        })?;
         files::write_aside(&path, &[&contents]).map_err(self.write_error(&path))?;
         let mut all = self.checkpoints()?;
         all.truncate(all.len().saturating_sub(KEPT));
@@ -252,7 +288,11 @@ impl RunFolder {
         let write = || {
             let mut line = serde_json::to_vec(record)?;
             line.push(b'\n');
-            fs::OpenOptions::new().create(true).append(true).open(&path)?.write_all(&line)
+            fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&path)?
+                .write_all(&line)
         };
         write().map_err(failed)
     }
@@ -263,7 +303,10 @@ impl RunFolder {
     /// If the log cannot be read.
     pub fn records(&self) -> Result<Vec<LogRecord>, RunError> {
         let path = self.path.join(LOG);
-        let failed = |source| RunError::Read { path: path.clone(), source };
+        let failed = |source| RunError::Read {
+            path: path.clone(),
+            source,
+        };
         let file = match fs::File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -287,7 +330,8 @@ impl RunFolder {
         self.write("curve.svg", &learning_curve(labels, &records)?)
     }
 
-    /// Renames checkpoints that are not whole, lest they count among the last two and a whole one go for them.
+    /// Renames checkpoints that are not whole, lest they count among the last two and a whole one
+    /// go for them.
     fn put_aside(&self, skipped: &[RunError]) -> Result<(), RunError> {
         for torn in skipped {
             if let RunError::Torn { path, .. } = torn {
@@ -313,12 +357,20 @@ impl RunFolder {
 
     /// Steps and files of the checkpoints, the oldest first.
     fn checkpoints(&self) -> Result<Vec<(u64, PathBuf)>, RunError> {
-        let failed = |source| RunError::Read { path: self.path.clone(), source };
+        let failed = |source| RunError::Read {
+            path: self.path.clone(),
+            source,
+        };
         let mut found = Vec::new();
         for item in fs::read_dir(&self.path).map_err(failed)? {
             let path = item.map_err(failed)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let step = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(END));
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            let step = name
+                .strip_prefix(PREFIX)
+                .and_then(|name| name.strip_suffix(END));
             if let Some(step) = step.and_then(|step| step.parse().ok()) {
                 found.push((step, path));
             }
@@ -348,17 +400,31 @@ mod tests {
         Checkpoint {
             run: run.to_owned(),
             state: TrainerState {
-                backend: BackendState { clock: step, arrays },
+                backend: BackendState {
+                    clock: step,
+                    arrays,
+                },
                 buffers: Vec::new(),
                 best: None,
-                rng: RngPosition { seed: [1; 32], stream: 2, word: 3 },
-                sampler: SamplerPosition { order: vec![1, 0], next: 1, recent: Vec::new() },
+                rng: RngPosition {
+                    seed: [1; 32],
+                    stream: 2,
+                    word: 3,
+                },
+                sampler: SamplerPosition {
+                    order: vec![1, 0],
+                    next: 1,
+                    recent: Vec::new(),
+                },
             },
         }
     }
 
     fn record(step: u64) -> LogRecord {
-        LogRecord { step, ..LogRecord::default() }
+        LogRecord {
+            step,
+            ..LogRecord::default()
+        }
     }
 
     fn run(steps: &[u64]) -> (tempfile::TempDir, RunFolder) {
@@ -376,13 +442,27 @@ mod tests {
     #[test]
     fn the_last_two_are_kept_and_the_newest_is_found() {
         let (_place, folder) = run(&[5, 10, 15, 20]);
-        let steps: Vec<u64> = folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect();
+        let steps: Vec<u64> = folder
+            .checkpoints()
+            .unwrap()
+            .into_iter()
+            .map(|(step, _)| step)
+            .collect();
         assert_eq!(steps, [15, 20]);
-        assert_eq!(folder.resume("a").unwrap().checkpoint, Some(checkpoint(20, "a")));
+        assert_eq!(
+            folder.resume("a").unwrap().checkpoint,
+            Some(checkpoint(20, "a"))
+        );
         folder.require_run("a").unwrap();
-        assert!(matches!(folder.require_run("b"), Err(RunError::OtherRun { .. })));
+        assert!(matches!(
+            folder.require_run("b"),
+            Err(RunError::OtherRun { .. })
+        ));
         let message = folder.resume("b").unwrap_err().to_string();
-        assert!(message.contains("a run with other settings") && !message.contains('\n'), "{message}");
+        assert!(
+            message.contains("a run with other settings") && !message.contains('\n'),
+            "{message}"
+        );
     }
 
     #[test]
@@ -393,17 +473,29 @@ mod tests {
         fs::write(&newest, &contents[..contents.len() - 3]).unwrap();
         let found = folder.resume("a").unwrap();
         assert_eq!(found.checkpoint, Some(checkpoint(5, "a")));
-        assert!(found.skipped[0].to_string().contains("000000010.safetensors: not a whole checkpoint"));
+        assert!(
+            found.skipped[0]
+                .to_string()
+                .contains("000000010.safetensors: not a whole checkpoint")
+        );
         assert_eq!(folder.records().unwrap(), [record(5)]);
 
         folder.save(&checkpoint(12, "a")).unwrap();
-        let steps: Vec<u64> = folder.checkpoints().unwrap().into_iter().map(|(step, _)| step).collect();
+        let steps: Vec<u64> = folder
+            .checkpoints()
+            .unwrap()
+            .into_iter()
+            .map(|(step, _)| step)
+            .collect();
         assert_eq!(steps, [5, 12], "a torn checkpoint is none of the last two");
 
         for step in steps {
             fs::write(folder.path().join(file_name(step)), b"").unwrap();
         }
-        assert!(matches!(folder.resume("a"), Err(RunError::AllTorn { count: 2, .. })));
+        assert!(matches!(
+            folder.resume("a"),
+            Err(RunError::AllTorn { count: 2, .. })
+        ));
     }
 
     #[test]
@@ -413,9 +505,15 @@ mod tests {
         aside.push(".partial");
         std::os::unix::fs::symlink("/dev/full", &aside).unwrap();
         let message = folder.save(&checkpoint(15, "a")).unwrap_err().to_string();
-        assert!(message.contains("No space left on device") && message.contains("--resume"), "{message}");
+        assert!(
+            message.contains("No space left on device") && message.contains("--resume"),
+            "{message}"
+        );
         assert_eq!(folder.checkpoints().unwrap().len(), 2);
-        assert_eq!(folder.resume("a").unwrap().checkpoint, Some(checkpoint(10, "a")));
+        assert_eq!(
+            folder.resume("a").unwrap().checkpoint,
+            Some(checkpoint(10, "a"))
+        );
     }
 
     #[test]
@@ -429,7 +527,10 @@ mod tests {
         fs::create_dir(others.path()).unwrap();
         fs::write(others.path().join(CONFIG), "theirs = true").unwrap();
         let message = others.begin().unwrap_err().to_string();
-        assert!(message.contains("another program's config.toml") && !message.contains('\n'), "{message}");
+        assert!(
+            message.contains("another program's config.toml") && !message.contains('\n'),
+            "{message}"
+        );
         assert!(others.begin().unwrap_err().is_input());
         let nowhere = RunFolder::at(folder.path().join("nowhere"));
         assert!(matches!(nowhere.resume("a"), Err(RunError::NoRun { .. })));

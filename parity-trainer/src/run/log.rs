@@ -15,7 +15,8 @@ pub struct LogRecord {
     pub learning_rate: f64,
     /// Length of the last one's gradient, before clipping.
     pub gradient_norm: f64,
-    /// Mean agreement with the deployed model, after decoding, part of 1; of a deployed model, with the labels.
+    /// Mean agreement with the deployed model, after decoding, part of 1; of a deployed model, with
+    /// the labels.
     pub agreement: f64,
     /// Agreement on validation, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]

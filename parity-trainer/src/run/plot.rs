@@ -47,7 +47,9 @@ pub fn draw(title: &str, panels: &[Panel]) -> Result<String, RunError> {
         let height = SIZE.1 * u32::try_from(rows).unwrap_or(1) + 40;
         let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
         root.fill(&WHITE).map_err(|error| failed(&error))?;
-        let body = root.titled(title, ("sans-serif", 18)).map_err(|error| failed(&error))?;
+        let body = root
+            .titled(title, ("sans-serif", 18))
+            .map_err(|error| failed(&error))?;
         for (panel, area) in panels.iter().zip(body.split_evenly((rows, 1))) {
             draw_panel(panel, &area).map_err(|error| failed(&error))?;
         }
@@ -61,10 +63,16 @@ fn draw_panel<B: DrawingBackend>(
     area: &DrawingArea<B, plotters::coord::Shift>,
 ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     let points = || {
-        panel.series.iter().flat_map(|series| &series.points).filter(|(x, y)| x.is_finite() && y.is_finite())
+        panel
+            .series
+            .iter()
+            .flat_map(|series| &series.points)
+            .filter(|(x, y)| x.is_finite() && y.is_finite())
     };
     let (left, right) = span(points().map(|point| point.0));
-    let (bottom, top) = panel.y_range.unwrap_or_else(|| span(points().map(|point| point.1)));
+    let (bottom, top) = panel
+        .y_range
+        .unwrap_or_else(|| span(points().map(|point| point.1)));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(38)
@@ -80,7 +88,11 @@ fn draw_panel<B: DrawingBackend>(
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
     for (series, colour) in panel.series.iter().zip(COLOURS.iter().cycle()) {
-        let line = series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
+        let line = series
+            .points
+            .iter()
+            .copied()
+            .filter(|(x, y)| x.is_finite() && y.is_finite());
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
             .label(&series.label)
@@ -96,8 +108,10 @@ fn draw_panel<B: DrawingBackend>(
 
 /// Least and greatest value, apart even where all are one.
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (least, most) = values
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)));
+    let (least, most) = values.fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(least, most), value| (least.min(value), most.max(value)),
+    );
     match () {
         () if least < most => (least, most),
         () if least.is_finite() => (least - 0.5, least + 0.5),
@@ -111,13 +125,30 @@ mod tests {
 
     #[test]
     fn axes_and_lines_are_named() {
-        let line =
-            |label: &str, points: &[(f64, f64)]| Series { label: label.into(), points: points.to_vec() };
-        let panel = |series| Panel { x: "step".into(), y: "loss".into(), y_range: None, series };
-        let series =
-            vec![line("training", &[(0.0, 1.0), (1.0, f64::NAN), (2.0, 0.5)]), line("validation", &[])];
+        let line = |label: &str, points: &[(f64, f64)]| Series {
+            label: label.into(),
+            points: points.to_vec(),
+        };
+        let panel = |series| Panel {
+            x: "step".into(),
+            y: "loss".into(),
+            y_range: None,
+            series,
+        };
+        let series = vec![
+            line("training", &[(0.0, 1.0), (1.0, f64::NAN), (2.0, 0.5)]),
+            line("validation", &[]),
+        ];
         let svg = draw("a run", &[panel(series), panel(Vec::new())]).unwrap();
-        for word in ["<svg", "a run", "step", "loss", "training", "validation", "polyline"] {
+        for word in [
+            "<svg",
+            "a run",
+            "step",
+            "loss",
+            "training",
+            "validation",
+            "polyline",
+        ] {
             assert!(svg.contains(word), "{word}");
         }
     }

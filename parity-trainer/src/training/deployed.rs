@@ -41,7 +41,9 @@ impl DeployedRun {
     /// How gradients become updates, for all passes over `samples` samples.
     pub fn rule(&self, samples: usize) -> UpdateRule {
         UpdateRule {
-            optimiser: OptimiserSpec::AdamW { weight_decay: self.weight_decay },
+            optimiser: OptimiserSpec::AdamW {
+                weight_decay: self.weight_decay,
+            },
             learning_rate: self.learning_rate,
             schedule: Schedule::Cosine,
             steps: (self.epochs * samples.div_ceil(self.batch(samples))) as u64,
@@ -62,12 +64,28 @@ pub(super) struct LabelledModel {
 }
 
 impl LabelledModel {
-    pub(super) fn new(run: &DeployedRun, samples: Arc<Samples>, classes: usize) -> Result<Self, TrainError> {
-        let network = Network::new(&run.network, &samples.shape, classes, &mut stream(run.seed, 0))?;
+    pub(super) fn new(
+        run: &DeployedRun,
+        samples: Arc<Samples>,
+        classes: usize,
+    ) -> Result<Self, TrainError> {
+        let network = Network::new(
+            &run.network,
+            &samples.shape,
+            classes,
+            &mut stream(run.seed, 0),
+        )?;
         let count = run.batch(samples.len());
         let (inputs, labels) = (vec![0.0; count * samples.sample_len()], vec![0; count]);
         let (augment, label_smoothing) = (run.augment, run.label_smoothing);
-        Ok(Self { network, samples, augment, label_smoothing, inputs, labels })
+        Ok(Self {
+            network,
+            samples,
+            augment,
+            label_smoothing,
+            inputs,
+            labels,
+        })
     }
 }
 
@@ -78,19 +96,40 @@ impl Task for LabelledModel {
 
     fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
         let samples = &self.samples;
-        for (input, label) in self.inputs.chunks_exact_mut(samples.sample_len()).zip(&mut self.labels) {
+        for (input, label) in self
+            .inputs
+            .chunks_exact_mut(samples.sample_len())
+            .zip(&mut self.labels)
+        {
             let mut index = 0;
             draw.group(std::slice::from_mut(&mut index));
-            self.augment.apply(draw.rng, &samples.shape, samples.sample(index), input);
+            self.augment
+                .apply(draw.rng, &samples.shape, samples.sample(index), input);
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
-        let outputs = self.network.forward_t(&batch(&self.inputs, &samples.shape), true);
+        let outputs = self
+            .network
+            .forward_t(&batch(&self.inputs, &samples.shape), true);
         let labels = Tensor::from_slice(&self.labels).to_device(outputs.device());
-        let loss =
-            outputs.cross_entropy_loss::<Tensor>(&labels, None, Reduction::Mean, -100, self.label_smoothing);
-        let right = outputs.argmax(-1, false).eq_tensor(&labels).sum(Kind::Int64).int64_value(&[]);
+        let loss = outputs.cross_entropy_loss::<Tensor>(
+            &labels,
+            None,
+            Reduction::Mean,
+            -100,
+            self.label_smoothing,
+        );
+        let right = outputs
+            .argmax(-1, false)
+            .eq_tensor(&labels)
+            .sum(Kind::Int64)
+            .int64_value(&[]);
         let told = loss.double_value(&[]);
-        Ok(Attempt { loss, told, agreeing: usize::try_from(right).unwrap_or(0), queries: self.labels.len() })
+        Ok(Attempt {
+            loss,
+            told,
+            agreeing: usize::try_from(right).unwrap_or(0),
+            queries: self.labels.len(),
+        })
     }
 
     fn freeze(self: Box<Self>) -> Trained {

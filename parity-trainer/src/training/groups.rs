@@ -51,16 +51,20 @@ impl TrainingSet {
 
     pub(super) fn sample(&self, index: usize) -> &[f32] {
         let length = self.sample_len();
-        self.inputs.get(index * length..(index + 1) * length).unwrap_or_default()
+        self.inputs
+            .get(index * length..(index + 1) * length)
+            .unwrap_or_default()
     }
 
     pub(super) fn answer(&self, index: usize) -> &[f32] {
-        self.answers.get(index * self.outputs()..(index + 1) * self.outputs()).unwrap_or_default()
+        self.answers
+            .get(index * self.outputs()..(index + 1) * self.outputs())
+            .unwrap_or_default()
     }
 }
 
-/// The inputs of a [`TrainingSet`]: the samples, `copies` random variants of each, all scaled as the deployed model wants
-/// them. The same seed gives the same values.
+/// The inputs of a [`TrainingSet`]: the samples, `copies` random variants of each, all scaled as
+/// the deployed model wants them. The same seed gives the same values.
 pub fn training_inputs(
     samples: &Samples,
     augment: Augment,
@@ -73,7 +77,10 @@ pub fn training_inputs(
     for _ in 0..copies {
         let start = inputs.len();
         inputs.resize(start + samples.values.len(), 0.0);
-        let variants = inputs.get_mut(start..).unwrap_or_default().chunks_exact_mut(samples.sample_len());
+        let variants = inputs
+            .get_mut(start..)
+            .unwrap_or_default()
+            .chunks_exact_mut(samples.sample_len());
         for (index, variant) in variants.enumerate() {
             augment.apply(&mut rng, &samples.shape, samples.sample(index), variant);
         }
@@ -94,33 +101,52 @@ pub(super) struct GroupSampler {
 
 impl GroupSampler {
     pub(super) fn new(samples: usize, filler_share: f64) -> Self {
-        Self { shuffle: Shuffle::new(samples), recent: Vec::new(), filler_share }
+        Self {
+            shuffle: Shuffle::new(samples),
+            recent: Vec::new(),
+            filler_share,
+        }
     }
 
-    /// Fills `group` with k samples: consecutive ones of a fresh shuffle each pass (ParM section 4.1).
+    /// Fills `group` with k samples: consecutive ones of a fresh shuffle each pass (ParM section
+    /// 4.1).
     ///
-    /// A share of the groups has the form that a frontend gives to one that did not fill in time (invariant CG-5): one or
-    /// more new queries, then fillers out of the few latest ones, which come again and again while little is asked.
+    /// A share of the groups has the form that a frontend gives to one that did not fill in time
+    /// (invariant CG-5): one or more new queries, then fillers out of the few latest ones, which
+    /// come again and again while little is asked.
     pub(super) fn next(&mut self, group: &mut [usize], rng: &mut ChaCha8Rng) {
-        let completed =
-            self.filler_share > 0.0 && !self.recent.is_empty() && rng.random_bool(self.filler_share.min(1.0));
-        let members = if completed { rng.random_range(1..group.len().max(2)) } else { group.len() };
+        let completed = self.filler_share > 0.0
+            && !self.recent.is_empty()
+            && rng.random_bool(self.filler_share.min(1.0));
+        let members = if completed {
+            rng.random_range(1..group.len().max(2))
+        } else {
+            group.len()
+        };
         for (slot, index) in group.iter_mut().enumerate() {
             *index = if slot < members {
                 self.shuffle.next(rng)
             } else {
-                self.recent.get(rng.random_range(0..self.recent.len())).copied().unwrap_or_default()
+                self.recent
+                    .get(rng.random_range(0..self.recent.len()))
+                    .copied()
+                    .unwrap_or_default()
             };
         }
         if self.filler_share > 0.0 {
             self.recent.extend(group.iter().take(members));
-            self.recent.drain(..self.recent.len().saturating_sub(RECENT));
+            self.recent
+                .drain(..self.recent.len().saturating_sub(RECENT));
         }
     }
 
     pub(super) fn position(&self) -> SamplerPosition {
         let (order, next) = self.shuffle.position();
-        SamplerPosition { order: order.to_vec(), next, recent: self.recent.clone() }
+        SamplerPosition {
+            order: order.to_vec(),
+            next,
+            recent: self.recent.clone(),
+        }
     }
 
     pub(super) fn restore(&mut self, position: &SamplerPosition) {
@@ -147,7 +173,8 @@ pub(super) struct GroupBatch {
     pub(super) parity: Vec<f32>,
     /// The weighted sum of the deployed model's outputs, transformed, for each group.
     pub(super) targets: Vec<f32>,
-    /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a batch without cells.
+    /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a batch without
+    /// cells.
     pub(super) cell_targets: Vec<f32>,
     /// The samples of each slot's queries.
     pub(super) members: Vec<usize>,
@@ -167,7 +194,11 @@ impl CodedSet {
     pub(super) fn new(set: Arc<TrainingSet>, transform: &OutputTransform) -> Self {
         let mut coded = set.answers.clone();
         transform.apply(&mut coded, set.outputs());
-        Self { set, coded, transform: transform.clone() }
+        Self {
+            set,
+            coded,
+            transform: transform.clone(),
+        }
     }
 
     /// Mean and standard deviation of the transformed outputs.
@@ -178,7 +209,9 @@ impl CodedSet {
     /// The outputs for a sample, transformed.
     pub(super) fn coded(&self, index: usize) -> &[f32] {
         let length = self.set.outputs();
-        self.coded.get(index * length..(index + 1) * length).unwrap_or_default()
+        self.coded
+            .get(index * length..(index + 1) * length)
+            .unwrap_or_default()
     }
 
     /// An empty batch of `groups` groups for [`CodedSet::fill`].
@@ -186,7 +219,8 @@ impl CodedSet {
         self.batch_of_cells(k, groups, 0)
     }
 
-    /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are to add nothing.
+    /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are to add
+    /// nothing.
     pub(super) fn batch_of_cells(&self, k: usize, groups: usize, cells: usize) -> GroupBatch {
         GroupBatch {
             cell_targets: vec![0.0; groups * cells * self.set.outputs()],
@@ -215,8 +249,10 @@ impl CodedSet {
             next(&mut group);
             for (slot, &index) in group.iter().enumerate() {
                 let cell = (at * cells + slot) * output_len;
-                if let Some(cell) =
-                    batch.cell_targets.get_mut(cell..cell + output_len).filter(|_| slot < cells)
+                if let Some(cell) = batch
+                    .cell_targets
+                    .get_mut(cell..cell + output_len)
+                    .filter(|_| slot < cells)
                 {
                     cell.copy_from_slice(self.coded(index));
                 }
@@ -234,8 +270,14 @@ impl CodedSet {
         Ok(())
     }
 
-    /// How many of the batch's queries get the deployed model's class when each is reconstructed alone, of how many.
-    pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> (usize, usize) {
+    /// How many of the batch's queries get the deployed model's class when each is reconstructed
+    /// alone, of how many.
+    pub(super) fn agreeing(
+        &self,
+        parity: &[f32],
+        batch: &GroupBatch,
+        row: &[f32],
+    ) -> (usize, usize) {
         let mut agreeing = 0;
         self.reconstruct(parity, batch, row, |reconstructed, exact| {
             agreeing += usize::from(reconstructed.top_class() == exact.top_class());
@@ -243,9 +285,11 @@ impl CodedSet {
         (agreeing, batch.members.len())
     }
 
-    /// Reconstructs each of the batch's queries alone; `each` is handed the reconstruction and the deployed model's outputs.
+    /// Reconstructs each of the batch's queries alone; `each` is handed the reconstruction and the
+    /// deployed model's outputs.
     ///
-    /// The error of the parity output, divided by the query's coefficient, is the error of its reconstruction.
+    /// The error of the parity output, divided by the query's coefficient, is the error of its
+    /// reconstruction.
     pub(super) fn reconstruct(
         &self,
         parity: &[f32],
@@ -267,7 +311,9 @@ impl CodedSet {
             }
             self.transform.invert(&mut reconstructed);
             let scores = |outputs| self.set.classes.scores(outputs);
-            if let (Some(made), Some(exact)) = (scores(&reconstructed), scores(self.set.answer(index))) {
+            if let (Some(made), Some(exact)) =
+                (scores(&reconstructed), scores(self.set.answer(index)))
+            {
                 each(made, exact);
             }
         }
@@ -278,7 +324,10 @@ impl CodedSet {
 pub(super) fn moments(values: &[f32]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let mean = values.iter().copied().map(f64::from).sum::<f64>() / count;
-    let squares = values.iter().map(|&value| (f64::from(value) - mean).powi(2)).sum::<f64>();
+    let squares = values
+        .iter()
+        .map(|&value| (f64::from(value) - mean).powi(2))
+        .sum::<f64>();
     (mean, (squares / count).sqrt())
 }
 

@@ -1,4 +1,5 @@
-//! Training: the deployed model on labels, parity models and learned codes on the deployed model's outputs.
+//! Training: the deployed model on labels, parity models and learned codes on the deployed model's
+//! outputs.
 
 mod deployed;
 mod groups;
@@ -50,8 +51,8 @@ pub struct StepReport {
     pub steps: usize,
     /// The step's loss.
     pub loss: f64,
-    /// The part of the step's rows whose class is right: the label's for a deployed model; for a parity model the
-    /// deployed model's, after decoding.
+    /// The part of the step's rows whose class is right: the label's for a deployed model; for a
+    /// parity model the deployed model's, after decoding.
     pub agreement: f64,
     /// Samples that went through the model so far.
     pub rows: usize,

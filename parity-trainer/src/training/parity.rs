@@ -29,7 +29,8 @@ pub struct ParityRun {
     pub normalise: bool,
     /// Whether a network of cells learns each cell's part of the target, and not only their sum.
     pub cell_targets: bool,
-    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of one cell.
+    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of
+    /// one cell.
     pub start: Option<PathBuf>,
     /// The rest of a learned code; none for a parity model.
     pub learned: Option<LearnedRun>,

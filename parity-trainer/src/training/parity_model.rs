@@ -1,4 +1,5 @@
-//! Learning a parity model: mean squared error against the weighted sum of the deployed model's outputs (ParM section 4.1).
+//! Learning a parity model: mean squared error against the weighted sum of the deployed model's
+//! outputs (ParM section 4.1).
 
 use std::sync::Arc;
 
@@ -36,9 +37,18 @@ impl ParityModel {
         let encoder = build_encoder(&run.code, &set.shape)?;
         let code = encoder.code();
         if run.row >= code.r() {
-            return Err(TrainError::Row { row: run.row, last: code.r() - 1, r: code.r() });
+            return Err(TrainError::Row {
+                row: run.row,
+                last: code.r() - 1,
+                r: code.r(),
+            });
         }
-        let mut network = Network::new(&run.network, &set.shape, set.outputs(), &mut stream(run.seed, 2))?;
+        let mut network = Network::new(
+            &run.network,
+            &set.shape,
+            set.outputs(),
+            &mut stream(run.seed, 2),
+        )?;
         let coded = CodedSet::new(set, code.transform());
         let (mean, deviation) = coded.moments();
         let row = code.row(run.row);
@@ -50,10 +60,22 @@ impl ParityModel {
         } else if run.normalise {
             network.normalise(&normalisation(&coded, encoder.as_ref(), run)?)?;
         }
-        let validator = Validator::new(CodedSet::new(validation, code.transform()), code.k(), run.seed);
+        let validator = Validator::new(
+            CodedSet::new(validation, code.transform()),
+            code.k(),
+            run.seed,
+        );
         let cells = taught_cells(run, &network);
         let filled = coded.batch_of_cells(code.k(), run.groups.max(1), cells);
-        Ok(Self { encoder, row: run.row, network, coded, validator, filled, cells })
+        Ok(Self {
+            encoder,
+            row: run.row,
+            network,
+            coded,
+            validator,
+            filled,
+            cells,
+        })
     }
 }
 
@@ -63,12 +85,18 @@ impl Task for ParityModel {
     }
 
     fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
-        self.coded.fill(self.encoder.as_ref(), self.row, &mut self.filled, |group| draw.group(group))?;
+        self.coded
+            .fill(self.encoder.as_ref(), self.row, &mut self.filled, |group| {
+                draw.group(group)
+            })?;
         let targets = batch(&self.filled.targets, &[self.coded.set.outputs()]);
         let input = batch(&self.filled.parity, &self.coded.set.shape);
         let (outputs, loss) = if self.cells > 0 {
             let cells = self.network.forward_cells(&input);
-            let parts = batch(&self.filled.cell_targets, &[self.cells, self.coded.set.outputs()]);
+            let parts = batch(
+                &self.filled.cell_targets,
+                &[self.cells, self.coded.set.outputs()],
+            );
             let parts = parts.to_device(cells.device());
             (
                 cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float),
@@ -81,21 +109,36 @@ impl Task for ParityModel {
         };
         let targets = targets.to_device(outputs.device());
         // Of the sum, whatever was learned from.
-        let told = outputs.detach().mse_loss(&targets, Reduction::Mean).double_value(&[]);
+        let told = outputs
+            .detach()
+            .mse_loss(&targets, Reduction::Mean)
+            .double_value(&[]);
         let mut parity = vec![0.0; self.filled.targets.len()];
         let length = parity.len();
-        outputs.detach().contiguous().view([-1]).copy_data(&mut parity, length);
+        outputs
+            .detach()
+            .contiguous()
+            .view([-1])
+            .copy_data(&mut parity, length);
         let row = self.encoder.code().row(self.row);
         let (agreeing, queries) = self.coded.agreeing(&parity, &self.filled, row);
-        Ok(Attempt { loss, told, agreeing, queries })
+        Ok(Attempt {
+            loss,
+            told,
+            agreeing,
+            queries,
+        })
     }
 
     fn validate(&self) -> Result<Option<Validation>, TrainError> {
-        self.validator.run(&self.network, self.encoder.as_ref(), self.row).map(Some)
+        self.validator
+            .run(&self.network, self.encoder.as_ref(), self.row)
+            .map(Some)
     }
 
     fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {
-        self.validator.scores(&self.network, self.encoder.as_ref(), self.row, score)
+        self.validator
+            .scores(&self.network, self.encoder.as_ref(), self.row, score)
     }
 
     fn freeze(self: Box<Self>) -> Trained {
@@ -103,10 +146,12 @@ impl Task for ParityModel {
     }
 }
 
-/// How many cells of `network` learn their part of the target: those of a concatenation's own grid, where slot i is cell i.
+/// How many cells of `network` learn their part of the target: those of a concatenation's own grid,
+/// where slot i is cell i.
 fn taught_cells(run: &ParityRun, network: &Network) -> usize {
     let own = ConcatEncoder::grid(run.code.k);
-    let taught = run.cell_targets && run.code.encoder == EncoderKind::Concat && network.cells() == Some(own);
+    let taught =
+        run.cell_targets && run.code.encoder == EncoderKind::Concat && network.cells() == Some(own);
     if taught { own.0 * own.1 } else { 0 }
 }
 
@@ -119,6 +164,8 @@ fn normalisation(
     let mut sampler = GroupSampler::new(coded.set.len(), 0.0);
     let mut rng = stream(run.seed, 7);
     let mut batch = coded.batch(encoder.code().k(), NORMALISATION_GROUPS);
-    coded.fill(encoder, run.row, &mut batch, |group| sampler.next(group, &mut rng))?;
+    coded.fill(encoder, run.row, &mut batch, |group| {
+        sampler.next(group, &mut rng)
+    })?;
     Ok(Normalisation::of(&batch.parity, &coded.set.shape))
 }

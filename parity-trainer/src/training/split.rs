@@ -5,8 +5,9 @@ use rand::seq::SliceRandom;
 use crate::data::Samples;
 use crate::network::stream;
 
-/// Splits `samples` into what is learned from and a `share` to validate on, `least` samples or more of each; `None` if there
-/// are not that many. The same seed makes the same split; both parts keep the samples' order.
+/// Splits `samples` into what is learned from and a `share` to validate on, `least` samples or more
+/// of each; `None` if there are not that many. The same seed makes the same split; both parts keep
+/// the samples' order.
 pub fn split_validation(
     samples: &Samples,
     share: f64,
@@ -27,7 +28,11 @@ pub fn split_validation(
     let part = |wanted: bool| {
         let length = is_held.iter().filter(|&&held| held == wanted).count() * samples.sample_len();
         let values = Vec::with_capacity(length);
-        let mut part = Samples { shape: samples.shape.clone(), values, labels: Vec::new() };
+        let mut part = Samples {
+            shape: samples.shape.clone(),
+            values,
+            labels: Vec::new(),
+        };
         for index in (0..count).filter(|&index| is_held[index] == wanted) {
             part.values.extend_from_slice(samples.sample(index));
             part.labels.extend(samples.labels.get(index));
@@ -60,7 +65,11 @@ mod tests {
 
     #[test]
     fn too_few_samples_are_not_split() {
-        let samples = Samples { shape: vec![1], values: vec![0.0; 3], labels: vec![0; 3] };
+        let samples = Samples {
+            shape: vec![1],
+            values: vec![0.0; 3],
+            labels: vec![0; 3],
+        };
         assert!(split_validation(&samples, 0.1, 2, 0).is_none());
     }
 }

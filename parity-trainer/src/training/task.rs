@@ -10,8 +10,8 @@ use super::validation::Validation;
 use crate::TrainError;
 use crate::network::Network;
 
-/// Everything about a training but the weights' way to the backend and the choice of the best ones, which are the same
-/// whatever is learned ([`Trainer`](super::Trainer)).
+/// Everything about a training but the weights' way to the backend and the choice of the best ones,
+/// which are the same whatever is learned ([`Trainer`](super::Trainer)).
 pub(super) trait Task: std::fmt::Debug {
     /// The networks that learn, each with the word that its variables' names begin with.
     fn networks(&self) -> Vec<(&'static str, &Network)>;
@@ -24,7 +24,8 @@ pub(super) trait Task: std::fmt::Debug {
         Ok(None)
     }
 
-    /// The score of each reconstruction of validation samples, and whether it names the deployed model's class.
+    /// The score of each reconstruction of validation samples, and whether it names the deployed
+    /// model's class.
     fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>, TrainError> {
         Ok(Vec::new())
     }
@@ -46,7 +47,10 @@ impl Draw<'_> {
     /// Writes the samples of the next group.
     pub(super) fn group(&mut self, group: &mut [usize]) {
         match &mut self.drawn {
-            Some(drawn) => group.iter_mut().zip(drawn).for_each(|(slot, &sample)| *slot = sample),
+            Some(drawn) => group
+                .iter_mut()
+                .zip(drawn)
+                .for_each(|(slot, &sample)| *slot = sample),
             None => self.sampler.next(group, self.rng),
         }
     }
@@ -59,7 +63,8 @@ pub(super) struct Attempt {
     pub(super) loss: Tensor,
     /// The loss as it is told: what validations tell, too.
     pub(super) told: f64,
-    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that name the label's.
+    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that name
+    /// the label's.
     pub(super) agreeing: usize,
     /// All of them.
     pub(super) queries: usize,

@@ -1,4 +1,5 @@
-//! The training loop: weights pulled and gradients pushed through a backend, the best weights kept, all of it resumable.
+//! The training loop: weights pulled and gradients pushed through a backend, the best weights kept,
+//! all of it resumable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -64,9 +65,11 @@ pub struct TrainerState {
 }
 
 /// Makes the backend that is to hold a model's parameters, from their first values.
-pub type MakeBackend<'a> = &'a mut dyn FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError>;
+pub type MakeBackend<'a> =
+    &'a mut dyn FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError>;
 
-/// The training of one model or learned code, step by step. Pure but for libtorch: logs, checkpoints and signals are the caller's.
+/// The training of one model or learned code, step by step. Pure but for libtorch: logs,
+/// checkpoints and signals are the caller's.
 #[derive(Debug)]
 pub struct Trainer {
     plan: Plan,
@@ -97,11 +100,12 @@ struct Plan {
 }
 
 impl Trainer {
-    /// A fresh parity model or learned code, to be trained on `set` and judged on `validation`; labels play no part.
+    /// A fresh parity model or learned code, to be trained on `set` and judged on `validation`;
+    /// labels play no part.
     ///
     /// # Errors
-    /// If the code is invalid or does not fit the samples, there are too few of them, the network does not take them, or the
-    /// backend cannot be had.
+    /// If the code is invalid or does not fit the samples, there are too few of them, the network
+    /// does not take them, or the backend cannot be had.
     pub fn parity(
         run: ParityRun,
         set: Arc<TrainingSet>,
@@ -111,7 +115,10 @@ impl Trainer {
         let code = Code::try_from(&run.code)?;
         for part in [&set, &validation] {
             if part.len() < code.k() {
-                return Err(TrainError::TooFewSamples { found: part.len(), k: code.k() });
+                return Err(TrainError::TooFewSamples {
+                    found: part.len(),
+                    k: code.k(),
+                });
             }
         }
         code.transform().validate(set.outputs())?;
@@ -130,11 +137,12 @@ impl Trainer {
         Self::new(plan, task, stream(run.seed, 3), make_backend)
     }
 
-    /// A fresh model, to be trained on the labels of `samples`, of which there are `classes`, for [`DeployedRun::rule`]'s
-    /// steps. It ends with the weights of the last step.
+    /// A fresh model, to be trained on the labels of `samples`, of which there are `classes`, for
+    /// [`DeployedRun::rule`]'s steps. It ends with the weights of the last step.
     ///
     /// # Errors
-    /// If the network does not take the samples, a sample has no label, or the backend cannot be had.
+    /// If the network does not take the samples, a sample has no label, or the backend cannot be
+    /// had.
     pub fn deployed(
         run: &DeployedRun,
         samples: Arc<Samples>,
@@ -162,7 +170,16 @@ impl Trainer {
         let weights = Weights::of(&task.networks())?;
         let backend = make_backend(weights.parameters().clone())?;
         let sampler = GroupSampler::new(plan.samples, plan.filler_share);
-        Ok(Self { plan, task, weights, backend, sampler, rng, step: 0, best: None })
+        Ok(Self {
+            plan,
+            task,
+            weights,
+            backend,
+            sampler,
+            rng,
+            step: 0,
+            best: None,
+        })
     }
 
     /// A parameter server inside this process that follows `rule`.
@@ -202,20 +219,34 @@ impl Trainer {
     /// # Errors
     /// If training diverges, or the backend fails.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        let Plan { steps, groups, k, samples, validate_every, .. } = self.plan;
+        let Plan {
+            steps,
+            groups,
+            k,
+            samples,
+            validate_every,
+            ..
+        } = self.plan;
         self.weights.pull(self.backend.as_mut())?;
         let parts = self.draw_parts();
         let (mut loss, mut agreeing, mut queries, mut attempts) = (0.0, 0, 0, 0u32);
         let tick = loop {
             for part in self.backend.parts_to_do()? {
                 let drawn = parts.get(part).map(|part| part.iter());
-                let draw = &mut Draw { sampler: &mut self.sampler, rng: &mut self.rng, drawn };
+                let draw = &mut Draw {
+                    sampler: &mut self.sampler,
+                    rng: &mut self.rng,
+                    drawn,
+                };
                 let attempt = self.task.attempt(self.step, draw)?;
                 // Its gradients would not be finite either, and the backend could not say why.
                 if !attempt.told.is_finite() {
-                    return Err(TrainError::Diverged { step: self.step as usize });
+                    return Err(TrainError::Diverged {
+                        step: self.step as usize,
+                    });
                 }
-                self.weights.push(self.backend.as_mut(), part, &attempt.loss)?;
+                self.weights
+                    .push(self.backend.as_mut(), part, &attempt.loss)?;
                 loss += attempt.told;
                 agreeing += attempt.agreeing;
                 queries += attempt.queries;
@@ -243,14 +274,20 @@ impl Trainer {
         })
     }
 
-    /// The samples of all parts of the next step, where several processes make it: all of them draw all, so that they agree
-    /// without a word. A process that came later, or had nothing to do, draws those of the steps that it has missed, too.
+    /// The samples of all parts of the next step, where several processes make it: all of them draw
+    /// all, so that they agree without a word. A process that came later, or had nothing to do,
+    /// draws those of the steps that it has missed, too.
     fn draw_parts(&mut self) -> Vec<Vec<usize>> {
-        let Some(done) = self.backend.steps_done() else { return Vec::new() };
+        let Some(done) = self.backend.steps_done() else {
+            return Vec::new();
+        };
         let Plan { groups, k, .. } = self.plan;
         loop {
             let mut parts = vec![vec![0; groups * k]; self.backend.parts()];
-            for group in parts.iter_mut().flat_map(|part| part.chunks_exact_mut(k.max(1))) {
+            for group in parts
+                .iter_mut()
+                .flat_map(|part| part.chunks_exact_mut(k.max(1)))
+            {
                 self.sampler.next(group, &mut self.rng);
             }
             if self.step >= done {
@@ -262,14 +299,26 @@ impl Trainer {
 
     fn validate(&mut self) -> Result<Option<Validation>, TrainError> {
         self.weights.pull(self.backend.as_mut())?;
-        let Some(validation) = self.task.validate()? else { return Ok(None) };
+        let Some(validation) = self.task.validate()? else {
+            return Ok(None);
+        };
         // Batch norm can go wrong without the training loss.
         if !validation.loss.is_finite() {
-            return Err(TrainError::Diverged { step: self.step as usize });
+            return Err(TrainError::Diverged {
+                step: self.step as usize,
+            });
         }
-        if self.best.as_ref().is_none_or(|best| validation.beats(&best.validation)) {
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|best| validation.beats(&best.validation))
+        {
             let snapshot = self.weights.snapshot()?;
-            self.best = Some(Best { step: self.step, validation, snapshot });
+            self.best = Some(Best {
+                step: self.step,
+                validation,
+                snapshot,
+            });
         }
         Ok(Some(validation))
     }
@@ -298,7 +347,8 @@ impl Trainer {
     /// If it is another model's.
     pub fn restore(&mut self, state: &TrainerState) -> Result<(), TrainError> {
         self.weights.load_buffers(&state.buffers)?;
-        self.backend.restore(&state.backend, &self.weights.flat_buffers()?)?;
+        self.backend
+            .restore(&state.backend, &self.weights.flat_buffers()?)?;
         self.best.clone_from(&state.best);
         self.rng = rand::SeedableRng::from_seed(state.rng.seed);
         self.rng.set_stream(state.rng.stream);
@@ -308,12 +358,15 @@ impl Trainer {
         Ok(())
     }
 
-    /// Writes the best weights as a safetensors file, whole or not at all; nothing if there are none yet.
+    /// Writes the best weights as a safetensors file, whole or not at all; nothing if there are
+    /// none yet.
     ///
     /// # Errors
     /// If they cannot be written.
     pub fn save_best(&mut self, path: &Path) -> Result<(), TrainError> {
-        let Some(best) = &self.best else { return Ok(()) };
+        let Some(best) = &self.best else {
+            return Ok(());
+        };
         let current = self.weights.snapshot()?;
         self.weights.load(&best.snapshot)?;
         // libtorch goes by the file's end.
@@ -321,12 +374,16 @@ impl Trainer {
         let saved = Network::save_all(&self.task.networks(), &aside);
         self.weights.load(&current)?;
         saved?;
-        std::fs::rename(&aside, path).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })
+        std::fs::rename(&aside, path).map_err(|source| TrainError::Write {
+            path: path.to_path_buf(),
+            source,
+        })
     }
 
-    /// What was learned, with the best weights (without validations: the last), frozen; and what the scores of its
-    /// reconstructions are worth: how often those of each score name the deployed model's class, as measured on the validation
-    /// samples; none if a score is no number, or nothing is reconstructed.
+    /// What was learned, with the best weights (without validations: the last), frozen; and what
+    /// the scores of its reconstructions are worth: how often those of each score name the deployed
+    /// model's class, as measured on the validation samples; none if a score is no number, or
+    /// nothing is reconstructed.
     ///
     /// # Errors
     /// If libtorch does not take them.

@@ -1,4 +1,5 @@
-//! Which output transform the code adds in: where a deployed model's outputs are badly scaled it decides everything.
+//! Which output transform the code adds in: where a deployed model's outputs are badly scaled it
+//! decides everything.
 
 use std::sync::Arc;
 
@@ -45,19 +46,24 @@ pub fn candidate_transforms(choice: TransformChoice, set: &TrainingSet) -> Vec<O
             deviation: vec![(deviation as f32).max(1e-6)],
         }
     };
-    let log_softmax = || OutputTransform::LogSoftmax { floor: parapet_encoder::DEFAULT_FLOOR };
+    let log_softmax = || OutputTransform::LogSoftmax {
+        floor: parapet_encoder::DEFAULT_FLOOR,
+    };
     match choice {
         TransformChoice::Raw => vec![OutputTransform::Raw],
         TransformChoice::Standardised => vec![standardised()],
         TransformChoice::LogSoftmax => vec![log_softmax()],
         TransformChoice::Auto => {
             let all = [OutputTransform::Raw, standardised(), log_softmax()];
-            all.into_iter().filter(|transform| transform.validate(set.outputs()).is_ok()).collect()
+            all.into_iter()
+                .filter(|transform| transform.validate(set.outputs()).is_ok())
+                .collect()
         }
     }
 }
 
-/// Trains a model for `steps` steps, the schedule drawn together to that length, with the outputs added in `transform`.
+/// Trains a model for `steps` steps, the schedule drawn together to that length, with the outputs
+/// added in `transform`.
 ///
 /// # Errors
 /// As [`Trainer`]'s; a training that diverges is no error but a trial with no agreement.
@@ -75,7 +81,10 @@ pub fn try_transform(
     // Only the end of a cooled-down run is compared.
     run.validate_every = u64::MAX;
     let mut trainer = Trainer::parity(run, Arc::clone(sets.0), Arc::clone(sets.1), make_backend)?;
-    let mut validation = Validation { agreement: 0.0, loss: f64::INFINITY };
+    let mut validation = Validation {
+        agreement: 0.0,
+        loss: f64::INFINITY,
+    };
     while !trainer.is_done() {
         match trainer.step() {
             Ok(step) => validation = step.validation.unwrap_or(validation),
@@ -84,5 +93,8 @@ pub fn try_transform(
         }
         report(trainer.steps_done());
     }
-    Ok(TransformTrial { transform, validation })
+    Ok(TransformTrial {
+        transform,
+        validation,
+    })
 }

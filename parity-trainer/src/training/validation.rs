@@ -8,7 +8,8 @@ use super::groups::{CodedSet, GroupBatch};
 use crate::TrainError;
 use crate::network::{Network, stream};
 
-/// Groups that one validation looks at, where there are samples for so many: agreement is then known to 1.5 points.
+/// Groups that one validation looks at, where there are samples for so many: agreement is then
+/// known to 1.5 points.
 const GROUPS: usize = 512;
 /// Shuffles of a small validation set into groups.
 const SHUFFLES: usize = 8;
@@ -18,20 +19,24 @@ pub(super) const CHUNK: usize = 64;
 /// One validation's figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Validation {
-    /// The part of the queries whose reconstruction names the deployed model's class, each missing in turn.
+    /// The part of the queries whose reconstruction names the deployed model's class, each missing
+    /// in turn.
     pub agreement: f64,
     /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
     pub loss: f64,
 }
 
 impl Validation {
-    /// Whether it is better than `other`: ParM (section 4.1) selects by agreement; equal ones by their loss.
+    /// Whether it is better than `other`: ParM (section 4.1) selects by agreement; equal ones by
+    /// their loss.
     pub fn beats(&self, other: &Self) -> bool {
-        self.agreement > other.agreement || (self.agreement == other.agreement && self.loss < other.loss)
+        self.agreement > other.agreement
+            || (self.agreement == other.agreement && self.loss < other.loss)
     }
 }
 
-/// The groups of k out of so many samples that validations look at, one after another; the same for the same seed.
+/// The groups of k out of so many samples that validations look at, one after another; the same for
+/// the same seed.
 pub(super) fn fixed_groups(samples: usize, k: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples).collect();
     let whole = samples / k.max(1) * k;
@@ -73,11 +78,18 @@ impl Validator {
             let (right, count) = self.coded.agreeing(parity, batch, encoder.code().row(row));
             agreeing += right;
             queries += count;
-            squares += parity.iter().zip(&batch.targets).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+            squares += parity
+                .iter()
+                .zip(&batch.targets)
+                .map(|(a, b)| f64::from(a - b).powi(2))
+                .sum::<f64>();
             outputs += parity.len();
         })?;
         let agreement = agreeing as f64 / queries.max(1) as f64;
-        Ok(Validation { agreement, loss: squares / outputs.max(1) as f64 })
+        Ok(Validation {
+            agreement,
+            loss: squares / outputs.max(1) as f64,
+        })
     }
 
     /// The score of each reconstruction, and whether it names the deployed model's class.
@@ -90,9 +102,17 @@ impl Validator {
     ) -> Result<Vec<(f32, bool)>, TrainError> {
         let mut scores = Vec::new();
         self.each_chunk(network, encoder, row, |batch, parity| {
-            self.coded.reconstruct(parity, batch, encoder.code().row(row), |reconstructed, exact| {
-                scores.push((score.of(reconstructed), reconstructed.top_class() == exact.top_class()));
-            });
+            self.coded.reconstruct(
+                parity,
+                batch,
+                encoder.code().row(row),
+                |reconstructed, exact| {
+                    scores.push((
+                        score.of(reconstructed),
+                        reconstructed.top_class() == exact.top_class(),
+                    ));
+                },
+            );
         })?;
         Ok(scores)
     }

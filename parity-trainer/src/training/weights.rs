@@ -43,22 +43,34 @@ impl Weights {
         });
         let mut variables: Vec<(String, Tensor)> = named.collect();
         variables.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let (trainable, buffers): (Vec<_>, Vec<_>) =
-            variables.into_iter().partition(|(_, tensor)| tensor.requires_grad());
+        let (trainable, buffers): (Vec<_>, Vec<_>) = variables
+            .into_iter()
+            .partition(|(_, tensor)| tensor.requires_grad());
         let layout = trainable.iter().map(|(name, tensor)| ParameterShape {
             name: name.clone(),
-            shape: tensor.size().iter().map(|&axis| usize::try_from(axis).unwrap_or_default()).collect(),
+            shape: tensor
+                .size()
+                .iter()
+                .map(|&axis| usize::try_from(axis).unwrap_or_default())
+                .collect(),
         });
         let mut parameters = ParameterSet::zeroes(layout.collect());
         let trainable: Vec<Tensor> = trainable.into_iter().map(|(_, tensor)| tensor).collect();
         for (tensor, (_, values)) in trainable.iter().zip(parameters.iter_mut()) {
             read(&tensor.detach(), values)?;
         }
-        let buffers: Vec<_> =
-            buffers.into_iter().filter(|(_, tensor)| tensor.kind() == Kind::Float).collect();
+        let buffers: Vec<_> = buffers
+            .into_iter()
+            .filter(|(_, tensor)| tensor.kind() == Kind::Float)
+            .collect();
         let parameters = parameters.with_buffers(flat(&buffers)?);
         let gradients = parameters.zeroes_like();
-        Ok(Self { trainable, buffers, parameters, gradients })
+        Ok(Self {
+            trainable,
+            buffers,
+            parameters,
+            gradients,
+        })
     }
 
     /// The weights as they were pulled last, or made.
@@ -93,7 +105,9 @@ impl Weights {
             }
         }
         if backend.keeps_buffers() {
-            self.gradients.buffers_mut().copy_from_slice(&flat(&self.buffers)?);
+            self.gradients
+                .buffers_mut()
+                .copy_from_slice(&flat(&self.buffers)?);
             // The next part here begins with the same.
             self.write_buffers()?;
         }
@@ -106,7 +120,10 @@ impl Weights {
     }
 
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
-        Ok(Snapshot { weights: self.parameters.values().to_vec(), buffers: self.buffers()? })
+        Ok(Snapshot {
+            weights: self.parameters.values().to_vec(),
+            buffers: self.buffers()?,
+        })
     }
 
     /// Puts the network back to `snapshot`.
@@ -120,7 +137,10 @@ impl Weights {
         let own = |(name, tensor): &(String, Tensor)| {
             let mut values = vec![0.0; tensor.numel()];
             read(tensor, &mut values)?;
-            Ok(Buffer { name: name.clone(), values })
+            Ok(Buffer {
+                name: name.clone(),
+                values,
+            })
         };
         self.buffers.iter().map(own).collect()
     }
@@ -166,12 +186,16 @@ fn flat(buffers: &[(String, Tensor)]) -> Result<Vec<f32>, NetworkError> {
 }
 
 fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), NetworkError> {
-    Ok(tensor.f_contiguous()?.f_view([-1])?.f_copy_data(values, values.len())?)
+    Ok(tensor
+        .f_contiguous()?
+        .f_view([-1])?
+        .f_copy_data(values, values.len())?)
 }
 
 /// Puts `values` in place of the tensor's own; whoever shares the tensor sees them.
 fn write(tensor: &mut Tensor, values: &[f32]) -> Result<(), NetworkError> {
-    let fresh =
-        Tensor::f_from_slice(values)?.f_view(tensor.size().as_slice())?.f_to_device(tensor.device())?;
+    let fresh = Tensor::f_from_slice(values)?
+        .f_view(tensor.size().as_slice())?
+        .f_to_device(tensor.device())?;
     Ok(tensor.f_set_data(&fresh)?)
 }

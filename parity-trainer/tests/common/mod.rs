@@ -36,7 +36,8 @@ pub fn gzip(contents: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Four classes: a bright quarter of the image, in noise. The training set is gzip-compressed, the test set is not.
+/// Four classes: a bright quarter of the image, in noise. The training set is gzip-compressed, the
+/// test set is not.
 pub fn write_quarters(folder: &Path, train: usize, test: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for (split, count) in [("train", train), ("t10k", test)] {
@@ -57,15 +58,26 @@ pub fn write_quarters(folder: &Path, train: usize, test: usize) {
             "train" => (gzip(&images), gzip(&labels), ".gz"),
             _ => (images, labels, ""),
         };
-        fs::write(folder.join(format!("{split}-images-idx3-ubyte{end}")), images).unwrap();
-        fs::write(folder.join(format!("{split}-labels-idx1-ubyte{end}")), labels).unwrap();
+        fs::write(
+            folder.join(format!("{split}-images-idx3-ubyte{end}")),
+            images,
+        )
+        .unwrap();
+        fs::write(
+            folder.join(format!("{split}-labels-idx1-ubyte{end}")),
+            labels,
+        )
+        .unwrap();
     }
 }
 
 /// `parity-trainer` on one thread, in `folder`; arguments are separated by blanks.
 pub fn command(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
-    command.current_dir(folder).args(["--threads", "1"]).args(line.split_whitespace());
+    command
+        .current_dir(folder)
+        .args(["--threads", "1"])
+        .args(line.split_whitespace());
     command
 }
 
@@ -76,7 +88,11 @@ pub fn trainer(folder: &Path, line: &str) -> Output {
 /// Runs a command that has to succeed; what it wrote to standard output.
 pub fn succeed(folder: &Path, line: &str) -> String {
     let output = trainer(folder, line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 

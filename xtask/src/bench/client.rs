@@ -15,10 +15,16 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client of `authority` (host:port) that sends `body`, of which the first `header_length` bytes are JSON.
-    pub(super) fn connect(authority: &str, path: &str, body: &[u8], header_length: usize) -> Result<Self> {
-        let stream =
-            TcpStream::connect(authority).with_context(|| format!("cannot connect to {authority}"))?;
+    /// A client of `authority` (host:port) that sends `body`, of which the first `header_length`
+    /// bytes are JSON.
+    pub(super) fn connect(
+        authority: &str,
+        path: &str,
+        body: &[u8],
+        header_length: usize,
+    ) -> Result<Self> {
+        let stream = TcpStream::connect(authority)
+            .with_context(|| format!("cannot connect to {authority}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let mut request = format!(
@@ -28,7 +34,11 @@ impl Client {
         )
         .into_bytes();
         request.extend_from_slice(body);
-        Ok(Self { stream: BufReader::new(stream), request, response: Vec::new() })
+        Ok(Self {
+            stream: BufReader::new(stream),
+            request,
+            response: Vec::new(),
+        })
     }
 
     /// Sends the request; the whole response, head and body.
@@ -40,19 +50,26 @@ impl Client {
             let begin = self.response.len();
             self.stream.read_until(b'\n', &mut self.response)?;
             let line = std::str::from_utf8(self.response.get(begin..).unwrap_or_default())?;
-            ensure!(begin > 0 || line.starts_with("HTTP/1.1 200"), "the server answered {line:?}");
+            ensure!(
+                begin > 0 || line.starts_with("HTTP/1.1 200"),
+                "the server answered {line:?}"
+            );
             if line.trim_end().is_empty() {
                 break;
             }
             if let Some((name, value)) = line.split_once(':')
                 && name.eq_ignore_ascii_case("content-length")
             {
-                length = value.trim().parse().context("a content-length that is no number")?;
+                length = value
+                    .trim()
+                    .parse()
+                    .context("a content-length that is no number")?;
             }
         }
         let head = self.response.len();
         self.response.resize(head + length, 0);
-        self.stream.read_exact(self.response.get_mut(head..).unwrap_or_default())?;
+        self.stream
+            .read_exact(self.response.get_mut(head..).unwrap_or_default())?;
         Ok(&self.response)
     }
 }
@@ -62,7 +79,8 @@ impl Client {
 pub(super) enum Pace {
     /// When the last one was answered.
     Closed,
-    /// So many a second, at equal distances; those that the answer to the last one delays are sent at once after it.
+    /// So many a second, at equal distances; those that the answer to the last one delays are sent
+    /// at once after it.
     PerSecond(u32),
 }
 
@@ -75,8 +93,13 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Sends requests for `span`, to the clients in turns as a frontend does to its instances; returns the time of each.
-pub(super) fn time_requests(clients: &mut [Client], pace: Pace, span: Duration) -> Result<Vec<Duration>> {
+/// Sends requests for `span`, to the clients in turns as a frontend does to its instances; returns
+/// the time of each.
+pub(super) fn time_requests(
+    clients: &mut [Client],
+    pace: Pace,
+    span: Duration,
+) -> Result<Vec<Duration>> {
     let started = Instant::now();
     let mut times = Vec::new();
     for index in 0.. {
@@ -99,5 +122,7 @@ pub(super) fn time_requests(clients: &mut [Client], pace: Pace, span: Duration) 
 /// The median in microseconds.
 pub(super) fn p50_us(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
-    times.get(times.len() / 2).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+    times
+        .get(times.len() / 2)
+        .map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
 }

@@ -1,10 +1,11 @@
-//! `cargo xtask bench-cluster-training`: a parity model, trained by one process with all threads, and by a cluster on this machine
-//! with one thread for each process.
+//! `cargo xtask bench-cluster-training`: a parity model, trained by one process with all threads,
+//! and by a cluster on this machine with one thread for each process.
 //!
-//! They take turns, and who is first changes; the runs of a round are of the same settings, steps and seed, each round has
-//! a seed of its own, because one seed's accuracy says little, and a cluster is started anew for each run. Time is what the
-//! training says it took: on a cluster that includes the beginning of the training and the time until the workers have loaded
-//! data and model, in one process nothing of the kind.
+//! They take turns, and who is first changes; the runs of a round are of the same settings, steps
+//! and seed, each round has a seed of its own, because one seed's accuracy says little, and a
+//! cluster is started anew for each run. Time is what the training says it took: on a cluster that
+//! includes the beginning of the training and the time until the workers have loaded data and
+//! model, in one process nothing of the kind.
 
 use std::fmt;
 use std::fs;
@@ -25,7 +26,8 @@ use crate::{cargo, native, workspace};
 /// Where everything of a run lies.
 const FOLDER: &str = ".parapet/bench-cluster-training";
 
-/// Points of accuracy by which the two may differ, and the most that the cluster may take longer, times.
+/// Points of accuracy by which the two may differ, and the most that the cluster may take longer,
+/// times.
 const AIMS: (f64, f64) = (0.3, 1.1);
 
 /// Arguments of `cargo xtask bench-cluster-training`.
@@ -46,7 +48,8 @@ pub(crate) struct Args {
     /// The parity model
     #[arg(long, default_value = "cells:1x2:resnet8:16")]
     network: String,
-    /// Clusters, as WORKERSxPARTS: processes that compute, the one that leads among them, and parts of a step
+    /// Clusters, as WORKERSxPARTS: processes that compute, the one that leads among them, and parts
+    /// of a step
     #[arg(long, value_delimiter = ',', default_value = "2x2")]
     clusters: Vec<Shape>,
     /// Seed of the first round
@@ -73,10 +76,14 @@ impl FromStr for Shape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('x').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let numbers = text
+            .split_once('x')
+            .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         match numbers {
             Some((workers, parts)) if workers > 0 && parts > 0 => Ok(Self { workers, parts }),
-            _ => Err(format!("'{text}' is no cluster: write 2x4 for 2 workers and 4 parts a step")),
+            _ => Err(format!(
+                "'{text}' is no cluster: write 2x4 for 2 workers and 4 parts a step"
+            )),
         }
     }
 }
@@ -102,7 +109,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     cargo::build_trainer_optimised()?;
     let folder = workspace::root().join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let bench = Bench { args, folder, trainer: workspace::target().join("debug/parity-trainer") };
+    let bench = Bench {
+        args,
+        folder,
+        trainer: workspace::target().join("debug/parity-trainer"),
+    };
 
     let seeds = || (0..args.rounds.max(1) as u64).map(|round| args.seed + round);
     step("the deployed model's answers, which all runs use");
@@ -111,20 +122,35 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut rounds: Vec<Round> = Vec::new();
     for seed in seeds() {
-        let first = rounds.len().is_multiple_of(2).then(|| bench.alone(args.steps, seed)).transpose()?;
-        let on_cluster = args.clusters.iter().map(|&shape| bench.on_cluster(shape, seed));
+        let first = rounds
+            .len()
+            .is_multiple_of(2)
+            .then(|| bench.alone(args.steps, seed))
+            .transpose()?;
+        let on_cluster = args
+            .clusters
+            .iter()
+            .map(|&shape| bench.on_cluster(shape, seed));
         let clusters = on_cluster.collect::<Result<Vec<_>>>()?;
         let alone = first.map_or_else(|| bench.alone(args.steps, seed), Ok)?;
         eprintln!("seed {seed}: one process {alone}");
         for (shape, trained) in args.clusters.iter().zip(&clusters) {
-            eprintln!("seed {seed}: {} workers, {} parts {trained}", shape.workers, shape.parts);
+            eprintln!(
+                "seed {seed}: {} workers, {} parts {trained}",
+                shape.workers, shape.parts
+            );
         }
         rounds.push((alone, clusters));
     }
     let table = markdown(args, &rounds);
     println!("{table}");
     let out = workspace::root().join(&args.out);
-    section::write(&out, "Measured", "cargo xtask bench-cluster-training", &table)?;
+    section::write(
+        &out,
+        "Measured",
+        "cargo xtask bench-cluster-training",
+        &table,
+    )?;
     println!("written: {}", out.display());
     Ok(())
 }
@@ -137,7 +163,13 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn alone(&self, steps: u32, seed: u64) -> Result<Trained> {
-        self.train("alone", steps, seed, &["--threads", &self.args.threads.to_string()], &[])
+        self.train(
+            "alone",
+            steps,
+            seed,
+            &["--threads", &self.args.threads.to_string()],
+            &[],
+        )
     }
 
     fn on_cluster(&self, shape: Shape, seed: u64) -> Result<Trained> {
@@ -147,11 +179,20 @@ impl Bench<'_> {
         self.train("cluster", self.args.steps, seed, &["--threads", "1"], &rest)
     }
 
-    /// The recipe of MNIST, k = 2, but for its number of steps and the trials that would choose the transform.
-    fn train(&self, name: &str, steps: u32, seed: u64, threads: &[&str], rest: &[&str]) -> Result<Trained> {
+    /// The recipe of MNIST, k = 2, but for its number of steps and the trials that would choose the
+    /// transform.
+    fn train(
+        &self,
+        name: &str,
+        steps: u32,
+        seed: u64,
+        threads: &[&str],
+        rest: &[&str],
+    ) -> Result<Trained> {
         let report = self.folder.join(format!("{name}.json"));
         let log = self.folder.join(format!("{name}.log"));
-        let file = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let file =
+            fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(&self.trainer);
         command.args(threads).args([
             "train",
@@ -174,21 +215,42 @@ impl Bench<'_> {
             &self.args.network,
         ]);
         command.args(["--steps", &steps.to_string(), "--name", name]);
-        command.arg("--model").arg(&self.args.model).arg("--data").arg(&self.args.data);
-        command.arg("--out").arg(self.folder.join("models")).arg("--json").arg(&report).args(rest);
-        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).status();
+        command
+            .arg("--model")
+            .arg(&self.args.model)
+            .arg("--data")
+            .arg(&self.args.data);
+        command
+            .arg("--out")
+            .arg(self.folder.join("models"))
+            .arg("--json")
+            .arg(&report)
+            .args(rest);
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .status();
         let status = status.with_context(|| format!("cannot start {}", self.trainer.display()))?;
-        ensure!(status.success(), "a training failed ({status}); see {}", log.display());
+        ensure!(
+            status.success(),
+            "a training failed ({status}); see {}",
+            log.display()
+        );
         Trained::read(&report)
     }
 }
 
 impl Trained {
     fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
-        let figure =
-            |name: &str| report[name].as_f64().with_context(|| format!("{} has no {name}", path.display()));
+        let figure = |name: &str| {
+            report[name]
+                .as_f64()
+                .with_context(|| format!("{} has no {name}", path.display()))
+        };
         Ok(Self {
             seconds: figure("seconds")?,
             reconstructed: 100.0 * figure("accuracy_reconstructed")?,
@@ -197,7 +259,8 @@ impl Trained {
     }
 }
 
-/// Two servers, and the workers besides the one that will lead, of one thread each. They end with this.
+/// Two servers, and the workers besides the one that will lead, of one thread each. They end with
+/// this.
 struct Cluster {
     process: Child,
     registry: String,
@@ -207,20 +270,42 @@ impl Cluster {
     fn up(trainer: &Path, shape: Shape, log: &Path) -> Result<Self> {
         let mut command = Command::new(trainer);
         let workers = (shape.workers - 1).to_string();
-        command.args(["--threads", "1", "cluster", "up", "--workers", &workers, "--servers", "2"]);
-        command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut process = command.stderr(Stdio::piped()).spawn().context("cannot start a cluster")?;
+        command.args([
+            "--threads",
+            "1",
+            "cluster",
+            "up",
+            "--workers",
+            &workers,
+            "--servers",
+            "2",
+        ]);
+        command
+            .args(["--listen", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let mut process = command
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start a cluster")?;
         let errors = process.stderr.take().context("the cluster says nothing")?;
-        let mut cluster = Self { process, registry: String::new() };
+        let mut cluster = Self {
+            process,
+            registry: String::new(),
+        };
         let mut lines = BufReader::new(errors).lines();
         for line in lines.by_ref() {
             if let Some((_, rest)) = line?.split_once("registry ") {
-                rest.split(';').next().unwrap_or_default().clone_into(&mut cluster.registry);
+                rest.split(';')
+                    .next()
+                    .unwrap_or_default()
+                    .clone_into(&mut cluster.registry);
                 break;
             }
         }
         ensure!(!cluster.registry.is_empty(), "the cluster did not start");
-        let mut file = fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut file =
+            fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let _ = std::io::Write::write_all(&mut file, format!("{line}\n").as_bytes());
@@ -258,8 +343,10 @@ fn markdown(args: &Args, rounds: &[Round]) -> String {
     );
     let name = |shape: Shape| format!("{} workers, {} parts a step", shape.workers, shape.parts);
     for (seed, (alone, clusters)) in (args.seed..).zip(rounds) {
-        text +=
-            &format!("| {seed} | one process | {:.1} | {:.2} | 1 | |\n", alone.seconds, alone.reconstructed);
+        text += &format!(
+            "| {seed} | one process | {:.1} | {:.2} | 1 | |\n",
+            alone.seconds, alone.reconstructed
+        );
         for (&shape, cluster) in args.clusters.iter().zip(clusters) {
             text += &format!(
                 "| {seed} | {} | {:.1} | {:.2} | {:.2} | {:.2} |\n",
@@ -275,8 +362,9 @@ fn markdown(args: &Args, rounds: &[Round]) -> String {
     let met = |is_met: bool| if is_met { "met" } else { "**missed**" };
     for (at, &shape) in args.clusters.iter().enumerate() {
         let of = |figure: fn(&Trained, &Trained) -> f64| {
-            let figures =
-                rounds.iter().filter_map(|(alone, clusters)| Some(figure(alone, clusters.get(at)?)));
+            let figures = rounds
+                .iter()
+                .filter_map(|(alone, clusters)| Some(figure(alone, clusters.get(at)?)));
             figures.collect::<Vec<_>>()
         };
         let ratio = Spread::new(of(|alone, cluster| cluster.seconds / alone.seconds));
@@ -293,7 +381,12 @@ fn markdown(args: &Args, rounds: &[Round]) -> String {
             met(mean.abs() <= points),
         );
     }
-    let alone = Spread::new(rounds.iter().map(|(alone, _)| alone.reconstructed).collect());
+    let alone = Spread::new(
+        rounds
+            .iter()
+            .map(|(alone, _)| alone.reconstructed)
+            .collect(),
+    );
     let deployed = Spread::new(rounds.iter().map(|(alone, _)| alone.deployed).collect());
     text += &format!(
         "\nOne process's own A_d, seed by seed: {:.2} to {:.2} %. The deployed model has {:.2} %.\n",
@@ -315,33 +408,77 @@ mod tests {
     }
 
     fn trained(seconds: f64, reconstructed: f64) -> Trained {
-        Trained { seconds, reconstructed, deployed: 99.0 }
+        Trained {
+            seconds,
+            reconstructed,
+            deployed: 99.0,
+        }
     }
 
     #[test]
     fn a_table_says_what_was_missed() {
-        let line = ["bench", "--data", "mnist", "--model", "m/digits.onnx", "--clusters", "2x2,3x4"];
+        let line = [
+            "bench",
+            "--data",
+            "mnist",
+            "--model",
+            "m/digits.onnx",
+            "--clusters",
+            "2x2,3x4",
+        ];
         let args = Cli::parse_from(line).args;
         let fair = [
-            (trained(10.0, 98.0), vec![trained(10.8, 98.2), trained(30.0, 98.0)]),
-            (trained(10.0, 98.5), vec![trained(9.0, 98.2), trained(30.0, 98.4)]),
+            (
+                trained(10.0, 98.0),
+                vec![trained(10.8, 98.2), trained(30.0, 98.0)],
+            ),
+            (
+                trained(10.0, 98.5),
+                vec![trained(9.0, 98.2), trained(30.0, 98.4)],
+            ),
         ];
         let text = markdown(&args, &fair);
         assert!(text.contains("`digits.onnx`"), "{text}");
-        assert!(text.contains("| 2 | 2 workers, 2 parts a step | 9.0 | 98.20 | 0.90 | -0.30 |"), "{text}");
-        assert!(text.contains("2 workers, 2 parts a step: 0.99 times as long"), "{text}");
-        assert!(text.contains("3 workers, 4 parts a step: 3.00 times as long"), "{text}");
-        assert!(text.matches(": met").count() == 3 && text.matches("**missed**").count() == 1, "{text}");
-        let text = markdown(&args, &[(trained(10.0, 98.0), vec![trained(12.0, 97.0), trained(12.0, 99.0)])]);
+        assert!(
+            text.contains("| 2 | 2 workers, 2 parts a step | 9.0 | 98.20 | 0.90 | -0.30 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("2 workers, 2 parts a step: 0.99 times as long"),
+            "{text}"
+        );
+        assert!(
+            text.contains("3 workers, 4 parts a step: 3.00 times as long"),
+            "{text}"
+        );
+        assert!(
+            text.matches(": met").count() == 3 && text.matches("**missed**").count() == 1,
+            "{text}"
+        );
+        let text = markdown(
+            &args,
+            &[(
+                trained(10.0, 98.0),
+                vec![trained(12.0, 97.0), trained(12.0, 99.0)],
+            )],
+        );
         assert!(text.matches("**missed**").count() == 4, "{text}");
     }
 
     #[test]
     fn a_cluster_is_read_and_a_mistake_is_shown_how_to_mend() {
-        let shape: Shape = "3x4".parse().unwrap_or(Shape { workers: 0, parts: 0 });
+        let shape: Shape = "3x4".parse().unwrap_or(Shape {
+            workers: 0,
+            parts: 0,
+        });
         assert_eq!((shape.workers, shape.parts), (3, 4));
         for wrong in ["", "2", "2x", "0x2", "2x0"] {
-            assert!(wrong.parse::<Shape>().is_err_and(|error| error.contains("2x4")), "{wrong}");
+            assert!(
+                wrong
+                    .parse::<Shape>()
+                    .is_err_and(|error| error.contains("2x4")),
+                "{wrong}"
+            );
         }
     }
 }

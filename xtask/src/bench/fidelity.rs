@@ -1,9 +1,10 @@
 //! `cargo xtask bench-fidelity`: the simulator against a real run of the same small configuration.
 //!
-//! The real run is the variant of `loadgen/experiments/tail.toml` (12 + 6 instances) with 2 % stragglers: with 1 % the 99th
-//! percentile lies on the edge between 19 and 33 ms, and two real runs differ by half. The delays that the simulator cannot
-//! know (sockets, threads that wake late, the model itself) are taken from the lower half of the latencies without
-//! redundancy, where neither stragglers nor queues show; everything else is compared.
+//! The real run is the variant of `loadgen/experiments/tail.toml` (12 + 6 instances) with 2 %
+//! stragglers: with 1 % the 99th percentile lies on the edge between 19 and 33 ms, and two real
+//! runs differ by half. The delays that the simulator cannot know (sockets, threads that wake late,
+//! the model itself) are taken from the lower half of the latencies without redundancy, where
+//! neither stragglers nor queues show; everything else is compared.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,8 @@ use crate::demo::{binary, step};
 /// Arguments of `cargo xtask bench-fidelity`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Compare with the last `cargo xtask bench-tail --only p2` instead of running the strategies anew
+    /// Compare with the last `cargo xtask bench-tail --only p2` instead of running the strategies
+    /// anew
     #[arg(long)]
     reuse: bool,
     /// Requests to each strategy of the real run
@@ -47,7 +49,12 @@ const SERVICE_MS: f64 = 18.0;
 /// If a step fails, or a percentile is further off than the bound.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.reuse {
-        tail::run(&tail::Args::only("p2", args.requests, args.seed, &STRATEGIES))?;
+        tail::run(&tail::Args::only(
+            "p2",
+            args.requests,
+            args.seed,
+            &STRATEGIES,
+        ))?;
     }
     let folder = tail::folder();
     let real = report(&folder.join("p2.json"))?;
@@ -61,7 +68,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .arg("--experiment")
         .arg(&setup)
         .args(["--strategy", &STRATEGIES.join(",")])
-        .args(["--queries", &args.queries.to_string(), "--seed", &args.seed.to_string()])
+        .args([
+            "--queries",
+            &args.queries.to_string(),
+            "--seed",
+            &args.seed.to_string(),
+        ])
         .arg("--compare-json")
         .arg(&simulated)
         .stdout(std::process::Stdio::null())
@@ -69,17 +81,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .context("cannot start parapet-loadgen")?;
     ensure!(status.success(), "parapet-loadgen failed ({status})");
     let simulated = report(&simulated)?;
-    println!("{:<18} {:>8} {:>10} {:>10} {:>8}", "strategy", "", "real, ms", "sim., ms", "ratio");
+    println!(
+        "{:<18} {:>8} {:>10} {:>10} {:>8}",
+        "strategy", "", "real, ms", "sim., ms", "ratio"
+    );
     let mut worst: f64 = 0.0;
     for name in STRATEGIES {
         for percentile in ["p50", "p99", "p99_9"] {
-            let (real, simulated) = (figure(&real, name, percentile)?, figure(&simulated, name, percentile)?);
+            let (real, simulated) = (
+                figure(&real, name, percentile)?,
+                figure(&simulated, name, percentile)?,
+            );
             let ratio = simulated / real;
             worst = worst.max((ratio - 1.0).abs());
             println!("{name:<18} {percentile:>8} {real:>10.2} {simulated:>10.2} {ratio:>8.3}");
         }
     }
-    ensure!(worst <= BOUND, "a percentile is {:.1} % off, more than {} %", worst * 100.0, BOUND * 100.0);
+    ensure!(
+        worst <= BOUND,
+        "a percentile is {:.1} % off, more than {} %",
+        worst * 100.0,
+        BOUND * 100.0
+    );
     println!("All within {:.1} %.", worst * 100.0);
     Ok(())
 }
@@ -91,7 +114,9 @@ fn report(path: &Path) -> Result<Value> {
 }
 
 fn strategy<'a>(report: &'a Value, name: &str) -> Result<&'a Value> {
-    let strategies = report["strategies"].as_array().context("a report without strategies")?;
+    let strategies = report["strategies"]
+        .as_array()
+        .context("a report without strategies")?;
     strategies
         .iter()
         .find(|strategy| strategy["name"] == name)
@@ -99,26 +124,36 @@ fn strategy<'a>(report: &'a Value, name: &str) -> Result<&'a Value> {
 }
 
 fn figure(report: &Value, name: &str, percentile: &str) -> Result<f64> {
-    strategy(report, name)?["latency"][percentile].as_f64().context("a report without percentiles")
+    strategy(report, name)?["latency"][percentile]
+        .as_f64()
+        .context("a report without percentiles")
 }
 
-/// The same experiment with the delays of the real run. What a latency has beyond the service time is taken for a shifted
-/// exponential, whose `-ln(1 - q)` is linear in the latency: two quantiles of the lower half give it.
+/// The same experiment with the delays of the real run. What a latency has beyond the service time
+/// is taken for a shifted exponential, whose `-ln(1 - q)` is linear in the latency: two quantiles
+/// of the lower half give it.
 fn simulation(experiment: &Path, real: &Value) -> Result<String> {
-    let points = strategy(real, "none")?["spectrum"].as_array().context("a report without a spectrum")?;
+    let points = strategy(real, "none")?["spectrum"]
+        .as_array()
+        .context("a report without a spectrum")?;
     let point = |above: f64| -> Option<(f64, f64)> {
         points.iter().find_map(|point| {
             let (quantile, ms) = (point["quantile"].as_f64()?, point["ms"].as_f64()?);
             (quantile >= above).then_some((-(1.0 - quantile).ln(), ms - SERVICE_MS))
         })
     };
-    let ((low, low_ms), (high, high_ms)) =
-        point(0.1).zip(point(0.45)).context("a spectrum without its lower half")?;
+    let ((low, low_ms), (high, high_ms)) = point(0.1)
+        .zip(point(0.45))
+        .context("a spectrum without its lower half")?;
     let mean = ((high_ms - low_ms) / (high - low)).max(0.0);
     let shift = (low_ms - low * mean).max(0.0);
     ensure!(shift > 0.0, "the median is below the emulated service time");
-    let text = fs::read_to_string(experiment)
-        .with_context(|| format!("{}: cannot read it; run without --reuse", experiment.display()))?;
+    let text = fs::read_to_string(experiment).with_context(|| {
+        format!(
+            "{}: cannot read it; run without --reuse",
+            experiment.display()
+        )
+    })?;
     Ok(format!(
         "{text}\n[simulation.network]\n\
          client = {{ constant_ms = {:.4} }}\n\

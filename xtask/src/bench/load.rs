@@ -11,8 +11,8 @@ use crate::demo::binary;
 use crate::resources::pinned;
 use crate::{cargo, models, native};
 
-/// Builds the serving side, unless its optimised binaries are to be used as they are, and makes sure that the demo's models are
-/// there.
+/// Builds the serving side, unless its optimised binaries are to be used as they are, and makes
+/// sure that the demo's models are there.
 ///
 /// # Errors
 /// If a step fails, or there are no models.
@@ -22,7 +22,9 @@ pub(super) fn prepare(build: bool) -> Result<()> {
         cargo::build_serving()?;
     }
     ensure!(
-        models::repository().join("fashion-parity/model.toml").is_file(),
+        models::repository()
+            .join("fashion-parity/model.toml")
+            .is_file(),
         "no models; run `cargo xtask demo` first"
     );
     Ok(())
@@ -48,7 +50,12 @@ impl Load<'_> {
     pub(super) fn run(&self, core: Option<usize>, path: &Path) -> Result<Value> {
         let status = pinned(binary("parapet-loadgen"), core)
             .args(["run", "--target", self.url, "--model", self.model])
-            .args(["--rate", &self.rate.to_string(), "--duration", &self.seconds.to_string()])
+            .args([
+                "--rate",
+                &self.rate.to_string(),
+                "--duration",
+                &self.seconds.to_string(),
+            ])
             .args(self.more)
             .arg("--images")
             .arg(models::data().join("t10k-images-idx3-ubyte.gz"))

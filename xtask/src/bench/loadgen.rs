@@ -1,8 +1,9 @@
-//! `cargo xtask bench-loadgen`: how many requests/s the generator sends on time from one core, beside `wrk` from the same
-//! core against the same server.
+//! `cargo xtask bench-loadgen`: how many requests/s the generator sends on time from one core,
+//! beside `wrk` from the same core against the same server.
 //!
-//! The server answers every request with the same bytes and has a core of its own. The generator keeps a schedule, so the
-//! figure that counts is the highest rate whose runs are valid; `wrk` sends as fast as answers come (closed loop), in C.
+//! The server answers every request with the same bytes and has a core of its own. The generator
+//! keeps a schedule, so the figure that counts is the highest rate whose runs are valid; `wrk`
+//! sends as fast as answers come (closed loop), in C.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -41,7 +42,15 @@ pub(crate) struct Args {
 /// # Errors
 /// If a step fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    cargo::run(&["build", "--release", "-p", "parapet-loadgen", "--bins", "--example", "trivial_server"])?;
+    cargo::run(&[
+        "build",
+        "--release",
+        "-p",
+        "parapet-loadgen",
+        "--bins",
+        "--example",
+        "trivial_server",
+    ])?;
     fs::create_dir_all(demo::folder()).context("cannot make .parapet/demo")?;
     let server = Server::start(args.server_core)?;
     println!(
@@ -49,22 +58,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "requests/s", "runs", "valid", "p99 lag, ms", "p50, ms", "failed"
     );
     for &rate in &args.rates {
-        let reports: Vec<Value> =
-            (1..=args.runs).map(|seed| server.load(args, rate, seed)).collect::<Result<_>>()?;
+        let reports: Vec<Value> = (1..=args.runs)
+            .map(|seed| server.load(args, rate, seed))
+            .collect::<Result<_>>()?;
         let figures = |pointer: &str| -> String {
-            let mut values: Vec<f64> =
-                reports.iter().filter_map(|report| report.pointer(pointer)?.as_f64()).collect();
+            let mut values: Vec<f64> = reports
+                .iter()
+                .filter_map(|report| report.pointer(pointer)?.as_f64())
+                .collect();
             values.sort_by(f64::total_cmp);
             match (values.first(), values.last()) {
                 (Some(low), Some(high)) => format!("{low:.2} - {high:.2}"),
                 _ => "-".to_owned(),
             }
         };
-        let valid = reports.iter().filter(|report| report["valid"] == true).count();
+        let valid = reports
+            .iter()
+            .filter(|report| report["valid"] == true)
+            .count();
         let failed: u64 = reports
             .iter()
             .filter_map(|report| {
-                Some(report["counts"]["planned"].as_u64()? - report["counts"]["answered"].as_u64()?)
+                Some(
+                    report["counts"]["planned"].as_u64()?
+                        - report["counts"]["answered"].as_u64()?,
+                )
             })
             .sum();
         println!(
@@ -107,15 +125,27 @@ impl Server {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
-        let server = Self { child, url: line.trim().to_owned() };
-        ensure!(server.url.starts_with("http://"), "the server did not start");
+        let server = Self {
+            child,
+            url: line.trim().to_owned(),
+        };
+        ensure!(
+            server.url.starts_with("http://"),
+            "the server did not start"
+        );
         Ok(server)
     }
 
     fn load(&self, args: &Args, rate: u32, seed: u32) -> Result<Value> {
         let seed = seed.to_string();
         let (rate, seconds) = (rate.into(), args.seconds);
-        let load = Load { url: &self.url, model: "trivial", rate, seconds, more: &["--seed", &seed] };
+        let load = Load {
+            url: &self.url,
+            model: "trivial",
+            rate,
+            seconds,
+            more: &["--seed", &seed],
+        };
         load.run(Some(args.core), &demo::folder().join("loadgen.json"))
     }
 }

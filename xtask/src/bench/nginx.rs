@@ -1,4 +1,5 @@
-//! nginx as the proxy to compare with: what a proxy in C that knows nothing of predictions adds on this machine.
+//! nginx as the proxy to compare with: what a proxy in C that knows nothing of predictions adds on
+//! this machine.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -18,14 +19,26 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// In front of the servers at `upstreams`, in turns, on one core if that is said; `None` where nginx is not installed.
-    /// Its files lie in `folder`.
-    pub(super) fn start(folder: &Path, upstreams: &[String], core: Option<usize>) -> Result<Option<Self>> {
+    /// In front of the servers at `upstreams`, in turns, on one core if that is said; `None` where
+    /// nginx is not installed. Its files lie in `folder`.
+    pub(super) fn start(
+        folder: &Path,
+        upstreams: &[String],
+        core: Option<usize>,
+    ) -> Result<Option<Self>> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let configuration = folder.join("nginx.conf");
-        fs::write(&configuration, text(folder, &address.to_string(), upstreams))?;
-        if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
+        fs::write(
+            &configuration,
+            text(folder, &address.to_string(), upstreams),
+        )?;
+        if Command::new("nginx")
+            .arg("-v")
+            .stderr(Stdio::null())
+            .status()
+            .is_err()
+        {
             return Ok(None);
         }
         let child = pinned("nginx", core)
@@ -38,7 +51,10 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start nginx")?;
-        let nginx = Self { child, authority: address.to_string() };
+        let nginx = Self {
+            child,
+            authority: address.to_string(),
+        };
         let limit = Instant::now() + Duration::from_secs(5);
         while TcpStream::connect(address).is_err() {
             if Instant::now() > limit {
@@ -51,7 +67,10 @@ impl Nginx {
 
     /// Where it listens, and its process.
     pub(super) fn server(&self) -> Server {
-        Server { authority: self.authority.clone(), pid: self.child.id() }
+        Server {
+            authority: self.authority.clone(),
+            pid: self.child.id(),
+        }
     }
 
     /// Where it listens, host:port.
@@ -70,8 +89,10 @@ impl Drop for Nginx {
 
 fn text(folder: &Path, address: &str, upstreams: &[String]) -> String {
     let folder = folder.display();
-    let servers: String =
-        upstreams.iter().map(|url| format!("server {}; ", url.trim_start_matches("http://"))).collect();
+    let servers: String = upstreams
+        .iter()
+        .map(|url| format!("server {}; ", url.trim_start_matches("http://")))
+        .collect();
     format!(
         "daemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log stderr error;\n\
          events {{ worker_connections 1024; }}\n\

@@ -1,10 +1,11 @@
 //! `cargo xtask bench-overload`: three times the capacity, for a minute.
 //!
-//! Emulated instances take a constant time for each query and no processor, so that the capacity is known: instances over
-//! service time. Requests come by Poisson's law at a normal rate, then at three times the capacity, then at the normal rate
-//! again. What is wanted: goodput stays at 90 % of the capacity and more, accepted requests are answered within twice the
-//! normal p99, the others hear so within 5 ms, the frontend's memory is bounded, and afterwards all is as before. Writes its
-//! part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
+//! Emulated instances take a constant time for each query and no processor, so that the capacity is
+//! known: instances over service time. Requests come by Poisson's law at a normal rate, then at
+//! three times the capacity, then at the normal rate again. What is wanted: goodput stays at 90 %
+//! of the capacity and more, accepted requests are answered within twice the normal p99, the others
+//! hear so within 5 ms, the frontend's memory is bounded, and afterwards all is as before. Writes
+//! its part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -78,9 +79,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     part(&frontend, "warm-up", args.normal * capacity, 5)?;
     let normal = args.normal * capacity;
     let plan = [
-        (format!("{} of the capacity", args.normal), normal, args.normal_seconds),
-        (format!("{} times the capacity", args.overload), args.overload * capacity, args.seconds),
-        (format!("{} again", args.normal), normal, args.normal_seconds),
+        (
+            format!("{} of the capacity", args.normal),
+            normal,
+            args.normal_seconds,
+        ),
+        (
+            format!("{} times the capacity", args.overload),
+            args.overload * capacity,
+            args.seconds,
+        ),
+        (
+            format!("{} again", args.normal),
+            normal,
+            args.normal_seconds,
+        ),
     ];
     let parts = plan
         .iter()
@@ -89,7 +102,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (text, missed) = report(args, capacity, &parts);
     println!("{text}");
     let path = workspace::root().join("frontend/RESULTS.md");
-    section::write(&path, "What was measured of the frontend", "cargo xtask bench-overload", &text)?;
+    section::write(
+        &path,
+        "What was measured of the frontend",
+        "cargo xtask bench-overload",
+        &text,
+    )?;
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
     Ok(())
 }
@@ -97,8 +115,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Emulated instances, and a frontend in front of them that codes with k = 2.
 fn start(servers: &mut Servers, args: &Args) -> Result<Server> {
     let profile = folder().join("faults.toml");
-    let text =
-        format!("seed = 1\nservice_time = {{ distribution = \"constant\", ms = {:?} }}\n", args.service_ms);
+    let text = format!(
+        "seed = 1\nservice_time = {{ distribution = \"constant\", ms = {:?} }}\n",
+        args.service_ms
+    );
     fs::write(&profile, text).with_context(|| format!("cannot write {}", profile.display()))?;
     let profile = profile.display().to_string();
     let mut instances = |model: &str, count: usize| {
@@ -122,10 +142,17 @@ fn start(servers: &mut Servers, args: &Args) -> Result<Server> {
 fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
     let url = format!("http://{}", frontend.authority);
-    let load = Load { url: &url, model: "fashion", rate, seconds, more: &[] };
+    let load = Load {
+        url: &url,
+        model: "fashion",
+        rate,
+        seconds,
+        more: &[],
+    };
     let report = load.run(None, &folder().join("run.json"))?;
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
-    let failed = number("/counts/failed").context("no counts")? + number("/counts/unanswered").unwrap_or(0.0);
+    let failed = number("/counts/failed").context("no counts")?
+        + number("/counts/unanswered").unwrap_or(0.0);
     let refused = report["errors"]
         .as_object()
         .and_then(|errors| errors.get("http-503"))
@@ -157,8 +184,14 @@ fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
         args.instances.div_ceil(2),
     );
     for part in parts {
-        let refused_p99 = part.refused_p99.map_or("-".to_owned(), |p99| format!("{p99:.2}"));
-        let late = if part.valid { "" } else { " (the generator was late)" };
+        let refused_p99 = part
+            .refused_p99
+            .map_or("-".to_owned(), |p99| format!("{p99:.2}"));
+        let late = if part.valid {
+            ""
+        } else {
+            " (the generator was late)"
+        };
         let _ = writeln!(
             text,
             "| {}{late} | {:.0} | {:.0} | {:.1} | {:.1} | {} | {refused_p99} | {} | {:.1} |",
@@ -179,22 +212,49 @@ fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
         let refused = overload.refused_p99.unwrap_or(0.0);
         let grown = overload.memory_mb - normal.memory_mb;
         let aims = [
-            (goodput >= 0.9, format!("goodput {:.1} % of the capacity (wanted: 90)", goodput * 100.0)),
+            (
+                goodput >= 0.9,
+                format!(
+                    "goodput {:.1} % of the capacity (wanted: 90)",
+                    goodput * 100.0
+                ),
+            ),
             (
                 slower <= 2.0,
-                format!("p99 of accepted requests {slower:.2} times the normal one (wanted: 2 at most)"),
+                format!(
+                    "p99 of accepted requests {slower:.2} times the normal one (wanted: 2 at most)"
+                ),
             ),
-            (refused <= 5.0, format!("p99 of refusing {refused:.2} ms (wanted: 5 at most)")),
-            (grown <= 16.0, format!("memory grew by {grown:.1} MB (wanted: 16 at most)")),
+            (
+                refused <= 5.0,
+                format!("p99 of refusing {refused:.2} ms (wanted: 5 at most)"),
+            ),
+            (
+                grown <= 16.0,
+                format!("memory grew by {grown:.1} MB (wanted: 16 at most)"),
+            ),
             (
                 after.refused == 0,
-                format!("{} refused when the overload was over (wanted: none)", after.refused),
+                format!(
+                    "{} refused when the overload was over (wanted: none)",
+                    after.refused
+                ),
             ),
         ];
         text.push_str("\nUnder overload: ");
-        text.push_str(&aims.iter().map(|(_, said)| said.as_str()).collect::<Vec<_>>().join("; "));
+        text.push_str(
+            &aims
+                .iter()
+                .map(|(_, said)| said.as_str())
+                .collect::<Vec<_>>()
+                .join("; "),
+        );
         text.push_str(".\n");
-        missed = aims.into_iter().filter(|(met, _)| !met).map(|(_, said)| said).collect();
+        missed = aims
+            .into_iter()
+            .filter(|(met, _)| !met)
+            .map(|(_, said)| said)
+            .collect();
     }
     (text, missed)
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask bench-parameter-server`: push and pull over loopback, workers and servers as processes of their own,
-//! beside mxnet's kvstore where a Python with mxnet is given.
+//! `cargo xtask bench-parameter-server`: push and pull over loopback, workers and servers as
+//! processes of their own, beside mxnet's kvstore where a Python with mxnet is given.
 //!
-//! Both do the same rounds: every key is pushed, pulled, or both, again and again, with all keys under way. The servers
-//! add up. Runs of the two take turns, and medians count.
+//! Both do the same rounds: every key is pushed, pulled, or both, again and again, with all keys
+//! under way. The servers add up. Runs of the two take turns, and medians count.
 
 mod memory;
 mod processes;
@@ -71,7 +71,11 @@ impl Load {
             ..=4096 => args.operations,
             _ => args.mebibytes * (1 << 20) / bytes as u64,
         };
-        Self { bytes, keys, rounds: (total / keys).max(1) }
+        Self {
+            bytes,
+            keys,
+            rounds: (total / keys).max(1),
+        }
     }
 }
 
@@ -86,7 +90,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut systems = vec![System::Parapet, System::OverTcp];
     systems.extend(args.mxnet_python.clone().map(System::Mxnet));
     let mut rows = Vec::new();
-    for shape in [Shape { workers: 1, servers: 1 }, Shape { workers: 2, servers: 2 }] {
+    for shape in [
+        Shape {
+            workers: 1,
+            servers: 1,
+        },
+        Shape {
+            workers: 2,
+            servers: 2,
+        },
+    ] {
         for bytes in [64, 64 << 10, 1 << 20, 4 << 20] {
             if !args.sizes.is_empty() && !args.sizes.contains(&bytes) {
                 continue;
@@ -96,10 +109,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             for run in 1..=args.runs {
                 // Who is first changes, too.
                 let turns = systems.iter().zip(&mut cells);
-                let turns: Vec<_> = if run % 2 == 0 { turns.rev().collect() } else { turns.collect() };
+                let turns: Vec<_> = if run % 2 == 0 {
+                    turns.rev().collect()
+                } else {
+                    turns.collect()
+                };
                 for (system, cell) in turns {
                     let seconds = measure(system, shape, load).with_context(|| {
-                        format!("run {run} of {} with values of {bytes} bytes", system.name())
+                        format!(
+                            "run {run} of {} with values of {bytes} bytes",
+                            system.name()
+                        )
                     })?;
                     cell.add(seconds);
                 }
@@ -109,11 +129,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             rows.push(row);
         }
     }
-    let memory = if args.millions == 0 { Vec::new() } else { memory::measure(args.millions)? };
+    let memory = if args.millions == 0 {
+        Vec::new()
+    } else {
+        memory::measure(args.millions)?
+    };
     memory.iter().for_each(|line| println!("{line}"));
     let path = workspace::root().join(&args.out);
     let tables = report::render(&rows, &memory, args.runs);
-    section::write(&path, "Measured", "cargo xtask bench-parameter-server", &tables)?;
+    section::write(
+        &path,
+        "Measured",
+        "cargo xtask bench-parameter-server",
+        &tables,
+    )?;
     println!("written: {}", path.display());
     Ok(())
 }

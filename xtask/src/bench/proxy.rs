@@ -1,13 +1,16 @@
 //! `cargo xtask bench-proxy`: the frontend as a proxy, beside nginx in front of the same instances.
 //!
-//! Each proxy has one core to itself; the clients and the instances have another one. The instances are emulated: they answer
-//! at once what a real one has answered, so that it is the proxy that is measured. Two ways of asking:
+//! Each proxy has one core to itself; the clients and the instances have another one. The instances
+//! are emulated: they answer at once what a real one has answered, so that it is the proxy that is
+//! measured. Two ways of asking:
 //!
-//! - as many requests as a proxy can take ([`wrk`](https://github.com/wg/wrk), 32 connections in a closed loop): requests/s;
-//! - the same rate for all (the load generator, open loop): p99, and processor time for each request, where redundancy is not
-//!   shed, as it is first under full load.
+//! - as many requests as a proxy can take ([`wrk`](https://github.com/wg/wrk), 32 connections in a
+//!   closed loop): requests/s;
+//! - the same rate for all (the load generator, open loop): p99, and processor time for each
+//!   request, where redundancy is not shed, as it is first under full load.
 //!
-//! Targets take turns. Writes its part of `frontend/RESULTS.md`. Needs nginx, wrk and the models of `cargo xtask demo`.
+//! Targets take turns. Writes its part of `frontend/RESULTS.md`. Needs nginx, wrk and the models of
+//! `cargo xtask demo`.
 
 mod report;
 
@@ -70,14 +73,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;
     stay_on(OTHERS)?;
     let answers = real_answers()?;
-    let (deployed, parity) = (emulated(&answers, INSTANCES)?, emulated(&answers, INSTANCES / 2)?);
+    let (deployed, parity) = (
+        emulated(&answers, INSTANCES)?,
+        emulated(&answers, INSTANCES / 2)?,
+    );
     let nginx = Nginx::start(&folder().join("nginx"), &deployed, Some(PROXY))?
         .context("nginx is not installed; it is what the frontend is compared with")?;
     let mut servers = Servers::new(&folder())?;
     let none = servers.frontend("none", &config(&deployed, None), Some(PROXY))?;
     let coded = servers.frontend("coded", &config(&deployed, Some(&parity)), Some(PROXY))?;
-    let wrk =
-        Wrk::find(&folder(), "fashion", args.connections, args.seconds)?.context("wrk is not installed")?;
+    let wrk = Wrk::find(&folder(), "fashion", args.connections, args.seconds)?
+        .context("wrk is not installed")?;
     let mut targets = [
         Target::new("nginx", nginx.server()),
         Target::new("frontend, no redundancy", none),
@@ -97,7 +103,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (text, missed) = report::write(args.rounds, args.connections, args.rate, &targets);
     println!("{text}");
     let path = workspace::root().join("frontend/RESULTS.md");
-    section::write(&path, "What was measured of the frontend", "cargo xtask bench-proxy", &text)?;
+    section::write(
+        &path,
+        "What was measured of the frontend",
+        "cargo xtask bench-proxy",
+        &text,
+    )?;
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
     Ok(())
 }
@@ -109,18 +120,27 @@ fn real_answers() -> Result<(Vec<u8>, String)> {
     let query = binary_query()?;
     let path = "/v2/models/fashion/infer";
     let mut client = Client::connect(&instance.authority, path, &query.bytes, query.header_length)?;
-    let answer = client.ask().context("the instance does not answer")?.to_vec();
-    Ok((answer, http::get(&format!("http://{}/v2/models/fashion", instance.authority))?))
+    let answer = client
+        .ask()
+        .context("the instance does not answer")?
+        .to_vec();
+    Ok((
+        answer,
+        http::get(&format!("http://{}/v2/models/fashion", instance.authority))?,
+    ))
 }
 
 fn emulated((answer, metadata): &(Vec<u8>, String), count: usize) -> Result<Vec<String>> {
     let start = || RemoteInstance::start(answer, metadata, Duration::ZERO);
-    (0..count).map(|_| Ok(start()?.address().to_owned())).collect()
+    (0..count)
+        .map(|_| Ok(start()?.address().to_owned()))
+        .collect()
 }
 
 fn config(deployed: &[String], parity: Option<&[String]>) -> String {
-    let mut text =
-        format!("[[models]]\nname = \"fashion\"\ninstances = {deployed:?}\nslots_per_instance = 16\n");
+    let mut text = format!(
+        "[[models]]\nname = \"fashion\"\ninstances = {deployed:?}\nslots_per_instance = 16\n"
+    );
     if let Some(parity) = parity {
         text.push_str(&format!(
             "[models.strategy]\nkind = \"coded\"\nencoder = \"concat\"\nk = 2\n\
@@ -136,8 +156,13 @@ fn at_an_even_rate(target: &Target, args: &Args) -> Result<Even> {
     let before = processor_seconds(target.server().pid)?;
     let url = format!("http://{}", target.server().authority);
     let arrivals = ["--arrivals", "constant"];
-    let load =
-        Load { url: &url, model: "fashion", rate: args.rate.into(), seconds: args.seconds, more: &arrivals };
+    let load = Load {
+        url: &url,
+        model: "fashion",
+        rate: args.rate.into(),
+        seconds: args.seconds,
+        more: &arrivals,
+    };
     let report = load.run(None, &folder().join("run.json"))?;
     let seconds = processor_seconds(target.server().pid)? - before;
     let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);

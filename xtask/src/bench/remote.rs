@@ -1,5 +1,5 @@
-//! An instance on a machine of its own, emulated: it answers what a real one has answered, after the time that one took,
-//! and takes no processor meanwhile.
+//! An instance on a machine of its own, emulated: it answers what a real one has answered, after
+//! the time that one took, and takes no processor meanwhile.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,8 +15,8 @@ pub(super) struct RemoteInstance {
 }
 
 impl RemoteInstance {
-    /// Answers predictions with `response`, a whole HTTP response, after `service_time`, and everything else with status 200
-    /// and the JSON `metadata`.
+    /// Answers predictions with `response`, a whole HTTP response, after `service_time`, and
+    /// everything else with status 200 and the JSON `metadata`.
     pub(super) fn start(response: &[u8], metadata: &str, service_time: Duration) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?.to_string();
@@ -26,13 +26,15 @@ impl RemoteInstance {
             metadata.len()
         );
         let other: Arc<[u8]> = other.as_bytes().into();
-        thread::Builder::new().name("remote instance".to_owned()).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (response, other) = (Arc::clone(&response), Arc::clone(&other));
-                // A connection that ends is the frontend's own business.
-                thread::spawn(move || serve(stream, &response, &other, service_time));
-            }
-        })?;
+        thread::Builder::new()
+            .name("remote instance".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let (response, other) = (Arc::clone(&response), Arc::clone(&other));
+                    // A connection that ends is the frontend's own business.
+                    thread::spawn(move || serve(stream, &response, &other, service_time));
+                }
+            })?;
         Ok(Self { address })
     }
 
@@ -58,7 +60,10 @@ fn serve(stream: TcpStream, response: &[u8], other: &[u8], service_time: Duratio
             if let Some((name, value)) = line.split_once(':')
                 && name.eq_ignore_ascii_case("content-length")
             {
-                length = value.trim().parse().context("a content-length that is no number")?;
+                length = value
+                    .trim()
+                    .parse()
+                    .context("a content-length that is no number")?;
             }
         }
         let mut body = vec![0; length];

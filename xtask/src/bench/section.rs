@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Puts `body` in the place of the file's section of this name, or at its end if it has none. A file that is not there
-/// begins with `title`.
+/// Puts `body` in the place of the file's section of this name, or at its end if it has none. A
+/// file that is not there begins with `title`.
 ///
 /// # Errors
 /// If the file cannot be read or written.
@@ -20,9 +20,14 @@ pub(crate) fn write(path: &Path, title: &str, name: &str, body: &str) -> Result<
 }
 
 fn replaced(text: &str, name: &str, body: &str) -> String {
-    let (start, end) = (format!("<!-- written by: {name} -->"), format!("<!-- end of: {name} -->"));
+    let (start, end) = (
+        format!("<!-- written by: {name} -->"),
+        format!("<!-- end of: {name} -->"),
+    );
     let section = format!("{start}\n{}\n{end}", body.trim());
-    let parts = text.split_once(&start).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
+    let parts = text
+        .split_once(&start)
+        .and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
     match parts {
         Some((before, after)) => format!("{before}{section}{after}"),
         None => format!("{}\n\n{section}\n", text.trim_end()),
@@ -36,13 +41,19 @@ mod tests {
     #[test]
     fn a_section_is_appended_once_and_replaced_after_that() {
         let first = replaced("# Title\n\nWords.\n", "one", "1\n");
-        assert_eq!(first, "# Title\n\nWords.\n\n<!-- written by: one -->\n1\n<!-- end of: one -->\n");
+        assert_eq!(
+            first,
+            "# Title\n\nWords.\n\n<!-- written by: one -->\n1\n<!-- end of: one -->\n"
+        );
         let second = replaced(&format!("{first}\nMore words.\n"), "two", "2");
         let third = replaced(&second, "one", "1 again");
         assert!(
             third.contains("1 again") && third.contains("\n2\n") && third.contains("More words."),
             "{third}"
         );
-        assert!(!third.contains("\n1\n") && third.matches("written by: one").count() == 1, "{third}");
+        assert!(
+            !third.contains("\n1\n") && third.matches("written by: one").count() == 1,
+            "{third}"
+        );
     }
 }

@@ -37,26 +37,41 @@ impl Servers {
     /// If the folder cannot be made.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { children: Vec::new(), folder: folder.to_owned() })
+        Ok(Self {
+            children: Vec::new(),
+            folder: folder.to_owned(),
+        })
     }
 
     /// An instance of `model`, on a port of its own.
     ///
     /// # Errors
     /// If it does not start.
-    pub(super) fn instance(&mut self, name: &str, model: &str, arguments: &[&str]) -> Result<Server> {
+    pub(super) fn instance(
+        &mut self,
+        name: &str,
+        model: &str,
+        arguments: &[&str],
+    ) -> Result<Server> {
         let mut command = Command::new(binary("parapet-instance"));
         command.arg("--repository").arg(models::repository());
-        command.args(["--model", model, "--listen", "127.0.0.1:0"]).args(arguments);
+        command
+            .args(["--model", model, "--listen", "127.0.0.1:0"])
+            .args(arguments);
         self.spawn(command, name)
     }
 
-    /// A frontend of the models in the repository with this configuration besides, on a port of its own, and on one core if
-    /// that is said.
+    /// A frontend of the models in the repository with this configuration besides, on a port of its
+    /// own, and on one core if that is said.
     ///
     /// # Errors
     /// If it does not start.
-    pub(super) fn frontend(&mut self, name: &str, config: &str, core: Option<usize>) -> Result<Server> {
+    pub(super) fn frontend(
+        &mut self,
+        name: &str,
+        config: &str,
+        core: Option<usize>,
+    ) -> Result<Server> {
         let path = self.folder.join(format!("{name}.toml"));
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {:?}\n{config}",
@@ -85,9 +100,19 @@ impl Servers {
             let first = output.and_then(|output| BufReader::new(output).lines().next()?.ok());
             let _ = ready.send(first);
         });
-        let line = said.recv_timeout(START_LIMIT).ok().flatten().unwrap_or_default();
-        match line.split_once("http://").map(|(_, rest)| rest.split(' ').next().unwrap_or(rest)) {
-            Some(authority) => Ok(Server { authority: authority.to_owned(), pid }),
+        let line = said
+            .recv_timeout(START_LIMIT)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        match line
+            .split_once("http://")
+            .map(|(_, rest)| rest.split(' ').next().unwrap_or(rest))
+        {
+            Some(authority) => Ok(Server {
+                authority: authority.to_owned(),
+                pid,
+            }),
             None => bail!("{name} did not start; see {}", log.display()),
         }
     }

@@ -1,19 +1,22 @@
-//! `cargo xtask bench-serving`: what the frontend adds to a request's latency, and the memory that it takes.
+//! `cargo xtask bench-serving`: what the frontend adds to a request's latency, and the memory that
+//! it takes.
 //!
-//! Latency is measured in two ways. In a closed loop one client waits for each answer before it sends again, so that cores
-//! hardly sleep: what the code costs. At a fixed rate a mostly idle machine wakes sleeping cores for each request: what a
-//! lightly loaded deployment sees.
+//! Latency is measured in two ways. In a closed loop one client waits for each answer before it
+//! sends again, so that cores hardly sleep: what the code costs. At a fixed rate a mostly idle
+//! machine wakes sleeping cores for each request: what a lightly loaded deployment sees.
 //!
-//! The instances are called in turns, as the frontend does: an instance that has just computed the last request is some 40 us
-//! faster than one that has slept for three, and the frontend is not to blame for that.
+//! The instances are called in turns, as the frontend does: an instance that has just computed the
+//! last request is some 40 us faster than one that has slept for three, and the frontend is not to
+//! blame for that.
 //!
-//! With coding, a parity model computes while requests are served. Here it does so on the cores of the instances, of the frontend
-//! and of the client, which slows every one of them down; where it has a machine of its own it does not. So coding is measured
-//! both ways: with the demo's parity instances, and with emulated ones that take no processor.
+//! With coding, a parity model computes while requests are served. Here it does so on the cores of
+//! the instances, of the frontend and of the client, which slows every one of them down; where it
+//! has a machine of its own it does not. So coding is measured both ways: with the demo's parity
+//! instances, and with emulated ones that take no processor.
 //!
-//! Where nginx is installed it stands beside, in front of the same instances: a proxy that only passes bytes on shows what of
-//! an added latency is the two more hops. Targets take turns, so that a machine whose speed drifts drifts for all. Needs the
-//! models of `cargo xtask demo`.
+//! Where nginx is installed it stands beside, in front of the same instances: a proxy that only
+//! passes bytes on shows what of an added latency is the two more hops. Targets take turns, so that
+//! a machine whose speed drifts drifts for all. Needs the models of `cargo xtask demo`.
 
 use std::time::Duration;
 
@@ -73,7 +76,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn latency(args: &Args) -> Result<()> {
-    let mut cluster = Cluster::start_on(Mode::Coded, Ports::new(args.port_offset), args.frontend_core)?;
+    let mut cluster = Cluster::start_on(
+        Mode::Coded,
+        Ports::new(args.port_offset),
+        args.frontend_core,
+    )?;
     let plain = cluster.add_frontend(Mode::Plain, 1, |text| text)?;
     let body = demo::binary_query()?;
     let connect = |url: &str, model: &str| {
@@ -83,18 +90,36 @@ fn latency(args: &Args) -> Result<()> {
     };
     let urls = cluster.instance_urls();
     let remote = remote_parity(&mut cluster, |url| connect(url, "fashion-parity"))?;
-    let awake =
-        |text: String| text.replace("[server]\n", &format!("[server]\nbusy_poll_us = {BUSY_POLL_US}\n"));
+    let awake = |text: String| {
+        text.replace(
+            "[server]\n",
+            &format!("[server]\nbusy_poll_us = {BUSY_POLL_US}\n"),
+        )
+    };
     let plain_awake = cluster.add_frontend(Mode::Plain, 3, awake)?;
     let coded_awake = cluster.add_frontend(Mode::Coded, 4, awake)?;
     let nginx = Nginx::start(&demo::folder().join("nginx"), &urls, args.frontend_core)?;
     let mut targets = vec![
-        ("instances", urls.iter().map(|url| connect(url, "fashion")).collect::<Result<Vec<_>>>()?),
+        (
+            "instances",
+            urls.iter()
+                .map(|url| connect(url, "fashion"))
+                .collect::<Result<Vec<_>>>()?,
+        ),
         ("none", vec![connect(&plain, "fashion")?]),
         ("coded", vec![connect(&cluster.url(), "fashion")?]),
-        ("coded, parity elsewhere", vec![connect(&remote, "fashion")?]),
-        ("none, busy polling", vec![connect(&plain_awake, "fashion")?]),
-        ("coded, busy polling", vec![connect(&coded_awake, "fashion")?]),
+        (
+            "coded, parity elsewhere",
+            vec![connect(&remote, "fashion")?],
+        ),
+        (
+            "none, busy polling",
+            vec![connect(&plain_awake, "fashion")?],
+        ),
+        (
+            "coded, busy polling",
+            vec![connect(&coded_awake, "fashion")?],
+        ),
     ];
     if let Some(nginx) = &nginx {
         targets.push(("nginx", vec![connect(nginx.authority(), "fashion")?]));
@@ -121,7 +146,10 @@ fn latency(args: &Args) -> Result<()> {
 }
 
 /// Adds a frontend whose parity instances are emulated; its URL.
-fn remote_parity(cluster: &mut Cluster, connect: impl Fn(&str) -> Result<Client>) -> Result<String> {
+fn remote_parity(
+    cluster: &mut Cluster,
+    connect: impl Fn(&str) -> Result<Client>,
+) -> Result<String> {
     let mut parity = [connect(&cluster.parity_url())?];
     let service_time = time_requests(&mut parity, Pace::Closed, Duration::from_secs(1))?;
     let service_time = Duration::from_secs_f64(p50_us(service_time) * 1e-6);
@@ -131,18 +159,28 @@ fn remote_parity(cluster: &mut Cluster, connect: impl Fn(&str) -> Result<Client>
         .parity_addresses()
         .into_iter()
         .map(|address| {
-            Ok((address, RemoteInstance::start(response, "{}", service_time)?.address().to_owned()))
+            Ok((
+                address,
+                RemoteInstance::start(response, "{}", service_time)?
+                    .address()
+                    .to_owned(),
+            ))
         })
         .collect::<Result<_>>()?;
     cluster.add_frontend(Mode::Coded, 2, |text| {
-        addresses.iter().fold(text, |text, (from, to)| text.replace(from, to))
+        addresses
+            .iter()
+            .fold(text, |text, (from, to)| text.replace(from, to))
     })
 }
 
 fn watch_memory(args: &Args) -> Result<()> {
     let cluster = Cluster::start(Mode::Coded, Ports::new(args.port_offset))?;
     let (pid, url) = (cluster.frontend_pid(), cluster.url());
-    println!("resident memory of the frontend (coded) at {} requests/s:", args.memory_rate);
+    println!(
+        "resident memory of the frontend (coded) at {} requests/s:",
+        args.memory_rate
+    );
     println!("  at the start {:6.1} MB", mb(memory(pid)?.now));
     let parts = 6;
     for part in 1..=parts {

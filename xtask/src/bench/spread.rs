@@ -18,7 +18,11 @@ impl Spread {
         } else {
             at(middle)
         };
-        Self { lowest: at(0), median, highest: at(last) }
+        Self {
+            lowest: at(0),
+            median,
+            highest: at(last),
+        }
     }
 }
 
@@ -29,7 +33,11 @@ mod tests {
     #[test]
     fn of_an_even_number_the_median_is_between_the_middle_two() {
         let spread = |values: &[f64]| {
-            let Spread { lowest, median, highest } = Spread::new(values.to_vec());
+            let Spread {
+                lowest,
+                median,
+                highest,
+            } = Spread::new(values.to_vec());
             [lowest, median, highest]
         };
         assert_eq!(spread(&[7.0]), [7.0; 3]);

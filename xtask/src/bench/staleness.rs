@@ -1,8 +1,9 @@
-//! `cargo xtask bench-staleness`: one worker in four computes 4 times longer; how soon is a loss reached, by what workers may
-//! miss of one another's updates, and how long do they wait for servers?
+//! `cargo xtask bench-staleness`: one worker in four computes 4 times longer; how soon is a loss
+//! reached, by what workers may miss of one another's updates, and how long do they wait for
+//! servers?
 //!
-//! Each run is a process of its own (`staleness`, of the parameter server's second application). Runs of all models take
-//! turns, seed by seed, so that whatever else the machine does meets all.
+//! Each run is a process of its own (`staleness`, of the parameter server's second application).
+//! Runs of all models take turns, seed by seed, so that whatever else the machine does meets all.
 
 mod plot;
 mod report;
@@ -35,7 +36,8 @@ const MODELS: [&str; 11] = [
 /// Arguments of `cargo xtask bench-staleness`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who is slow: never, always (one worker all the time) or turns:MILLISECONDS (one at a time, drawn anew)
+    /// Who is slow: never, always (one worker all the time) or turns:MILLISECONDS (one at a time,
+    /// drawn anew)
     #[arg(long, value_delimiter = ',', default_value = "turns:100,always,never")]
     slowdowns: Vec<String>,
     /// Seeds, each a run of every model
@@ -57,7 +59,13 @@ pub(crate) struct Args {
 /// # Errors
 /// If a run fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let package = ["--release", "-p", "parapet-sparse-logistic-regression", "--bin", "staleness"];
+    let package = [
+        "--release",
+        "-p",
+        "parapet-sparse-logistic-regression",
+        "--bin",
+        "staleness",
+    ];
     cargo::run(&[&["build"], &package[..]].concat())?;
     let program = workspace::target().join("release/staleness");
     let clocks = args.clocks.to_string();
@@ -71,12 +79,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 _ => (0..MODELS.len()).collect(),
             };
             for place in turns {
-                let Some(&model) = MODELS.get(place) else { continue };
+                let Some(&model) = MODELS.get(place) else {
+                    continue;
+                };
                 let mut command = Command::new(&program);
-                command.args(["--consistency", model, "--slowdown", slowdown, "--clocks", &clocks]);
+                command.args([
+                    "--consistency",
+                    model,
+                    "--slowdown",
+                    slowdown,
+                    "--clocks",
+                    &clocks,
+                ]);
                 command.args(["--seed", &seed.to_string()]);
-                let run =
-                    measure(&mut command).with_context(|| format!("{model}, {slowdown}, seed {seed}"))?;
+                let run = measure(&mut command)
+                    .with_context(|| format!("{model}, {slowdown}, seed {seed}"))?;
                 eprintln!("{slowdown}, seed {seed}, {model}: {run}");
                 all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed, "run": run.document }));
                 table.add(place, run);
@@ -85,15 +102,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let text = table.markdown();
         println!("{text}");
         let out = workspace::root().join(&args.out);
-        let plot = format!("staleness-{}.svg", slowdown.split(':').next().unwrap_or(slowdown));
+        let plot = format!(
+            "staleness-{}.svg",
+            slowdown.split(':').next().unwrap_or(slowdown)
+        );
         let with_plot = format!("{text}\n![Time to the loss, by slack]({plot})\n");
-        section::write(&out, "Measured", &format!("cargo xtask bench-staleness, {slowdown}"), &with_plot)?;
+        section::write(
+            &out,
+            "Measured",
+            &format!("cargo xtask bench-staleness, {slowdown}"),
+            &with_plot,
+        )?;
         let path = out.with_file_name(plot);
         std::fs::write(&path, plot::svg(&table))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let default = || workspace::target().join("bench-staleness.json");
-    let path = args.json.as_ref().map_or_else(default, |json| workspace::root().join(json));
+    let path = args
+        .json
+        .as_ref()
+        .map_or_else(default, |json| workspace::root().join(json));
     std::fs::write(&path, format!("{:#}\n", json!(all)))
         .with_context(|| format!("cannot write {}", path.display()))?;
     println!("written: {} and {}", args.out.display(), path.display());
@@ -101,9 +129,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn measure(command: &mut Command) -> Result<Run> {
-    let output =
-        command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), errors.trim());
+    ensure!(
+        output.status.success(),
+        "{} failed: {}",
+        command.get_program().display(),
+        errors.trim()
+    );
     Run::parse(&String::from_utf8_lossy(&output.stdout))
 }

@@ -1,7 +1,9 @@
-//! `cargo xtask bench-tail`: redundancy strategies side by side on emulated instances, and what each buys at the tail.
+//! `cargo xtask bench-tail`: redundancy strategies side by side on emulated instances, and what
+//! each buys at the tail.
 //!
-//! The experiment is `loadgen/experiments/tail.toml`. `--all` adds its variants (k = 3 and 4, other shares of stragglers,
-//! correlated slowdowns), which take an hour. Tables for `loadgen/RESULTS.md` are left beside the reports.
+//! The experiment is `loadgen/experiments/tail.toml`. `--all` adds its variants (k = 3 and 4, other
+//! shares of stragglers, correlated slowdowns), which take an hour. Tables for `loadgen/RESULTS.md`
+//! are left beside the reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +41,13 @@ impl Args {
     /// One variant with some of its strategies.
     pub(super) fn only(variant: &str, requests: usize, seed: u64, strategies: &[&str]) -> Self {
         let strategies = strategies.iter().map(|&name| name.to_owned()).collect();
-        Self { all: false, only: Some(variant.to_owned()), requests, seed, strategies }
+        Self {
+            all: false,
+            only: Some(variant.to_owned()),
+            requests,
+            seed,
+            strategies,
+        }
     }
 }
 
@@ -58,13 +66,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let variants: Vec<Variant> = Variant::all()
         .into_iter()
         .filter(|variant| args.all || variant.name == "tail" || args.only.is_some())
-        .filter(|variant| args.only.as_ref().is_none_or(|only| variant.name.contains(only.as_str())))
+        .filter(|variant| {
+            args.only
+                .as_ref()
+                .is_none_or(|only| variant.name.contains(only.as_str()))
+        })
         .collect();
-    ensure!(!variants.is_empty(), "no variant has that name; there are {}", names(&Variant::all()));
+    ensure!(
+        !variants.is_empty(),
+        "no variant has that name; there are {}",
+        names(&Variant::all())
+    );
     let mut needed = vec![Model::Deployed, Model::Small];
-    needed.extend(variants.iter().map(|variant| Model::Parity { k: variant.k }));
+    needed.extend(
+        variants
+            .iter()
+            .map(|variant| Model::Parity { k: variant.k }),
+    );
     needed.dedup();
-    let missing = needed.iter().any(|model| !models::repository().join(model.name()).is_dir());
+    let missing = needed
+        .iter()
+        .any(|model| !models::repository().join(model.name()).is_dir());
     if missing {
         cargo::run(&["build", "-p", "parity-trainer"])?;
         models::train(&needed, args.seed, true)?;
@@ -79,7 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn names(variants: &[Variant]) -> String {
-    variants.iter().map(|variant| variant.name).collect::<Vec<_>>().join(", ")
+    variants
+        .iter()
+        .map(|variant| variant.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The experiment with something changed.
@@ -105,11 +131,38 @@ impl Variant {
         };
         vec![
             Self { ..base },
-            Self { name: "k3", title: "12 + 4 instances, k = 3", k: 3, redundant: 4, ..base },
-            Self { name: "k4", title: "12 + 3 instances, k = 4", k: 4, redundant: 3, ..base },
-            Self { name: "p0.5", title: "0.5 % stragglers", straggle: 0.005, ..base },
-            Self { name: "p2", title: "2 % stragglers", straggle: 0.02, ..base },
-            Self { name: "p4", title: "4 % stragglers", straggle: 0.04, ..base },
+            Self {
+                name: "k3",
+                title: "12 + 4 instances, k = 3",
+                k: 3,
+                redundant: 4,
+                ..base
+            },
+            Self {
+                name: "k4",
+                title: "12 + 3 instances, k = 4",
+                k: 4,
+                redundant: 3,
+                ..base
+            },
+            Self {
+                name: "p0.5",
+                title: "0.5 % stragglers",
+                straggle: 0.005,
+                ..base
+            },
+            Self {
+                name: "p2",
+                title: "2 % stragglers",
+                straggle: 0.02,
+                ..base
+            },
+            Self {
+                name: "p4",
+                title: "4 % stragglers",
+                straggle: 0.04,
+                ..base
+            },
             Self {
                 name: "correlated",
                 title: "slowdowns that hit 40 % of the instances together",
@@ -124,8 +177,10 @@ impl Variant {
         let experiment = folder.join(format!("{}.toml", self.name));
         fs::write(&experiment, self.experiment()?.to_string())
             .with_context(|| format!("cannot write {}", experiment.display()))?;
-        let (json, html) =
-            (folder.join(format!("{}.json", self.name)), folder.join(format!("{}.html", self.name)));
+        let (json, html) = (
+            folder.join(format!("{}.json", self.name)),
+            folder.join(format!("{}.html", self.name)),
+        );
         let mut command = Command::new(binary("parapet-loadgen"));
         if !args.strategies.is_empty() {
             command.args(["compare", "--strategies", &args.strategies.join(",")]);
@@ -141,7 +196,12 @@ impl Variant {
             .arg(models::data().join("t10k-images-idx3-ubyte.gz"))
             .arg("--labels")
             .arg(models::data().join("t10k-labels-idx1-ubyte.gz"))
-            .args(["--requests", &args.requests.to_string(), "--seed", &args.seed.to_string()])
+            .args([
+                "--requests",
+                &args.requests.to_string(),
+                "--seed",
+                &args.seed.to_string(),
+            ])
             .arg("--json")
             .arg(&json)
             .arg("--html")
@@ -160,8 +220,11 @@ impl Variant {
     /// The committed experiment with this variant's changes.
     fn experiment(&self) -> Result<Table> {
         let path = workspace::root().join("loadgen/experiments/tail.toml");
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut experiment: Table = text.parse().with_context(|| format!("{} is no TOML", path.display()))?;
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut experiment: Table = text
+            .parse()
+            .with_context(|| format!("{} is no TOML", path.display()))?;
         table(&mut experiment, "instances")?.insert("redundant".to_owned(), self.redundant.into());
         let faults = table(&mut experiment, "faults")?;
         if self.correlated {
@@ -170,8 +233,14 @@ impl Variant {
         } else {
             table(faults, "straggle")?.insert("probability".to_owned(), self.straggle.into());
         }
-        let strategies = experiment.get_mut("strategies").and_then(toml::Value::as_array_mut);
-        for strategy in strategies.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
+        let strategies = experiment
+            .get_mut("strategies")
+            .and_then(toml::Value::as_array_mut);
+        for strategy in strategies
+            .into_iter()
+            .flatten()
+            .filter_map(toml::Value::as_table_mut)
+        {
             if !strategy.contains_key("parity_models") {
                 continue;
             }
@@ -188,20 +257,28 @@ impl Variant {
 
     /// The report's figures as a table.
     fn table(&self, json: &Path) -> Result<String> {
-        let text = fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
+        let text =
+            fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
         let report: Value = serde_json::from_str(&text).context("the report is no JSON")?;
         let mut rows = format!("### {}\n\n{HEADER}\n", self.title);
-        let strategies = report["strategies"].as_array().context("a report without strategies")?;
+        let strategies = report["strategies"]
+            .as_array()
+            .context("a report without strategies")?;
         for strategy in strategies {
             let number = |pointer: &str| strategy.pointer(pointer).and_then(Value::as_f64);
             let shown = |pointer: &str, digits: usize| {
                 number(pointer).map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
             };
             let percent = |pointer: &str, digits: usize| {
-                number(pointer)
-                    .map_or_else(|| "-".to_owned(), |value| format!("{:.digits$} %", value * 100.0))
+                number(pointer).map_or_else(
+                    || "-".to_owned(),
+                    |value| format!("{:.digits$} %", value * 100.0),
+                )
             };
-            let interval = match (number("/gap_ratio/interval/low"), number("/gap_ratio/interval/high")) {
+            let interval = match (
+                number("/gap_ratio/interval/low"),
+                number("/gap_ratio/interval/high"),
+            ) {
                 (Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
                 _ => "-".to_owned(),
             };
@@ -233,7 +310,8 @@ impl Variant {
 const HEADER: &str = "| strategy | instances | requests | lost | p50 ms | p99 | p99.9 | gap | ratio | 95 % | reconstructed | \
     accuracy | of these | extra work |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to 45 ms longer.
+/// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to 45 ms
+/// longer.
 const CORRELATED: &str = "share = 0.4\ncorrelated = true\nmean_interval_ms = 4000\n\
     length = { min_ms = 1000, max_ms = 3000 }\nadded = { min_ms = 15, max_ms = 45 }\n";
 

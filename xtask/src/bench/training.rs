@@ -1,7 +1,9 @@
-//! `cargo xtask bench-training`: steps/s of the trainer against the same networks in PyTorch's Python, on as many threads.
+//! `cargo xtask bench-training`: steps/s of the trainer against the same networks in PyTorch's
+//! Python, on as many threads.
 //!
-//! The two take turns, block by block and each first in every other one, so that whatever else the machine does meets both; the
-//! ratio is the median of the blocks' ratios. Each block is a process of its own that warms up before its clock starts.
+//! The two take turns, block by block and each first in every other one, so that whatever else the
+//! machine does meets both; the ratio is the median of the blocks' ratios. Each block is a process
+//! of its own that warms up before its clock starts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,11 +45,20 @@ pub(crate) struct Args {
 /// If a side cannot be run.
 pub(crate) fn run(args: &Args) -> Result<()> {
     step("building the trainer's loop");
-    // The development profile optimises the trainer, too; libtorch, which nearly all the time goes to, is the same.
-    cargo::run(&["build", "-p", "parity-trainer", "--example", "training_speed"])?;
+    // The development profile optimises the trainer, too; libtorch, which nearly all the time goes
+    // to, is the same.
+    cargo::run(&[
+        "build",
+        "-p",
+        "parity-trainer",
+        "--example",
+        "training_speed",
+    ])?;
     let ours = workspace::target().join("debug/examples/training_speed");
     let script = workspace::root().join("parity-trainer/benches/pytorch_speed.py");
-    println!("| network | batch | parity-trainer, steps/s | PyTorch, steps/s | ratio [least, most] |");
+    println!(
+        "| network | batch | parity-trainer, steps/s | PyTorch, steps/s | ratio [least, most] |"
+    );
     println!("|---|---|---|---|---|");
     for (network, name, batch, steps) in CASES {
         let (mut rust, mut python, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -55,7 +66,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let rest = [batch, steps, args.threads].map(|number| number.to_string());
         for block in 0..args.blocks.max(1) {
             let ours = || figure(Command::new(&ours).arg(network).args(&rest));
-            let theirs = || figure(Command::new(&args.python).arg(&script).arg(name).args(&rest));
+            let theirs = || {
+                figure(
+                    Command::new(&args.python)
+                        .arg(&script)
+                        .arg(name)
+                        .args(&rest),
+                )
+            };
             let (ours, theirs) = if block % 2 == 0 {
                 let ours = ours()?;
                 (ours, theirs()?)
@@ -68,7 +86,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ratios.push(ours / theirs);
         }
         let (rust, python) = (Spread::new(rust).median, Spread::new(python).median);
-        let Spread { lowest, median, highest } = Spread::new(ratios);
+        let Spread {
+            lowest,
+            median,
+            highest,
+        } = Spread::new(ratios);
         println!(
             "| {network} | {batch} | {rust:.1} | {python:.1} | {median:.2} [{lowest:.2}, {highest:.2}] |"
         );
@@ -78,9 +100,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The number that a command prints.
 fn figure(command: &mut Command) -> Result<f64> {
-    let output =
-        command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), errors.trim());
-    String::from_utf8_lossy(&output.stdout).trim().parse().context("a command printed no number")
+    ensure!(
+        output.status.success(),
+        "{} failed: {}",
+        command.get_program().display(),
+        errors.trim()
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .context("a command printed no number")
 }

@@ -26,7 +26,11 @@ pub(super) struct Full {
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0} requests/s, p99 {:.2} ms", self.per_second, self.p99_ms)
+        write!(
+            f,
+            "{:.0} requests/s, p99 {:.2} ms",
+            self.per_second, self.p99_ms
+        )
     }
 }
 
@@ -46,25 +50,35 @@ end
 "#;
 
 impl Wrk {
-    /// Asks `model` about the first image over `connections` connections for `seconds` seconds; `None` where wrk is not
-    /// installed.
+    /// Asks `model` about the first image over `connections` connections for `seconds` seconds;
+    /// `None` where wrk is not installed.
     ///
     /// # Errors
     /// If its files cannot be written.
-    pub(super) fn find(folder: &Path, model: &str, connections: u32, seconds: u32) -> Result<Option<Self>> {
+    pub(super) fn find(
+        folder: &Path,
+        model: &str,
+        connections: u32,
+        seconds: u32,
+    ) -> Result<Option<Self>> {
         if Command::new("wrk").arg("-v").output().is_err() {
             return Ok(None);
         }
         let query = binary_query()?;
         let body = folder.join("query.bin");
-        fs::write(&body, &query.bytes).with_context(|| format!("cannot write {}", body.display()))?;
+        fs::write(&body, &query.bytes)
+            .with_context(|| format!("cannot write {}", body.display()))?;
         let script = folder.join("wrk.lua");
         let text = SCRIPT
             .replace("MODEL", model)
             .replace("BODY", &body.display().to_string())
             .replace("HEADER", &query.header_length.to_string());
         fs::write(&script, text).with_context(|| format!("cannot write {}", script.display()))?;
-        Ok(Some(Self { script, connections, seconds }))
+        Ok(Some(Self {
+            script,
+            connections,
+            seconds,
+        }))
     }
 
     /// Asks the server at `authority`, from one core if that is said.
@@ -73,20 +87,31 @@ impl Wrk {
     /// If wrk fails, or a request does.
     pub(super) fn run(&self, authority: &str, core: Option<usize>) -> Result<Full> {
         let output = pinned("wrk", core)
-            .args(["-t1", &format!("-c{}", self.connections), &format!("-d{}s", self.seconds), "-s"])
+            .args([
+                "-t1",
+                &format!("-c{}", self.connections),
+                &format!("-d{}s", self.seconds),
+                "-s",
+            ])
             .arg(&self.script)
             .arg(format!("http://{authority}"))
             .output()
             .context("cannot start wrk")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
-        let line =
-            line.with_context(|| format!("wrk failed: {}", String::from_utf8_lossy(&output.stderr)))?;
+        let line = line
+            .with_context(|| format!("wrk failed: {}", String::from_utf8_lossy(&output.stderr)))?;
         let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
         let [requests, duration, p99, errors] = numbers[..] else {
             anyhow::bail!("wrk said {line:?}");
         };
-        ensure!(errors == 0.0, "{authority}: {errors} of {requests} requests failed");
-        Ok(Full { per_second: requests / duration * 1e6, p99_ms: p99 / 1e3 })
+        ensure!(
+            errors == 0.0,
+            "{authority}: {errors} of {requests} requests failed"
+        );
+        Ok(Full {
+            per_second: requests / duration * 1e6,
+            p99_ms: p99 / 1e3,
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! The dashboard's panels drawn from what Prometheus answered, for people to look at: an HTML page of plain plots. Grafana draws
-//! them better; this shows whether the numbers make sense.
+//! The dashboard's panels drawn from what Prometheus answered, for people to look at: an HTML page
+//! of plain plots. Grafana draws them better; this shows whether the numbers make sense.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,9 @@ use super::queries::Query;
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 120.0;
-const COLOURS: [&str; 6] = ["#2457a6", "#b3261e", "#1d7f4e", "#8a5a00", "#6b4fa0", "#5b6675"];
+const COLOURS: [&str; 6] = [
+    "#2457a6", "#b3261e", "#1d7f4e", "#8a5a00", "#6b4fa0", "#5b6675",
+];
 
 /// A page with one plot for each panel, of the last `seconds`.
 ///
@@ -21,13 +23,18 @@ pub(super) fn draw(queries: &[Query], prometheus: &Prometheus, seconds: u64) -> 
                     flex-wrap:wrap;gap:12px;margin:12px}figure{margin:0;border:1px solid #ccc;border-radius:6px;padding:8px;width:400px}\
                     figcaption{font-weight:bold}p{margin:2px 0}</style>"
         .to_owned();
-    let titles = queries.iter().filter_map(|query| query.panel.as_ref()).map(|panel| panel.title.as_str());
+    let titles = queries
+        .iter()
+        .filter_map(|query| query.panel.as_ref())
+        .map(|panel| panel.title.as_str());
     let mut titles: Vec<&str> = titles.collect();
     titles.dedup();
     for title in titles {
         let (mut lines, mut unit) = (Vec::new(), "");
         for query in queries {
-            let Some(panel) = query.panel.as_ref().filter(|panel| panel.title == title) else { continue };
+            let Some(panel) = query.panel.as_ref().filter(|panel| panel.title == title) else {
+                continue;
+            };
             unit = &panel.unit;
             for line in prometheus.range(&query.expression, seconds)? {
                 lines.push((legend(&panel.legend, &line), line.points));
@@ -39,17 +46,25 @@ pub(super) fn draw(queries: &[Query], prometheus: &Prometheus, seconds: u64) -> 
 }
 
 fn legend(pattern: &str, line: &Line) -> String {
-    let fill =
-        |text: String, (name, value): (&String, &String)| text.replace(&format!("{{{{{name}}}}}"), value);
+    let fill = |text: String, (name, value): (&String, &String)| {
+        text.replace(&format!("{{{{{name}}}}}"), value)
+    };
     line.labels.iter().fold(pattern.to_owned(), fill)
 }
 
 fn plot(page: &mut String, title: &str, unit: &str, lines: &[(String, Vec<(f64, f64)>)]) {
-    let points = || lines.iter().flat_map(|(_, points)| points).filter(|(_, value)| value.is_finite());
+    let points = || {
+        lines
+            .iter()
+            .flat_map(|(_, points)| points)
+            .filter(|(_, value)| value.is_finite())
+    };
     let bounds = |pick: fn(&(f64, f64)) -> f64| {
         points()
             .map(pick)
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            })
     };
     let ((from, to), (_, top)) = (bounds(|point| point.0), bounds(|point| point.1));
     let top = if top > 0.0 { top * 1.05 } else { 1.0 };
@@ -62,8 +77,10 @@ fn plot(page: &mut String, title: &str, unit: &str, lines: &[(String, Vec<(f64, 
     for ((_, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let finite = points.iter().filter(|(_, value)| value.is_finite());
         let at = |(time, value): &(f64, f64)| {
-            let (x, y) =
-                ((time - from) / (to - from).max(1.0) * WIDTH, HEIGHT - value / top * (HEIGHT - 2.0) - 1.0);
+            let (x, y) = (
+                (time - from) / (to - from).max(1.0) * WIDTH,
+                HEIGHT - value / top * (HEIGHT - 2.0) - 1.0,
+            );
             format!("{x:.1},{y:.1}")
         };
         let path: Vec<String> = finite.map(at).collect();
@@ -75,10 +92,18 @@ fn plot(page: &mut String, title: &str, unit: &str, lines: &[(String, Vec<(f64, 
     }
     page.push_str("</svg>");
     for ((legend, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-        let last = points.last().map_or("nothing".to_owned(), |(_, value)| shown(*value, unit));
-        let broken = points.iter().filter(|(_, value)| !value.is_finite()).count();
-        let broken =
-            if broken > 0 { format!(", {broken} of {} not finite", points.len()) } else { String::new() };
+        let last = points
+            .last()
+            .map_or("nothing".to_owned(), |(_, value)| shown(*value, unit));
+        let broken = points
+            .iter()
+            .filter(|(_, value)| !value.is_finite())
+            .count();
+        let broken = if broken > 0 {
+            format!(", {broken} of {} not finite", points.len())
+        } else {
+            String::new()
+        };
         let _ = write!(
             page,
             "<p><span style=\"color:{colour}\">&#9632;</span> {}: {last}{broken}</p>",
@@ -101,5 +126,7 @@ fn shown(value: f64, unit: &str) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

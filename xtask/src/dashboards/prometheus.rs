@@ -29,7 +29,9 @@ pub(super) struct Prometheus {
 impl Prometheus {
     /// Starts it with our rules; it ends with the cluster.
     pub(super) fn start(cluster: &mut Cluster, folder: &Path) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr())?.port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|socket| socket.local_addr())?
+            .port();
         let bare = |url: &String| format!("\"{}\"", url.trim_start_matches("http://"));
         let instances: Vec<String> = cluster.instances.iter().map(bare).collect();
         let config = format!(
@@ -45,7 +47,10 @@ impl Prometheus {
         let _ = std::fs::remove_dir_all(&data);
         let log = std::fs::File::create(folder.join("prometheus.log"))?;
         let process = Command::new("prometheus")
-            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
+            .arg(format!(
+                "--config.file={}",
+                folder.join("prometheus.yml").display()
+            ))
             .arg(format!("--storage.tsdb.path={}", data.display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--enable-feature=exemplar-storage")
@@ -55,62 +60,113 @@ impl Prometheus {
             .spawn()
             .context("prometheus is missing (Debian, Ubuntu: `apt install prometheus`)")?;
         cluster.adopt(process);
-        let prometheus = Self { url: format!("http://127.0.0.1:{port}") };
-        prometheus.until("ready", || Ok(http::get(&format!("{}/-/ready", prometheus.url)).is_ok()))?;
+        let prometheus = Self {
+            url: format!("http://127.0.0.1:{port}"),
+        };
+        prometheus.until("ready", || {
+            Ok(http::get(&format!("{}/-/ready", prometheus.url)).is_ok())
+        })?;
         Ok(prometheus)
     }
 
-    /// Waits until every target was scraped often enough for rates, and the rules were evaluated since.
+    /// Waits until every target was scraped often enough for rates, and the rules were evaluated
+    /// since.
     pub(super) fn wait_for_scrapes(&self, cluster: &Cluster) -> Result<()> {
         let targets = 1 + cluster.instances.len();
         let scraped = "count(count_over_time(up[1m]) > 4 and up > 0)";
         self.until("all targets scraped", || {
-            Ok(self.query(scraped)?.first().is_some_and(|count| *count >= targets as f64))
+            Ok(self
+                .query(scraped)?
+                .first()
+                .is_some_and(|count| *count >= targets as f64))
         })?;
         self.until("rules evaluated", || {
-            Ok(!self.query("parapet:request_duration_seconds:p99_5m > 0")?.is_empty())
+            Ok(!self
+                .query("parapet:request_duration_seconds:p99_5m > 0")?
+                .is_empty())
         })
     }
 
     /// The values of an instant query.
     pub(super) fn query(&self, expression: &str) -> Result<Vec<f64>> {
-        let answer = http::get(&format!("{}/api/v1/query?query={}", self.url, http::encode(expression)))?;
+        let answer = http::get(&format!(
+            "{}/api/v1/query?query={}",
+            self.url,
+            http::encode(expression)
+        ))?;
         let answer: Value = serde_json::from_str(&answer).context("no JSON from Prometheus")?;
-        let samples = answer.pointer("/data/result").and_then(Value::as_array).context("no result")?;
+        let samples = answer
+            .pointer("/data/result")
+            .and_then(Value::as_array)
+            .context("no result")?;
         let value = |sample: &Value| sample.pointer("/value/1")?.as_str()?.parse().ok();
         Ok(samples.iter().filter_map(value).collect())
     }
 
     /// Checks that it has stored exemplars of a metric that name traces.
     pub(super) fn has_exemplars(&self, metric: &str) -> Result<()> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)?
+            .as_secs();
         let (start, end) = (now - 600, now + 60);
-        let url = format!("{}/api/v1/query_exemplars?query={metric}&start={start}&end={end}", self.url);
-        let answer: Value = serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
-        let series = answer.pointer("/data").and_then(Value::as_array).context("no series")?;
-        let exemplars = series.iter().filter_map(|series| series["exemplars"].as_array()).flatten();
-        let is_trace = |id: &str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let url = format!(
+            "{}/api/v1/query_exemplars?query={metric}&start={start}&end={end}",
+            self.url
+        );
+        let answer: Value =
+            serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
+        let series = answer
+            .pointer("/data")
+            .and_then(Value::as_array)
+            .context("no series")?;
+        let exemplars = series
+            .iter()
+            .filter_map(|series| series["exemplars"].as_array())
+            .flatten();
+        let is_trace =
+            |id: &str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
         let named = exemplars
             .filter_map(|exemplar| exemplar["labels"]["trace_id"].as_str())
             .filter(|id| is_trace(id));
         let count = named.count();
-        ensure!(count > 0, "Prometheus has no exemplars of {metric}: {answer}");
+        ensure!(
+            count > 0,
+            "Prometheus has no exemplars of {metric}: {answer}"
+        );
         println!("{count} exemplars of {metric} name a trace");
         Ok(())
     }
 
     /// What a query gives over the last `seconds`, each second.
     pub(super) fn range(&self, expression: &str, seconds: u64) -> Result<Vec<Line>> {
-        let end = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        let end = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)?
+            .as_secs();
         let (expression, start) = (http::encode(expression), end - seconds);
-        let url =
-            format!("{}/api/v1/query_range?query={expression}&start={start}&end={end}&step=1", self.url);
-        let answer: Value = serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
-        let series = answer.pointer("/data/result").and_then(Value::as_array).context("no result")?;
-        let point = |point: &Value| Some((point.get(0)?.as_f64()?, point.get(1)?.as_str()?.parse().ok()?));
+        let url = format!(
+            "{}/api/v1/query_range?query={expression}&start={start}&end={end}&step=1",
+            self.url
+        );
+        let answer: Value =
+            serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
+        let series = answer
+            .pointer("/data/result")
+            .and_then(Value::as_array)
+            .context("no result")?;
+        let point = |point: &Value| {
+            Some((
+                point.get(0)?.as_f64()?,
+                point.get(1)?.as_str()?.parse().ok()?,
+            ))
+        };
         let line = |series: &Value| Line {
             labels: serde_json::from_value(series["metric"].clone()).unwrap_or_default(),
-            points: series["values"].as_array().into_iter().flatten().filter_map(point).collect(),
+            points: series["values"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(point)
+                .collect(),
         };
         Ok(series.iter().map(line).collect())
     }
@@ -125,7 +181,11 @@ impl Prometheus {
         let end = Instant::now() + LIMIT;
         while !reached()? {
             if Instant::now() > end {
-                bail!("Prometheus at {}: not {what} within {} s", self.url, LIMIT.as_secs());
+                bail!(
+                    "Prometheus at {}: not {what} within {} s",
+                    self.url,
+                    LIMIT.as_secs()
+                );
             }
             std::thread::sleep(Duration::from_millis(200));
         }

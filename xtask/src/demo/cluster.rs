@@ -56,7 +56,11 @@ impl Ports {
     fn instance(self, index: usize) -> u16 {
         let index = u16::try_from(index).unwrap_or_default();
         let replicas = REPLICAS as u16;
-        let port = if index < replicas { 9001 + index } else { 9101 + index - replicas };
+        let port = if index < replicas {
+            9001 + index
+        } else {
+            9101 + index - replicas
+        };
         port + self.offset
     }
 
@@ -66,9 +70,11 @@ impl Ports {
             return text.to_owned();
         }
         let ports = (0..REPLICAS + PARITY).map(|i| (Self::new(0).instance(i), self.instance(i)));
-        ports.chain([(8080, self.frontend())]).fold(text.to_owned(), |text, (from, to)| {
-            text.replace(&format!(":{from}\""), &format!(":{to}\""))
-        })
+        ports
+            .chain([(8080, self.frontend())])
+            .fold(text.to_owned(), |text, (from, to)| {
+                text.replace(&format!(":{from}\""), &format!(":{to}\""))
+            })
     }
 }
 
@@ -93,19 +99,34 @@ impl Cluster {
             "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({})",
             mode.name()
         ));
-        for port in (0..REPLICAS + PARITY).map(|i| ports.instance(i)).chain([ports.frontend()]) {
+        for port in (0..REPLICAS + PARITY)
+            .map(|i| ports.instance(i))
+            .chain([ports.frontend()])
+        {
             if let Err(error) = TcpListener::bind(("127.0.0.1", port)) {
                 bail!(
                     "port {port}: {error}; `cargo xtask demo --stop` ends an earlier demo, --port-offset moves this one"
                 );
             }
         }
-        let mut cluster = Self { mode, ports, core, processes: Vec::new() };
+        let mut cluster = Self {
+            mode,
+            ports,
+            core,
+            processes: Vec::new(),
+        };
         let models = folder().join("models");
         for index in 0..REPLICAS + PARITY {
             let mut command = Command::new(binary("parapet-instance"));
-            let model = if index < REPLICAS { "fashion" } else { "fashion-parity" };
-            command.arg("--repository").arg(&models).args(["--model", model]);
+            let model = if index < REPLICAS {
+                "fashion"
+            } else {
+                "fashion-parity"
+            };
+            command
+                .arg("--repository")
+                .arg(&models)
+                .args(["--model", model]);
             command.args(["--listen", &format!("127.0.0.1:{}", ports.instance(index))]);
             cluster.spawn(command, &format!("instance-{}", ports.instance(index)))?;
         }
@@ -114,8 +135,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts one more frontend of these instances, at the `index`th port after the first one's, with `change` made to its
-    /// configuration; its URL.
+    /// Starts one more frontend of these instances, at the `index`th port after the first one's,
+    /// with `change` made to its configuration; its URL.
     pub(crate) fn add_frontend(
         &mut self,
         mode: Mode,
@@ -125,7 +146,11 @@ impl Cluster {
         let port = self.ports.frontend() + index;
         let own = |port: u16| format!("\"127.0.0.1:{port}\"");
         let text = change(self.config(mode)?).replace(&own(self.ports.frontend()), &own(port));
-        self.start_frontend(&format!("frontend-{port}"), &format!("{}-{port}", mode.name()), &text)?;
+        self.start_frontend(
+            &format!("frontend-{port}"),
+            &format!("{}-{port}", mode.name()),
+            &text,
+        )?;
         Ok(format!("http://127.0.0.1:{port}"))
     }
 
@@ -139,7 +164,9 @@ impl Cluster {
 
     /// The deployed instances' own addresses, past the frontend.
     pub(crate) fn instance_urls(&self) -> Vec<String> {
-        (0..REPLICAS).map(|instance| self.instance_url(instance)).collect()
+        (0..REPLICAS)
+            .map(|instance| self.instance_url(instance))
+            .collect()
     }
 
     fn instance_url(&self, instance: usize) -> String {
@@ -162,9 +189,12 @@ impl Cluster {
         self.processes.last().map_or(0, Child::id)
     }
 
-    /// Does to an instance what the plan says. A fault that cannot be done has come too late to matter.
+    /// Does to an instance what the plan says. A fault that cannot be done has come too late to
+    /// matter.
     pub(crate) fn inflict(&mut self, instance: usize, fault: Fault) {
-        let Some(process) = self.processes.get_mut(instance) else { return };
+        let Some(process) = self.processes.get_mut(instance) else {
+            return;
+        };
         let signal = match fault {
             Fault::Freeze => Signal::SIGSTOP,
             Fault::Thaw => Signal::SIGCONT,
@@ -183,11 +213,15 @@ impl Cluster {
     /// Leaves the processes running and writes down which they are.
     pub(crate) fn keep(mut self) -> Result<()> {
         let processes = std::mem::take(&mut self.processes);
-        let pids: Vec<String> = processes.iter().map(|process| process.id().to_string()).collect();
+        let pids: Vec<String> = processes
+            .iter()
+            .map(|process| process.id().to_string())
+            .collect();
         fs::write(pid_file(), pids.join("\n")).context("cannot write .parapet/demo/pids")
     }
 
-    /// The demo's configuration with a mode's strategy; the coded one is deploy/local/parapet.toml itself.
+    /// The demo's configuration with a mode's strategy; the coded one is deploy/local/parapet.toml
+    /// itself.
     fn config(&self, mode: Mode) -> Result<String> {
         let local = workspace::root().join("deploy/local");
         let text = fs::read_to_string(local.join("parapet.toml"))
@@ -195,12 +229,16 @@ impl Cluster {
         let text = match mode {
             Mode::Coded => text,
             Mode::Plain => {
-                let strategy =
-                    text.find("[models.strategy]").context("no [models.strategy] in parapet.toml")?;
+                let strategy = text
+                    .find("[models.strategy]")
+                    .context("no [models.strategy] in parapet.toml")?;
                 text.get(..strategy).unwrap_or_default().to_owned()
             }
         };
-        Ok(self.ports.apply(&text).replace("../../.parapet/demo/models", "models"))
+        Ok(self
+            .ports
+            .apply(&text)
+            .replace("../../.parapet/demo/models", "models"))
     }
 
     fn start_frontend(&mut self, name: &str, file: &str, text: &str) -> Result<()> {
@@ -232,7 +270,10 @@ impl Cluster {
             Ok(Some(_)) => Ok(()),
             _ => {
                 let log = fs::read_to_string(&log).unwrap_or_default();
-                bail!("{name} did not start: {}", log.lines().last().unwrap_or("it said nothing"))
+                bail!(
+                    "{name} did not start: {}",
+                    log.lines().last().unwrap_or("it said nothing")
+                )
             }
         }
     }

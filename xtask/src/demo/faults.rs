@@ -1,4 +1,5 @@
-//! The faults of a demo run, planned from a seed: the same for the run without coding and the run with it.
+//! The faults of a demo run, planned from a seed: the same for the run without coding and the run
+//! with it.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use rand_chacha::rand_core::SeedableRng;
 pub(crate) const REPLICAS: usize = 4;
 /// Instances of the parity model.
 pub(crate) const PARITY: usize = 2;
-/// Seconds between two freezes of a replica. A frozen replica holds the one request in its slot, so at 200 requests/s a
-/// freeze every half second catches 1 % of them.
+/// Seconds between two freezes of a replica. A frozen replica holds the one request in its slot, so
+/// at 200 requests/s a freeze every half second catches 1 % of them.
 const REPLICA_INTERVAL: f64 = 0.5;
 /// Seconds between two freezes of a parity instance: as often for each instance as a replica.
 const PARITY_INTERVAL: f64 = REPLICA_INTERVAL * (REPLICAS / PARITY) as f64;
@@ -30,7 +31,8 @@ pub(crate) enum Fault {
     Kill,
 }
 
-/// A fault at a time after the start of the load. Instances count replicas first, then parity instances.
+/// A fault at a time after the start of the load. Instances count replicas first, then parity
+/// instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) at: Duration,
@@ -38,16 +40,23 @@ pub(crate) struct Planned {
     pub(crate) fault: Fault,
 }
 
-/// Freezes at random moments, and one replica killed for good half-way. Stragglers are independent and rare, the case
-/// that a code with r = 1 is for: of the replicas one is frozen at a time, and of the parity instances one, but a replica
-/// and a parity instance may well be at once.
+/// Freezes at random moments, and one replica killed for good half-way. Stragglers are independent
+/// and rare, the case that a code with r = 1 is for: of the replicas one is frozen at a time, and
+/// of the parity instances one, but a replica and a parity instance may well be at once.
 pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let killed = random.random_range(0..REPLICAS);
-    let mut faults = vec![Planned { at: span / 2, instance: killed, fault: Fault::Kill }];
-    for (pool, interval) in [(0..REPLICAS, REPLICA_INTERVAL), (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL)]
-    {
-        let mean_length = Duration::from_millis((FREEZE_MS.start + FREEZE_MS.end) / 2).as_secs_f64();
+    let mut faults = vec![Planned {
+        at: span / 2,
+        instance: killed,
+        fault: Fault::Kill,
+    }];
+    for (pool, interval) in [
+        (0..REPLICAS, REPLICA_INTERVAL),
+        (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL),
+    ] {
+        let mean_length =
+            Duration::from_millis((FREEZE_MS.start + FREEZE_MS.end) / 2).as_secs_f64();
         let mean_gap = interval - mean_length;
         let mut at = Duration::ZERO;
         loop {
@@ -56,10 +65,21 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
             if thaw > span {
                 break;
             }
-            let alive: Vec<usize> = pool.clone().filter(|&i| i != killed || thaw < span / 2).collect();
+            let alive: Vec<usize> = pool
+                .clone()
+                .filter(|&i| i != killed || thaw < span / 2)
+                .collect();
             if let Some(&instance) = alive.choose(&mut random) {
-                faults.push(Planned { at, instance, fault: Fault::Freeze });
-                faults.push(Planned { at: thaw, instance, fault: Fault::Thaw });
+                faults.push(Planned {
+                    at,
+                    instance,
+                    fault: Fault::Freeze,
+                });
+                faults.push(Planned {
+                    at: thaw,
+                    instance,
+                    fault: Fault::Thaw,
+                });
             }
             at = thaw;
         }
@@ -71,7 +91,10 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
 /// One line for people.
 pub(crate) fn describe(faults: &[Planned]) -> String {
     let freezes = |range: std::ops::Range<usize>| {
-        faults.iter().filter(|fault| fault.fault == Fault::Freeze && range.contains(&fault.instance)).count()
+        faults
+            .iter()
+            .filter(|fault| fault.fault == Fault::Freeze && range.contains(&fault.instance))
+            .count()
     };
     format!(
         "{} freezes of a replica and {} of a parity instance, {} to {} ms each, at most one of a kind at a time",
@@ -95,7 +118,11 @@ mod tests {
         let mut frozen = [false; REPLICAS + PARITY];
         let mut killed = None;
         for fault in &faults {
-            assert_ne!(Some(fault.instance), killed, "a killed instance is left alone");
+            assert_ne!(
+                Some(fault.instance),
+                killed,
+                "a killed instance is left alone"
+            );
             match fault.fault {
                 Fault::Freeze => assert!(!std::mem::replace(&mut frozen[fault.instance], true)),
                 Fault::Thaw => assert!(std::mem::replace(&mut frozen[fault.instance], false)),
@@ -105,7 +132,13 @@ mod tests {
         }
         assert_eq!(frozen, [false; REPLICAS + PARITY]);
         assert!(killed.is_some_and(|instance| instance < REPLICAS));
-        let replicas = faults.iter().filter(|f| f.fault == Fault::Freeze && f.instance < REPLICAS).count();
-        assert!((60..=100).contains(&replicas), "about 1 % of 8,000 requests: {replicas}");
+        let replicas = faults
+            .iter()
+            .filter(|f| f.fault == Fault::Freeze && f.instance < REPLICAS)
+            .count();
+        assert!(
+            (60..=100).contains(&replicas),
+            "about 1 % of 8,000 requests: {replicas}"
+        );
     }
 }

@@ -20,8 +20,23 @@ fn generator(cluster: &Cluster, rate: f64, seconds: u32, seed: u64) -> Command {
     let data = workspace::root().join("deploy/local/data/fashion2k");
     let mut command = Command::new(binary("parapet-loadgen"));
     command
-        .args(["run", "--target", &cluster.url(), "--model", "fashion", "--arrivals", "constant"])
-        .args(["--rate", &rate.to_string(), "--duration", &seconds.to_string(), "--seed", &seed.to_string()])
+        .args([
+            "run",
+            "--target",
+            &cluster.url(),
+            "--model",
+            "fashion",
+            "--arrivals",
+            "constant",
+        ])
+        .args([
+            "--rate",
+            &rate.to_string(),
+            "--duration",
+            &seconds.to_string(),
+            "--seed",
+            &seed.to_string(),
+        ])
         .arg("--images")
         .arg(data.join("t10k-images-idx3-ubyte.gz"))
         .arg("--labels")
@@ -30,15 +45,24 @@ fn generator(cluster: &Cluster, rate: f64, seconds: u32, seed: u64) -> Command {
 }
 
 pub(crate) fn warm_up(cluster: &Cluster, rate: f64) -> Result<()> {
-    let output =
-        generator(cluster, rate, WARM_UP_SECONDS, 0).output().context("cannot start parapet-loadgen")?;
-    ensure!(output.status.success(), "warming up failed: {}", String::from_utf8_lossy(&output.stderr));
+    let output = generator(cluster, rate, WARM_UP_SECONDS, 0)
+        .output()
+        .context("cannot start parapet-loadgen")?;
+    ensure!(
+        output.status.success(),
+        "warming up failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
 /// Sends the load, inflicts the faults at their times, and returns the report.
 pub(crate) fn run(cluster: &mut Cluster, faults: &[Planned], args: &Args) -> Result<Value> {
-    step(&format!("sending {} requests/s ({})", args.rate, cluster.mode().name()));
+    step(&format!(
+        "sending {} requests/s ({})",
+        args.rate,
+        cluster.mode().name()
+    ));
     let report: PathBuf = folder().join(format!("{}.json", cluster.mode().name()));
     let _ = fs::remove_file(&report);
     let mut load = generator(cluster, args.rate, args.seconds, args.seed)

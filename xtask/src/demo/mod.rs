@@ -1,5 +1,6 @@
-//! `cargo xtask demo`: trains a deployed and a parity model on the Fashion-MNIST subset that the repository carries, serves
-//! them as processes on this machine, and sends the same requests under the same faults without coding and with it.
+//! `cargo xtask demo`: trains a deployed and a parity model on the Fashion-MNIST subset that the
+//! repository carries, serves them as processes on this machine, and sends the same requests under
+//! the same faults without coding and with it.
 
 mod cluster;
 mod faults;
@@ -57,8 +58,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.stop {
         return cluster::stop_kept();
     }
-    ensure!(args.seconds >= 4, "--seconds {}: give at least 4", args.seconds);
-    ensure!(args.rate >= 1.0 && args.rate <= 5000.0, "--rate {}: give 1 to 5000", args.rate);
+    ensure!(
+        args.seconds >= 4,
+        "--seconds {}: give at least 4",
+        args.seconds
+    );
+    ensure!(
+        args.rate >= 1.0 && args.rate <= 5000.0,
+        "--rate {}: give 1 to 5000",
+        args.rate
+    );
     native::run(&native::Args::default())?;
     step("building the serving side and the trainer");
     cargo::build_serving()?;
@@ -66,7 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let started = Instant::now();
     fs::create_dir_all(folder().join("logs")).context("cannot make .parapet/demo/logs")?;
-    models::train(&[Model::Deployed, Model::Parity { k: 2 }], args.seed, args.reuse_models)?;
+    models::train(
+        &[Model::Deployed, Model::Parity { k: 2 }],
+        args.seed,
+        args.reuse_models,
+    )?;
     let ports = Ports::new(args.port_offset);
     let span = Duration::from_secs(u64::from(args.seconds));
     let faults = faults::plan(args.seed, span);
@@ -83,16 +96,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         reports.push(load::run(&mut cluster, &faults, args)?);
         cluster.stop();
     }
-    let [plain, coded] = reports.as_slice() else { unreachable!("two modes") };
+    let [plain, coded] = reports.as_slice() else {
+        unreachable!("two modes")
+    };
     let text = table::render(plain, coded, &faults)?;
     println!("\n{text}");
     fs::write(folder().join("table.txt"), &text).context("cannot write .parapet/demo/table.txt")?;
-    println!("All of it took {:.0} s after compilation.\n", started.elapsed().as_secs_f64());
+    println!(
+        "All of it took {:.0} s after compilation.\n",
+        started.elapsed().as_secs_f64()
+    );
 
     let lines = query::write(ports)?;
     if args.keep {
         Cluster::start(Mode::Coded, ports)?.keep()?;
-        println!("The cluster is left running (`cargo xtask demo --stop` ends it). Try:\n\n{lines}");
+        println!(
+            "The cluster is left running (`cargo xtask demo --stop` ends it). Try:\n\n{lines}"
+        );
     } else {
         println!(
             "To try it by hand, `cargo xtask demo --keep --reuse-models` leaves it running; then:\n\n{lines}"

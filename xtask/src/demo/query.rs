@@ -32,7 +32,11 @@ fn pixels() -> Result<Vec<f32>> {
     GzDecoder::new(file)
         .read_exact(&mut bytes)
         .with_context(|| format!("{} is cut short", data.display()))?;
-    Ok(bytes.iter().skip(IDX_HEADER).map(|&byte| f32::from(byte) / 255.0).collect())
+    Ok(bytes
+        .iter()
+        .skip(IDX_HEADER)
+        .map(|&byte| f32::from(byte) / 255.0)
+        .collect())
 }
 
 /// The first test image with the binary tensor extension.
@@ -47,7 +51,10 @@ pub(crate) fn binary_query() -> Result<BinaryQuery> {
     let mut bytes = header.to_string().into_bytes();
     let header_length = bytes.len();
     bytes.extend(pixels.iter().flat_map(|value| value.to_le_bytes()));
-    Ok(BinaryQuery { bytes, header_length })
+    Ok(BinaryQuery {
+        bytes,
+        header_length,
+    })
 }
 
 /// Writes the first test image as a JSON and as a binary body; returns the lines that send them.
@@ -60,7 +67,10 @@ pub(crate) fn write(ports: Ports) -> Result<String> {
     let binary = binary_query()?;
     fs::write(folder().join("query.bin"), binary.bytes).context("cannot write query.bin")?;
 
-    let url = format!("http://127.0.0.1:{}/v2/models/fashion/infer", ports.frontend());
+    let url = format!(
+        "http://127.0.0.1:{}/v2/models/fashion/infer",
+        ports.frontend()
+    );
     Ok(format!(
         "curl -i {url} -d @.parapet/demo/query.json\n\
          curl -i {url} -H 'Inference-Header-Content-Length: {}' --data-binary @.parapet/demo/query.bin\n",

@@ -14,16 +14,24 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("parapet-trainer", "parity-trainer"),
 ];
 
-/// Gives the programs the arguments of all containers, and `--help` after them: what they do not know they refuse before that.
+/// Gives the programs the arguments of all containers, and `--help` after them: what they do not
+/// know they refuse before that.
 pub(super) fn check(rendered: &[String]) -> Result<()> {
     for (image, arguments) in rendered.iter().flat_map(|manifests| containers(manifests)) {
         let named = PROGRAMS.iter().find(|(part, _)| image.contains(part));
-        let (_, program) = named.with_context(|| format!("no program is known in the image {image}"))?;
+        let (_, program) =
+            named.with_context(|| format!("no program is known in the image {image}"))?;
         let file = sample::binary(program);
-        ensure!(file.is_file(), "{program} is not built: run `cargo build --workspace --bin {program}`");
+        ensure!(
+            file.is_file(),
+            "{program} is not built: run `cargo build --workspace --bin {program}`"
+        );
         let arguments: Vec<String> =
             serde_json::from_str(arguments).with_context(|| format!("{program}: {arguments}"))?;
-        output(Command::new(file).args(arguments).arg("--help"), "the program cannot be started")?;
+        output(
+            Command::new(file).args(arguments).arg("--help"),
+            "the program cannot be started",
+        )?;
     }
     Ok(())
 }
@@ -49,6 +57,9 @@ mod tests {
     #[test]
     fn arguments_are_found_with_their_image() {
         let manifests = "- image: etcd\n  command: [etcd]\n- name: a\n  image: r/parapet-instance:1\n  args: [\"--model\",\"m\"]\n";
-        assert_eq!(containers(manifests), [("r/parapet-instance:1", "[\"--model\",\"m\"]")]);
+        assert_eq!(
+            containers(manifests),
+            [("r/parapet-instance:1", "[\"--model\",\"m\"]")]
+        );
     }
 }

@@ -13,17 +13,30 @@ use super::tools::Tools;
 /// Where the chart is rendered for.
 const NAMESPACE: &str = "named-nowhere";
 const MISSING: &str = "helm cannot be started";
-/// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and a new one.
+/// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and a
+/// new one.
 const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
 /// What the defaults leave out.
 const EVERYTHING: &str = "ci/everything-values.yaml";
 /// What is rendered beside the defaults and beside that.
 const VARIANTS: [&[&str]; 7] = [
-    &["model.discovery=kubernetes", "antiAffinity=preferred", "frontend.autoscaling.enabled=false"],
-    &["frontend.configSecret=mine", "frontend.grpc.enabled=true", "frontend.admin.enabled=true"],
+    &[
+        "model.discovery=kubernetes",
+        "antiAffinity=preferred",
+        "frontend.autoscaling.enabled=false",
+    ],
+    &[
+        "frontend.configSecret=mine",
+        "frontend.grpc.enabled=true",
+        "frontend.admin.enabled=true",
+    ],
     &["trainer.enabled=true", "trainer.leaveWithinSeconds=600"],
     &["monitoring.dashboard=false", "networkPolicy=false"],
-    &["frontend.tls.secretName=own", "frontend.grpc.enabled=true", "monitoring.serviceMonitor=true"],
+    &[
+        "frontend.tls.secretName=own",
+        "frontend.grpc.enabled=true",
+        "monitoring.serviceMonitor=true",
+    ],
     &["frontend.tls.secretName=own", "frontend.configSecret=mine"],
     &[
         SECURE_POOL,
@@ -43,19 +56,43 @@ const MISTAKES: [(&[&str], &str); 19] = [
     (&["model.discovery=consul"], "discovery"),
     (&["monitoring.rules=maybe"], "rules"),
     (&["frontend.server.listen=0.0.0.0:80"], "listen"),
-    (&["frontend.autoscaling.cpuUtilisation=0"], "give cpuUtilisation"),
-    (&["frontend.admin.enabled=true"], "frontend.admin.keySha256 is empty"),
+    (
+        &["frontend.autoscaling.cpuUtilisation=0"],
+        "give cpuUtilisation",
+    ),
+    (
+        &["frontend.admin.enabled=true"],
+        "frontend.admin.keySha256 is empty",
+    ),
     (&["frontend.tenants[0].name=shop"], "keySha256"),
-    (&["frontend.configSecret=mine,frontend.server.max_headers=50"], "has the whole configuration"),
-    (&["frontend.tls.clientCaSecretName=clients"], "set frontend.tls.secretName"),
-    (&["frontend.tls.secretName=own,frontend.tls.clientCrl=true"], "frontend.tls.clientCrl"),
-    (&["frontend.tls.secretName=own,frontend.tls.clientCaSecretName=clients"], "probes have no certificate"),
-    (&["frontend.admin.tls.secretName=own"], "set frontend.admin.enabled"),
+    (
+        &["frontend.configSecret=mine,frontend.server.max_headers=50"],
+        "has the whole configuration",
+    ),
+    (
+        &["frontend.tls.clientCaSecretName=clients"],
+        "set frontend.tls.secretName",
+    ),
+    (
+        &["frontend.tls.secretName=own,frontend.tls.clientCrl=true"],
+        "frontend.tls.clientCrl",
+    ),
+    (
+        &["frontend.tls.secretName=own,frontend.tls.clientCaSecretName=clients"],
+        "probes have no certificate",
+    ),
+    (
+        &["frontend.admin.tls.secretName=own"],
+        "set frontend.admin.enabled",
+    ),
     (&["frontend.server.tls=own"], "tls"),
     (&["model.tls.caSecretName=ca"], "no pool has tls"),
     (&[SECURE_POOL], "model.tls.caSecretName"),
     (
-        &[SECURE_POOL, "model.tls.caSecretName=ca,pools[0].tls.clientCaSecretName=clients"],
+        &[
+            SECURE_POOL,
+            "model.tls.caSecretName=ca,pools[0].tls.clientCaSecretName=clients",
+        ],
         "asks frontends for a certificate",
     ),
     (
@@ -71,14 +108,27 @@ const OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 const HEADER: &str = "# Made from deploy/helm/parapet with its default values, by `cargo xtask check-deploy --write`: do not edit.\n\
                       # What needs the Prometheus operator and the dashboard are left out; alerts and dashboard are in deploy/prometheus and deploy/grafana.\n";
 
-/// Checks the chart; what it renders with its default values, with all that these leave out, and for a training.
+/// Checks the chart; what it renders with its default values, with all that these leave out, and
+/// for a training.
 pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let chart = deploy.join("helm/parapet");
-    output(Command::new(&tools.helm).args(["lint", "--strict", "--quiet"]).arg(&chart), MISSING)?;
+    output(
+        Command::new(&tools.helm)
+            .args(["lint", "--strict", "--quiet"])
+            .arg(&chart),
+        MISSING,
+    )?;
     let render_with = |flags: &[&str], sets: &[&str]| {
         let mut command = Command::new(&tools.helm);
-        command.args(["template", "parapet"]).arg(&chart).args(["--namespace", NAMESPACE]).args(flags);
-        output(command.args(sets.iter().flat_map(|set| ["--set", set])), MISSING)
+        command
+            .args(["template", "parapet"])
+            .arg(&chart)
+            .args(["--namespace", NAMESPACE])
+            .args(flags);
+        output(
+            command.args(sets.iter().flat_map(|set| ["--set", set])),
+            MISSING,
+        )
     };
     let render = |sets: &[&str]| render_with(&[], sets);
     let everything = chart.join(EVERYTHING);
@@ -94,12 +144,16 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String
         }
     }
     for (mistake, complaint) in MISTAKES {
-        let said =
-            render(mistake).err().with_context(|| format!("the chart takes the mistake {mistake:?}"))?;
+        let said = render(mistake)
+            .err()
+            .with_context(|| format!("the chart takes the mistake {mistake:?}"))?;
         let said = format!("{said:#}");
         // The command line, which has the values, stands before what is said.
         let (_, said) = said.split_once("Error:").unwrap_or_default();
-        ensure!(said.contains(complaint), "of {mistake:?} the chart does not say {complaint:?}, but: {said}");
+        ensure!(
+            said.contains(complaint),
+            "of {mistake:?} the chart does not say {complaint:?}, but: {said}"
+        );
     }
     let rendered = render(&[])?;
     for kind in OPERATORS {
@@ -109,7 +163,10 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String
             "the chart has to make a {kind} where the cluster knows it, and only there"
         );
     }
-    ensure!(!rendered.contains(NAMESPACE), "what the chart renders by default is for one namespace only");
+    ensure!(
+        !rendered.contains(NAMESPACE),
+        "what the chart renders by default is for one namespace only"
+    );
     let manifests = HEADER.to_owned() + &render(&["monitoring.dashboard=false"])?;
     let file = deploy.join("kubernetes/parapet.yaml");
     if write {
@@ -132,9 +189,17 @@ fn validate(tools: &Tools, deploy: &Path, version: &str, manifests: &str) -> Res
         .spawn()
         .context("cannot start python3")?;
     let mut stdin = child.stdin.take().context("no standard input")?;
-    stdin.write_all(manifests.as_bytes()).context("cannot write to python3")?;
+    stdin
+        .write_all(manifests.as_bytes())
+        .context("cannot write to python3")?;
     drop(stdin);
-    let output = child.wait_with_output().context("cannot wait for python3")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let output = child
+        .wait_with_output()
+        .context("cannot wait for python3")?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(())
 }

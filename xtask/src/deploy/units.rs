@@ -17,23 +17,45 @@ pub(super) fn check(deploy: &Path, folder: &Path) -> Result<()> {
     ensure!(!units.is_empty(), "no units in deploy/systemd");
     for unit in units {
         let name = unit.file_name().unwrap_or_default();
-        let text = fs::read_to_string(&unit).with_context(|| format!("cannot read {}", unit.display()))?;
+        let text =
+            fs::read_to_string(&unit).with_context(|| format!("cannot read {}", unit.display()))?;
         // The programs are not installed here: another one stands for them.
         let copy = folder.join(name);
         let text = ["/usr/bin/parapet-frontend", "/usr/bin/parapet-instance"]
             .iter()
             .fold(text, |text, program| text.replace(program, "/bin/true"));
         fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
-        let verified = Command::new("systemd-analyze").arg("verify").arg(&copy).output().context(MISSING)?;
+        let verified = Command::new("systemd-analyze")
+            .arg("verify")
+            .arg(&copy)
+            .output()
+            .context(MISSING)?;
         // It succeeds in spite of unknown settings, which it only mentions.
         let said = String::from_utf8_lossy(&verified.stderr).into_owned();
         let ours = said.lines().filter(|line| line.contains("parapet"));
         let ours: Vec<&str> = ours.collect();
         if !verified.status.success() || !ours.is_empty() {
-            bail!("{}: {}", unit.display(), if ours.is_empty() { said } else { ours.join("; ") });
+            bail!(
+                "{}: {}",
+                unit.display(),
+                if ours.is_empty() {
+                    said
+                } else {
+                    ours.join("; ")
+                }
+            );
         }
-        let rated = ["security", "--no-pager", "--offline=true", "--threshold", EXPOSURE];
-        output(Command::new("systemd-analyze").args(rated).arg(&copy), MISSING)?;
+        let rated = [
+            "security",
+            "--no-pager",
+            "--offline=true",
+            "--threshold",
+            EXPOSURE,
+        ];
+        output(
+            Command::new("systemd-analyze").args(rated).arg(&copy),
+            MISSING,
+        )?;
     }
     Ok(())
 }

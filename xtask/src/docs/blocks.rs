@@ -47,7 +47,12 @@ pub(super) fn of(page: &str, text: &str) -> Result<Vec<Block>> {
             (Some((begin, info, body)), Some(_)) => {
                 if let Some(run) = marked(page, *begin, info)? {
                     let commands = std::mem::take(body);
-                    blocks.push(Block { page: page.to_owned(), line: *begin, run, commands });
+                    blocks.push(Block {
+                        page: page.to_owned(),
+                        line: *begin,
+                        run,
+                        commands,
+                    });
                 }
                 open = None;
             }
@@ -68,12 +73,18 @@ pub(super) fn of(page: &str, text: &str) -> Result<Vec<Block>> {
 /// What a block's first line says; `None` for what is no commands.
 fn marked(page: &str, line: usize, info: &str) -> Result<Option<Run>> {
     // Markdown would not take the line as the beginning of a block.
-    ensure!(!info.contains('`'), "docs/{page}:{line}: no ` in a block's first line");
+    ensure!(
+        !info.contains('`'),
+        "docs/{page}:{line}: no ` in a block's first line"
+    );
     let (language, mark) = info.split_once(' ').unwrap_or((info, ""));
     if !matches!(language, "sh" | "bash" | "shell" | "console") {
         return Ok(None);
     }
-    match (mark.trim(), mark.trim().strip_prefix("not-run:").map(str::trim)) {
+    match (
+        mark.trim(),
+        mark.trim().strip_prefix("not-run:").map(str::trim),
+    ) {
         ("run", _) => Ok(Some(Run::Yes)),
         (_, Some(reason)) if !reason.is_empty() => Ok(Some(Run::No(reason.to_owned()))),
         _ => bail!("docs/{page}:{line}: mark the block `sh run` or `sh not-run: WHY`"),
@@ -90,7 +101,11 @@ mod tests {
         let blocks = of("p.md", text).unwrap();
         assert_eq!(blocks.len(), 2);
         assert_eq!(
-            (blocks[0].line, blocks[0].run.clone(), blocks[0].commands.as_str()),
+            (
+                blocks[0].line,
+                blocks[0].run.clone(),
+                blocks[0].commands.as_str()
+            ),
             (1, Run::Yes, "curl x\n")
         );
         assert_eq!(blocks[1].run, Run::No("needs a cluster".to_owned()));

@@ -1,8 +1,9 @@
 //! `cargo xtask check-docs`: what the documentation tells people to type works.
 //!
-//! Every block of commands in `docs/*.md` is fenced and marked: `sh run` is run, in the order of its page, against a small cluster
-//! that stands for the demo's; `sh not-run: REASON` says why not. Links to other files must lead somewhere, every page must be in
-//! SUMMARY.md, the reference pages must name what the sources declare, and mdBook must build the book.
+//! Every block of commands in `docs/*.md` is fenced and marked: `sh run` is run, in the order of
+//! its page, against a small cluster that stands for the demo's; `sh not-run: REASON` says why not.
+//! Links to other files must lead somewhere, every page must be in SUMMARY.md, the reference pages
+//! must name what the sources declare, and mdBook must build the book.
 
 mod blocks;
 mod reference;
@@ -40,8 +41,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).context("no docs/SUMMARY.md")?;
     let mut blocks = Vec::new();
     for page in &pages {
-        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+        let name = page
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let text =
+            fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         ensure!(
             name == "SUMMARY.md" || summary.contains(&format!("({name})")),
             "{name} is not in SUMMARY.md"
@@ -69,13 +75,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Run::No(_) => left_out += 1,
         }
     }
-    println!("{} pages, {run} blocks run, {left_out} marked as not to be run", pages.len());
+    println!(
+        "{} pages, {run} blocks run, {left_out} marked as not to be run",
+        pages.len()
+    );
     Ok(())
 }
 
 fn pages(docs: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(docs).context("no docs/")?;
-    let mut pages: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut pages: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     pages.sort();
     Ok(pages)
@@ -83,12 +94,19 @@ fn pages(docs: &Path) -> Result<Vec<PathBuf>> {
 
 /// Files that a page links to are there.
 fn links(docs: &Path, page: &str, text: &str) -> Result<()> {
-    for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+    for target in text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+    {
         let file = target.split('#').next().unwrap_or_default();
         if file.is_empty() || file.contains("://") {
             continue;
         }
-        ensure!(docs.join(file).exists(), "docs/{page}: the link to {target} leads nowhere");
+        ensure!(
+            docs.join(file).exists(),
+            "docs/{page}: the link to {target} leads nowhere"
+        );
     }
     Ok(())
 }
@@ -96,10 +114,16 @@ fn links(docs: &Path, page: &str, text: &str) -> Result<()> {
 /// Builds the book; a warning of mdBook's is a mistake.
 fn book(docs: &Path) -> Result<()> {
     let mut command = Command::new(tools::mdbook()?);
-    command.arg("build").arg(docs).arg("--dest-dir").arg(sample::folder("book"));
+    command
+        .arg("build")
+        .arg(docs)
+        .arg("--dest-dir")
+        .arg(sample::folder("book"));
     let output = command.output().context("mdbook cannot be started")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let warned = said.lines().any(|line| line.contains("WARN") || line.contains("ERROR"));
+    let warned = said
+        .lines()
+        .any(|line| line.contains("WARN") || line.contains("ERROR"));
     ensure!(output.status.success() && !warned, "mdbook: {said}");
     Ok(())
 }
@@ -111,16 +135,30 @@ fn execute(cluster: &Cluster, folder: &Path, block: &Block) -> Result<()> {
     let frontend = cluster.frontend.trim_start_matches("http://");
     let commands = block.commands.replace("127.0.0.1:8080", frontend);
     let output = Command::new("timeout")
-        .args([&LIMIT.to_string(), "bash", "-euo", "pipefail", "-c", &commands])
+        .args([
+            &LIMIT.to_string(),
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            &commands,
+        ])
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", programs.display()))
         .stdin(Stdio::null())
         .output()
         .context("cannot start bash")?;
     if !output.status.success() {
-        let said =
-            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        bail!("docs/{}:{}: {} ({})\n{commands}", block.page, block.line, said.trim(), output.status);
+        let said = [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .concat();
+        bail!(
+            "docs/{}:{}: {} ({})\n{commands}",
+            block.page,
+            block.line,
+            said.trim(),
+            output.status
+        );
     }
     // Requests of one block have ended before the next one looks at metrics.
     std::thread::sleep(Duration::from_millis(20));

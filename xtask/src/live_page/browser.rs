@@ -1,5 +1,5 @@
-//! Headless Chromium, driven by its DevTools protocol through a pipe: JSON objects, each with a zero byte after it, which
-//! Chromium reads from its file descriptor 3 and writes to 4.
+//! Headless Chromium, driven by its DevTools protocol through a pipe: JSON objects, each with a
+//! zero byte after it, which Chromium reads from its file descriptor 3 and writes to 4.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -39,9 +39,16 @@ impl Browser {
     /// If there is none.
     pub(super) fn require() -> Result<()> {
         let mut version = Command::new("chromium");
-        let status = version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let status = version
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         let works = status.is_ok_and(|status| status.success());
-        ensure!(works, "Chromium is missing (Debian: `apt install chromium`)");
+        ensure!(
+            works,
+            "Chromium is missing (Debian: `apt install chromium`)"
+        );
         Ok(())
     }
 
@@ -51,9 +58,23 @@ impl Browser {
         let log = fs::File::create(folder.join("chromium.log")).context("no log of Chromium's")?;
         // The shell gives it our pipes under the numbers that it wants.
         let mut process = Command::new("sh")
-            .args(["-c", "exec chromium \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh"])
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-extensions"])
+            .args([
+                "-c",
+                "exec chromium \"$@\" 3<&0 4>&1 0</dev/null 1>&2",
+                "sh",
+            ])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--disable-sync",
+            ])
+            .args([
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-extensions",
+            ])
             .args(["--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.display()))
             .stdin(Stdio::piped())
@@ -61,8 +82,10 @@ impl Browser {
             .stderr(log)
             .spawn()
             .context("chromium cannot be started")?;
-        let (commands, answers) =
-            (process.stdin.take().context("no pipe")?, process.stdout.take().context("no pipe")?);
+        let (commands, answers) = (
+            process.stdin.take().context("no pipe")?,
+            process.stdout.take().context("no pipe")?,
+        );
         let (sender, messages) = mpsc::channel();
         std::thread::spawn(move || {
             for message in BufReader::new(answers).split(0).map_while(Result::ok) {
@@ -73,7 +96,13 @@ impl Browser {
             }
         });
         let (commands, complaints) = (RefCell::new(commands), RefCell::default());
-        Ok(Self { process, commands, messages, last_id: Cell::new(0), complaints })
+        Ok(Self {
+            process,
+            commands,
+            messages,
+            last_id: Cell::new(0),
+            complaints,
+        })
     }
 
     /// Opens a page of this size.
@@ -81,8 +110,14 @@ impl Browser {
         let target = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let session = self.call(None, "Target.attachToTarget", attach)?;
-        let session = session["sessionId"].as_str().context("no session")?.to_owned();
-        let page = Page { browser: self, session };
+        let session = session["sessionId"]
+            .as_str()
+            .context("no session")?
+            .to_owned();
+        let page = Page {
+            browser: self,
+            session,
+        };
         for domain in ["Page", "Runtime", "Log"] {
             page.call(&format!("{domain}.enable"), json!({}))?;
         }
@@ -105,12 +140,17 @@ impl Browser {
         let mut bytes = command.to_string().into_bytes();
         bytes.push(0);
         let mut commands = self.commands.borrow_mut();
-        commands.write_all(&bytes).and_then(|()| commands.flush()).context("Chromium is gone")?;
+        commands
+            .write_all(&bytes)
+            .and_then(|()| commands.flush())
+            .context("Chromium is gone")?;
         let end = Instant::now() + LIMIT;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let mut message =
-                self.messages.recv_timeout(left).with_context(|| format!("{method}: no answer"))?;
+            let mut message = self
+                .messages
+                .recv_timeout(left)
+                .with_context(|| format!("{method}: no answer"))?;
             if message["id"] == id {
                 ensure!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return Ok(message["result"].take());
@@ -130,7 +170,9 @@ impl Browser {
         let is_refusal = complaint["text"]
             .as_str()
             .is_some_and(|text| text.contains("status of 401") || text.contains("status of 400"));
-        let is_icon = complaint["url"].as_str().is_some_and(|url| url.ends_with("/favicon.ico"));
+        let is_icon = complaint["url"]
+            .as_str()
+            .is_some_and(|url| url.ends_with("/favicon.ico"));
         if !is_refusal && !is_icon {
             self.complaints.borrow_mut().push(complaint.to_string());
         }
@@ -139,7 +181,10 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = self.commands.borrow_mut().write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let _ = self
+            .commands
+            .borrow_mut()
+            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let end = Instant::now() + Duration::from_secs(5);
         while Instant::now() < end && matches!(self.process.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
@@ -156,9 +201,14 @@ impl Page<'_> {
 
     /// The value of an expression, or of what it promises.
     pub(super) fn evaluate(&self, expression: &str) -> Result<Value> {
-        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let params =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let mut result = self.call("Runtime.evaluate", params)?;
-        ensure!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
+        ensure!(
+            result["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            result["exceptionDetails"]
+        );
         Ok(result["result"]["value"].take())
     }
 
@@ -184,23 +234,33 @@ impl Page<'_> {
     }
 
     pub(super) fn resize(&self, (width, height): (u32, u32)) -> Result<()> {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        self.call("Emulation.setDeviceMetricsOverride", size).map(|_| ())
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", size)
+            .map(|_| ())
     }
 
     /// Whether the user prefers dark pages.
     pub(super) fn dark(&self, dark: bool) -> Result<()> {
-        let scheme = json!({ "name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" } });
-        self.call("Emulation.setEmulatedMedia", json!({ "features": [scheme] })).map(|_| ())
+        let scheme =
+            json!({ "name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" } });
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [scheme] }),
+        )
+        .map(|_| ())
     }
 
     /// A picture of all of it, as long as it is.
     pub(super) fn screenshot(&self, path: &Path) -> Result<()> {
         let size = self.call("Page.getLayoutMetrics", json!({}))?["cssContentSize"].take();
-        let clip = json!({ "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1 });
+        let clip =
+            json!({ "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1 });
         let whole = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
         let picture = self.call("Page.captureScreenshot", whole)?;
-        let bytes = STANDARD.decode(picture["data"].as_str().context("no picture")?).context("no picture")?;
+        let bytes = STANDARD
+            .decode(picture["data"].as_str().context("no picture")?)
+            .context("no picture")?;
         fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 
@@ -209,7 +269,11 @@ impl Page<'_> {
         // What has been said by now has arrived with the answer.
         self.evaluate("0")?;
         let complaints = self.browser.complaints.borrow();
-        ensure!(complaints.is_empty(), "the browser complains:\n{}", complaints.join("\n"));
+        ensure!(
+            complaints.is_empty(),
+            "the browser complains:\n{}",
+            complaints.join("\n")
+        );
         Ok(())
     }
 }

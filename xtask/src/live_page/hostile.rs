@@ -1,4 +1,5 @@
-//! A server that serves the very page, and says things of which a page that took them for markup would fall to pieces.
+//! A server that serves the very page, and says things of which a page that took them for markup
+//! would fall to pieces.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-pub(super) const NAME: &str = "<img src=x onerror=\"window.hostile=1\"><script>window.hostile=2</script>";
+pub(super) const NAME: &str =
+    "<img src=x onerror=\"window.hostile=1\"><script>window.hostile=2</script>";
 
 pub(super) struct Hostile {
     pub(super) url: String,
@@ -21,7 +23,8 @@ impl Hostile {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let page = page.clone();
-                // Browsers open connections before they need them; these must not keep the others waiting.
+                // Browsers open connections before they need them; these must not keep the others
+                // waiting.
                 std::thread::spawn(move || answer(stream, &page));
             }
         });
@@ -40,7 +43,11 @@ fn answer(mut stream: TcpStream, page: &str) -> std::io::Result<()> {
     match first.split(' ').nth(1) {
         Some("/live") => stream.write_all(page.as_bytes()),
         Some("/live/state") => {
-            write!(stream, "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{}", state())
+            write!(
+                stream,
+                "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n{}",
+                state()
+            )
         }
         _ => write!(stream, "HTTP/1.0 404 Not Found\r\n\r\n"),
     }
@@ -49,7 +56,8 @@ fn answer(mut stream: TcpStream, page: &str) -> std::io::Result<()> {
 /// Text wherever the page shows any.
 fn state() -> Value {
     let percentiles = json!({ "count": 1, "p50_ms": 1.0, "p99_ms": 1.0, "p999_ms": 1.0 });
-    let member = json!({ "status": NAME, "predicted": false, "reconstructed": false, "late": false });
+    let member =
+        json!({ "status": NAME, "predicted": false, "reconstructed": false, "late": false });
     let group = json!({ "id": NAME, "class": 0, "k": 2, "age_ms": 1.0, "sealed": true, "members": [member], "parity": [NAME] });
     let instance = json!({
         "name": NAME, "pool": NAME, "state": "up", "unready": NAME, "in_flight": 1, "oldest_ms": 1.0, "latency_ms": 1.0, "failed": 1, "of": 2,
@@ -77,8 +85,10 @@ fn state() -> Value {
         "groups_spared",
         "violations",
     ];
-    let totals: serde_json::Map<String, Value> =
-        totals.into_iter().map(|name| (name.to_owned(), 1.into())).collect();
+    let totals: serde_json::Map<String, Value> = totals
+        .into_iter()
+        .map(|name| (name.to_owned(), 1.into()))
+        .collect();
     json!({
         "version": NAME, "ready": true, "draining": false, "window_s": 30, "models_left_out": 0,
         "models": [{

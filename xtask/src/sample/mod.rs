@@ -1,5 +1,6 @@
-//! A small cluster that needs no training, for checks: a linear model, which is its own parity model for the sum code, two replicas,
-//! a parity instance and a frontend, as processes of this machine with ports of their own.
+//! A small cluster that needs no training, for checks: a linear model, which is its own parity
+//! model for the sum code, two replicas, a parity instance and a frontend, as processes of this
+//! machine with ports of their own.
 
 mod repository;
 
@@ -41,20 +42,29 @@ pub(crate) struct Layout<'a> {
     pub(crate) parity: usize,
     /// The fault profile of all instances.
     pub(crate) faults: Option<&'a str>,
-    /// The frontend's configuration, given the `HOST:PORT` of the replicas and of the parity instances.
+    /// The frontend's configuration, given the `HOST:PORT` of the replicas and of the parity
+    /// instances.
     pub(crate) config: &'a dyn Fn(&[String], &[String]) -> String,
 }
 
 impl<'a> Layout<'a> {
     /// Two replicas and a parity instance, all well.
     pub(crate) fn small(config: &'a dyn Fn(&[String], &[String]) -> String) -> Self {
-        Self { replicas: 2, parity: 1, faults: None, config }
+        Self {
+            replicas: 2,
+            parity: 1,
+            faults: None,
+            config,
+        }
     }
 }
 
 /// Coded, with a parity pool that is discovered, so that discovery's metrics are there, too.
 pub(crate) fn coded(replicas: &[String], parity: &[String]) -> String {
-    let port = parity.first().and_then(|address| address.rsplit(':').next()).unwrap_or_default();
+    let port = parity
+        .first()
+        .and_then(|address| address.rsplit(':').next())
+        .unwrap_or_default();
     format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n\n[repository]\npath = \"models\"\n\n\
          [[models]]\nname = \"{MODEL}\"\ninstances = {replicas:?}\nslots_per_instance = 1\n\
@@ -66,7 +76,9 @@ pub(crate) fn coded(replicas: &[String], parity: &[String]) -> String {
 }
 
 fn addresses(urls: &[String]) -> Vec<String> {
-    urls.iter().map(|url| url.trim_start_matches("http://").to_owned()).collect()
+    urls.iter()
+        .map(|url| url.trim_start_matches("http://").to_owned())
+        .collect()
 }
 
 /// Where a check keeps what it makes.
@@ -74,8 +86,9 @@ pub(crate) fn folder(check: &str) -> PathBuf {
     workspace::root().join(".parapet/check").join(check)
 }
 
-/// Builds the serving side, all of it: a choice of packages would have other features, and compile dependencies once more.
-/// Nothing with `PARAPET_BUILT` set: then the programs are those that the tests have built.
+/// Builds the serving side, all of it: a choice of packages would have other features, and compile
+/// dependencies once more. Nothing with `PARAPET_BUILT` set: then the programs are those that the
+/// tests have built.
 ///
 /// # Errors
 /// If cargo does not succeed.
@@ -93,10 +106,13 @@ pub(crate) fn binary(name: &str) -> PathBuf {
 
 /// A request for one image, whose pixels are `value` and a little more.
 pub(crate) fn query(value: f32) -> String {
-    let pixels: Vec<f32> =
-        (0_u16..).take(repository::INPUTS).map(|i| value + f32::from(i % 13) / 13.0).collect();
+    let pixels: Vec<f32> = (0_u16..)
+        .take(repository::INPUTS)
+        .map(|i| value + f32::from(i % 13) / 13.0)
+        .collect();
     let shape: Vec<usize> = [1].into_iter().chain(repository::SHAPE).collect();
-    let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": pixels });
+    let input =
+        serde_json::json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": pixels });
     serde_json::json!({ "inputs": [input] }).to_string()
 }
 
@@ -117,37 +133,59 @@ impl Cluster {
         let models = folder.join("models");
         fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
         write_model(&models, MODEL, Kind::Deployed)?;
-        write_model(&models, PARITY, Kind::Parity { deployed: MODEL, encoder: "sum" })?;
+        write_model(
+            &models,
+            PARITY,
+            Kind::Parity {
+                deployed: MODEL,
+                encoder: "sum",
+            },
+        )?;
         let mut cluster = Self {
             folder: folder.to_owned(),
             processes: Vec::new(),
             instances: Vec::new(),
             frontend: String::new(),
         };
-        let served =
-            std::iter::repeat_n(MODEL, layout.replicas).chain(std::iter::repeat_n(PARITY, layout.parity));
+        let served = std::iter::repeat_n(MODEL, layout.replicas)
+            .chain(std::iter::repeat_n(PARITY, layout.parity));
         for (index, model) in served.enumerate() {
             let mut command = Command::new(binary("parapet-instance"));
-            command.arg("--repository").arg(&models).args(["--model", model, "--listen", "127.0.0.1:0"]);
+            command.arg("--repository").arg(&models).args([
+                "--model",
+                model,
+                "--listen",
+                "127.0.0.1:0",
+            ]);
             if let Some(faults) = &layout.faults {
                 let profile = folder.join("faults.toml");
-                fs::write(&profile, faults).with_context(|| format!("cannot write {}", profile.display()))?;
-                command.arg("--fault-profile").arg(profile).args(["--fault-instance", &index.to_string()]);
+                fs::write(&profile, faults)
+                    .with_context(|| format!("cannot write {}", profile.display()))?;
+                command
+                    .arg("--fault-profile")
+                    .arg(profile)
+                    .args(["--fault-instance", &index.to_string()]);
             }
             let url = cluster.spawn(command, &format!("instance-{index}"))?;
             cluster.instances.push(url);
         }
         let config = folder.join("parapet.toml");
         let (replicas, parity) = cluster.instances.split_at(layout.replicas);
-        fs::write(&config, (layout.config)(&addresses(replicas), &addresses(parity)))
-            .with_context(|| format!("cannot write {}", config.display()))?;
+        fs::write(
+            &config,
+            (layout.config)(&addresses(replicas), &addresses(parity)),
+        )
+        .with_context(|| format!("cannot write {}", config.display()))?;
         let mut command = Command::new(binary("parapet-frontend"));
         command.arg("--config").arg(&config);
         cluster.frontend = cluster.spawn(command, "frontend")?;
         let patience = Instant::now() + START_LIMIT;
         while crate::http::get(&format!("{}/v2/health/ready", cluster.frontend)).is_err() {
             if Instant::now() > patience {
-                bail!("the frontend does not get ready: see {}", folder.join("frontend.log").display());
+                bail!(
+                    "the frontend does not get ready: see {}",
+                    folder.join("frontend.log").display()
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -175,7 +213,8 @@ impl Cluster {
         }
     }
 
-    /// Starts a process that ends with the cluster, and waits for the line that says it is ready; the URL in it.
+    /// Starts a process that ends with the cluster, and waits for the line that says it is ready;
+    /// the URL in it.
     pub(crate) fn spawn(&mut self, mut command: Command, name: &str) -> Result<String> {
         let log = self.folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -190,13 +229,17 @@ impl Cluster {
         self.processes.push(process);
         let (ready, said) = mpsc::channel();
         std::thread::spawn(move || {
-            let _ = ready.send(output.and_then(|output| BufReader::new(output).lines().next()?.ok()));
+            let _ =
+                ready.send(output.and_then(|output| BufReader::new(output).lines().next()?.ok()));
         });
         match said.recv_timeout(START_LIMIT) {
             Ok(Some(line)) => Ok(line.rsplit(' ').next().unwrap_or_default().to_owned()),
             _ => {
                 let log = fs::read_to_string(&log).unwrap_or_default();
-                bail!("{name} did not start: {}", log.lines().last().unwrap_or("it said nothing"))
+                bail!(
+                    "{name} did not start: {}",
+                    log.lines().last().unwrap_or("it said nothing")
+                )
             }
         }
     }

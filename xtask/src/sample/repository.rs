@@ -1,4 +1,5 @@
-//! Entries of a model repository with a linear model of images' shape: what it says is of no use, but exactly known.
+//! Entries of a model repository with a linear model of images' shape: what it says is of no use,
+//! but exactly known.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,10 @@ pub(crate) enum Kind {
     /// A deployed model.
     Deployed,
     /// A parity model for k = 2; exact for the sum code.
-    Parity { deployed: &'static str, encoder: &'static str },
+    Parity {
+        deployed: &'static str,
+        encoder: &'static str,
+    },
 }
 
 /// Writes entry `name`, version 1.
@@ -26,23 +30,29 @@ pub(crate) enum Kind {
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn write(models: &Path, name: &str, kind: Kind) -> Result<()> {
-    let tensor =
-        |name: &str, shape: &[usize]| format!("name = \"{name}\"\ndatatype = \"FP32\"\nshape = {shape:?}\n");
+    let tensor = |name: &str, shape: &[usize]| {
+        format!("name = \"{name}\"\ndatatype = \"FP32\"\nshape = {shape:?}\n")
+    };
     let mut text = format!(
         "name = \"{name}\"\nplatform = \"onnxruntime_onnx\"\n\n[[inputs]]\n{}\n[[outputs]]\n{}",
         tensor("input", &SHAPE),
         tensor("output", &[OUTPUTS])
     );
     if let Kind::Parity { deployed, encoder } = kind {
-        let code = format!("encoder = \"{encoder}\"\nk = 2\nr = 1\nrow = 0\ndeployed = \"{deployed}\"\n");
+        let code =
+            format!("encoder = \"{encoder}\"\nk = 2\nr = 1\nrow = 0\ndeployed = \"{deployed}\"\n");
         text += &format!("\n[code]\n{code}");
     }
     let entry = models.join(name);
     let version = entry.join("1");
     fs::create_dir_all(&version).with_context(|| format!("cannot make {}", version.display()))?;
-    fs::write(entry.join("model.toml"), text).with_context(|| format!("cannot write {}", entry.display()))?;
+    fs::write(entry.join("model.toml"), text)
+        .with_context(|| format!("cannot write {}", entry.display()))?;
     // Any numbers will do, as long as classes differ.
-    let weights: Vec<f32> = (0..INPUTS * OUTPUTS).map(|i| (i * 7919 % 101) as f32 / 1010.0 - 0.05).collect();
+    let weights: Vec<f32> = (0..INPUTS * OUTPUTS)
+        .map(|i| (i * 7919 % 101) as f32 / 1010.0 - 0.05)
+        .collect();
     let file = linear_model(&SHAPE, &weights, &[0.0; OUTPUTS])?;
-    fs::write(version.join("model.onnx"), file).with_context(|| format!("cannot write {}", version.display()))
+    fs::write(version.join("model.onnx"), file)
+        .with_context(|| format!("cannot write {}", version.display()))
 }

@@ -44,21 +44,29 @@ impl<I, O> Core<I, O> {
     /// Returns whether the query's input failed in the same way at two instances, one of which
     /// answers others well.
     pub(crate) fn is_input_at_fault(&self, id: QueryId) -> bool {
-        let Some(query) = self.query(id) else { return false };
+        let Some(query) = self.query(id) else {
+            return false;
+        };
         let failures = &query.unproven;
         let is_credible = |failure: &&UnprovenFailure| {
             let outliers = self.outliers.as_ref();
             outliers.is_none_or(|outliers| outliers.is_credible(failure.instance))
         };
         failures.iter().filter(is_credible).any(|failure| {
-            let is_alike =
-                |other: &UnprovenFailure| other.kind == failure.kind && other.instance != failure.instance;
+            let is_alike = |other: &UnprovenFailure| {
+                other.kind == failure.kind && other.instance != failure.instance
+            };
             failures.iter().any(is_alike)
         })
     }
 
     /// Judges instances by the end of a request at `instance`.
-    pub(super) fn judge_by_end(&mut self, job: &Job<I>, instance: InstanceId, failure: Option<FailureKind>) {
+    pub(super) fn judge_by_end(
+        &mut self,
+        job: &Job<I>,
+        instance: InstanceId,
+        failure: Option<FailureKind>,
+    ) {
         match failure {
             None => {
                 self.judge(instance, None);
@@ -81,7 +89,9 @@ impl<I, O> Core<I, O> {
         }
         let has_retries = self.max_attempts > 1 && self.retry_budget.view().share > 0.0;
         let UnprovenFailure { instance, .. } = unproven;
-        let (now, Some(outliers)) = (self.now, &mut self.outliers) else { return };
+        let (now, Some(outliers)) = (self.now, &mut self.outliers) else {
+            return;
+        };
         let until = outliers.unproven(now, instance).filter(|_| !has_retries);
         self.eject(instance, until);
     }
@@ -112,10 +122,16 @@ impl<I, O> Core<I, O> {
     /// Returns whether a retry from the reserve may show if the query's input or its instance is at
     /// fault.
     fn may_confirm(&mut self, id: QueryId) -> bool {
-        let Some(query) = self.queries.get(&id) else { return false };
-        let Some(&UnprovenFailure { instance, .. }) = query.unproven.last() else { return false };
+        let Some(query) = self.queries.get(&id) else {
+            return false;
+        };
+        let Some(&UnprovenFailure { instance, .. }) = query.unproven.last() else {
+            return false;
+        };
         let domain = query.key.domain;
-        let has_another = self.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.has_other_up(instance));
+        let has_another = self
+            .pool(PoolId::DEPLOYED)
+            .is_some_and(|pool| pool.has_other_up(instance));
         let now = self.now;
         let outliers = self.outliers.as_mut().filter(|_| has_another);
         outliers.is_some_and(|outliers| outliers.may_confirm(now, instance, domain))
@@ -123,16 +139,23 @@ impl<I, O> Core<I, O> {
 
     /// Ejects an instance whose answers are bad, if its pool can do without it.
     fn judge(&mut self, instance: InstanceId, failure: Option<FailureKind>) {
-        let (now, Some(outliers)) = (self.now, &mut self.outliers) else { return };
+        let (now, Some(outliers)) = (self.now, &mut self.outliers) else {
+            return;
+        };
         let until = outliers.ended(now, instance, failure);
         self.eject(instance, until);
     }
 
     fn eject(&mut self, instance: InstanceId, until: Option<Time>) {
-        let (Some(until), Some(outliers)) = (until, &mut self.outliers) else { return };
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
-        let may_go =
-            !pool.is_ejected(instance) && pool.ejected() < outliers.most_ejected(pool.len()) && pool.up() > 1;
+        let (Some(until), Some(outliers)) = (until, &mut self.outliers) else {
+            return;
+        };
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
+            return;
+        };
+        let may_go = !pool.is_ejected(instance)
+            && pool.ejected() < outliers.most_ejected(pool.len())
+            && pool.up() > 1;
         if may_go && pool.set_ejected(instance, true) {
             outliers.ejected(instance);
             self.stats.ejections += 1;

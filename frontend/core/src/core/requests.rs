@@ -12,7 +12,8 @@ use crate::query::{Apart, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Failure, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row, Submitted, Time,
+    Action, Failure, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row,
+    Submitted, Time,
 };
 
 type Jobs = SmallVec<[JobId; 4]>;
@@ -36,8 +37,9 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Sends a redundant copy of `id` to an instance of the deployed model that has no other request of it. False when
-    /// there is none, and when its own request still waits for a slot: a copy would wait behind it.
+    /// Sends a redundant copy of `id` to an instance of the deployed model that has no other
+    /// request of it. False when there is none, and when its own request still waits for a slot: a
+    /// copy would wait behind it.
     pub(crate) fn dispatch_copy(&mut self, id: QueryId) -> bool {
         let Some(query) = self.queries.get(&id).filter(|query| query.is_waiting()) else {
             return false;
@@ -59,15 +61,27 @@ impl<I, O> Core<I, O> {
 
     /// Whether the query's own request still waits for a slot.
     pub(crate) fn is_own_queued(&self, id: QueryId) -> bool {
-        let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
+        let jobs = self
+            .queries
+            .get(&id)
+            .map(|query| query.jobs.as_slice())
+            .unwrap_or_default();
         let mut jobs = jobs.iter().filter_map(|job| self.jobs.get(job));
         jobs.any(|job| job.instance.is_none() && matches!(job.purpose, Purpose::Query(_)))
     }
 
     /// Asks the backup model in `pool` for its prediction, if possible not where the request before
     /// it failed. False when it cannot take the query.
-    pub(crate) fn dispatch_backup(&mut self, id: QueryId, pool: PoolId, after: Option<&Failure>) -> bool {
-        let Some(query) = self.queries.get(&id).filter(|query| query.is_waiting() && query.backup.is_none())
+    pub(crate) fn dispatch_backup(
+        &mut self,
+        id: QueryId,
+        pool: PoolId,
+        after: Option<&Failure>,
+    ) -> bool {
+        let Some(query) = self
+            .queries
+            .get(&id)
+            .filter(|query| query.is_waiting() && query.backup.is_none())
         else {
             return false;
         };
@@ -75,7 +89,10 @@ impl<I, O> Core<I, O> {
             return false;
         }
         let input = Arc::clone(&query.input);
-        let avoid = after.and_then(|failure| failure.instance).into_iter().collect();
+        let avoid = after
+            .and_then(|failure| failure.instance)
+            .into_iter()
+            .collect();
         let job = self.submit(Purpose::Backup(id), pool, input, avoid);
         if let Some(query) = self.queries.get_mut(&id) {
             query.backup = job;
@@ -89,8 +106,9 @@ impl<I, O> Core<I, O> {
     /// Sends a parity query to `pool`, if possible not where the request before it failed; it must
     /// end by `expires`. `None` when the pool's queue is full.
     ///
-    /// In the deployed model's pool it goes to no instance that serves one of `apart_from`: one that keeps a member of the
-    /// group waiting would keep the parity query waiting, too. It waits for another one, in a line that holds no query up.
+    /// In the deployed model's pool it goes to no instance that serves one of `apart_from`: one
+    /// that keeps a member of the group waiting would keep the parity query waiting, too. It waits
+    /// for another one, in a line that holds no query up.
     pub(crate) fn dispatch_parity(
         &mut self,
         (group, row): (GroupId, Row),
@@ -100,14 +118,24 @@ impl<I, O> Core<I, O> {
         apart_from: Apart,
         after: Option<&Failure>,
     ) -> Option<JobId> {
-        let members = apart_from.queries.iter().flat_map(|query| self.instances_of(*query));
-        let rows = apart_from.requests.iter().filter_map(|job| self.jobs.get(job)?.instance);
+        let members = apart_from
+            .queries
+            .iter()
+            .flat_map(|query| self.instances_of(*query));
+        let rows = apart_from
+            .requests
+            .iter()
+            .filter_map(|job| self.jobs.get(job)?.instance);
         let failed = after.and_then(|failure| failure.instance);
         let taken = members.chain(rows).chain(failed).collect();
         let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
         // A queued parity query of the group knows only of the request that this one may replace.
         for other in &apart_from.requests {
-            if let Some(apart_from) = self.jobs.get_mut(other).and_then(|job| job.apart_from.as_mut()) {
+            if let Some(apart_from) = self
+                .jobs
+                .get_mut(other)
+                .and_then(|job| job.apart_from.as_mut())
+            {
                 apart_from.requests.push(id);
             }
         }
@@ -120,8 +148,15 @@ impl<I, O> Core<I, O> {
         Some(id)
     }
 
-    /// `avoid` is a wish for a query, and must be heeded for a request that is to be apart from others.
-    fn submit(&mut self, purpose: Purpose, pool: PoolId, input: Arc<I>, avoid: Avoid) -> Option<JobId> {
+    /// `avoid` is a wish for a query, and must be heeded for a request that is to be apart from
+    /// others.
+    fn submit(
+        &mut self,
+        purpose: Purpose,
+        pool: PoolId,
+        input: Arc<I>,
+        avoid: Avoid,
+    ) -> Option<JobId> {
         let id = JobId(self.fresh_id());
         let state = self.pools.get_mut(usize::from(pool.0))?;
         let submitted = match purpose {
@@ -181,10 +216,13 @@ impl<I, O> Core<I, O> {
             if failure.is_some_and(FailureKind::suspects_instance) {
                 self.suspect(instance);
             }
-            if let (None, Purpose::Query(_), Some(limit)) = (failure, job.purpose, &mut self.queue_limit) {
+            if let (None, Purpose::Query(_), Some(limit)) =
+                (failure, job.purpose, &mut self.queue_limit)
+            {
                 limit.finished(self.now, self.now.since(job.sent));
             }
-            if let (None, Some(pool)) = (failure, self.pools.get_mut(usize::from(instance.pool.0))) {
+            if let (None, Some(pool)) = (failure, self.pools.get_mut(usize::from(instance.pool.0)))
+            {
                 pool.took(instance, self.now.since(job.sent));
             }
             self.judge_by_end(&job, instance, failure);
@@ -195,7 +233,9 @@ impl<I, O> Core<I, O> {
 
     /// An ejected instance's time is over.
     pub(crate) fn readmit(&mut self, instance: InstanceId) {
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
+            return;
+        };
         if pool.set_ejected(instance, false) {
             self.start_queued(instance.pool);
         }
@@ -203,9 +243,14 @@ impl<I, O> Core<I, O> {
 
     /// Withdraws what is redundant of a closed query's requests, if one of its own is left.
     pub(super) fn withdraw_redundant(&mut self, id: QueryId) {
-        let Some(query) = self.queries.get_mut(&id) else { return };
-        let is_own =
-            |job: &JobId| self.jobs.get(job).is_some_and(|job| matches!(job.purpose, Purpose::Query(_)));
+        let Some(query) = self.queries.get_mut(&id) else {
+            return;
+        };
+        let is_own = |job: &JobId| {
+            self.jobs
+                .get(job)
+                .is_some_and(|job| matches!(job.purpose, Purpose::Query(_)))
+        };
         let mut unneeded: SmallVec<[JobId; 2]> = query.backup.take().into_iter().collect();
         if query.jobs.iter().any(is_own) {
             unneeded.extend(query.jobs.iter().copied().filter(|job| !is_own(job)));
@@ -214,13 +259,22 @@ impl<I, O> Core<I, O> {
         self.withdraw_unneeded(unneeded, false);
     }
 
-    /// Withdraws requests of a query that needs them no more. Those in line first: a slot that the others free is not for
-    /// them.
-    pub(super) fn withdraw_unneeded(&mut self, jobs: impl IntoIterator<Item = JobId>, suspect: bool) {
+    /// Withdraws requests of a query that needs them no more. Those in line first: a slot that the
+    /// others free is not for them.
+    pub(super) fn withdraw_unneeded(
+        &mut self,
+        jobs: impl IntoIterator<Item = JobId>,
+        suspect: bool,
+    ) {
         let (queued, sent): (Jobs, Jobs) = jobs.into_iter().partition(|&job| self.is_queued(job));
         let mut freed: SmallVec<[PoolId; 4]> = SmallVec::new();
         for job in queued.into_iter().chain(sent) {
-            let Some(Job { purpose, instance: Some(instance), .. }) = self.take_back(job, suspect) else {
+            let Some(Job {
+                purpose,
+                instance: Some(instance),
+                ..
+            }) = self.take_back(job, suspect)
+            else {
                 continue;
             };
             if let Some(class) = purpose.redundant_for() {
@@ -228,7 +282,8 @@ impl<I, O> Core<I, O> {
             }
             freed.push(instance.pool);
         }
-        // Not before all are withdrawn: what keeps away from one of them would not know of it any more.
+        // Not before all are withdrawn: what keeps away from one of them would not know of it any
+        // more.
         for pool in freed {
             self.start_queued(pool);
         }
@@ -285,7 +340,10 @@ impl<I, O> Core<I, O> {
 
     /// For how long the request has been at its instance; `None` if it is at none.
     pub(crate) fn in_flight_for(&self, id: JobId) -> Option<Duration> {
-        self.jobs.get(&id).filter(|job| job.instance.is_some()).map(|job| self.now.since(job.sent))
+        self.jobs
+            .get(&id)
+            .filter(|job| job.instance.is_some())
+            .map(|job| self.now.since(job.sent))
     }
 
     /// Whether the request is still waiting for a slot.
@@ -299,19 +357,28 @@ impl<I, O> Core<I, O> {
 
     /// Instances that have requests of this query.
     pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
-        let jobs = self.queries.get(&id).map(|query| query.jobs.as_slice()).unwrap_or_default();
+        let jobs = self
+            .queries
+            .get(&id)
+            .map(|query| query.jobs.as_slice())
+            .unwrap_or_default();
         jobs.iter().filter_map(|job| self.jobs.get(job)?.instance)
     }
 
-    /// Whether a failed attempt may be made again elsewhere, where there is room for it; takes from the retry budget if so.
+    /// Whether a failed attempt may be made again elsewhere, where there is room for it; takes from
+    /// the retry budget if so.
     pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
         let is_input_at_fault = self.is_input_at_fault(id);
         let Some(query) = self.queries.get(&id) else {
             return false;
         };
-        let has_room = self.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_full());
-        let possible =
-            failure.is_retryable() && has_room && query.attempts < self.max_attempts && !is_input_at_fault;
+        let has_room = self
+            .pool(PoolId::DEPLOYED)
+            .is_some_and(|pool| !pool.is_full());
+        let possible = failure.is_retryable()
+            && has_room
+            && query.attempts < self.max_attempts
+            && !is_input_at_fault;
         let allowed = possible && self.spend_retry(id, failure);
         self.stats.retries += u64::from(allowed);
         allowed
@@ -335,16 +402,32 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Queries that have all of their requests at `instance`, in the order in which they came. Looks at every request once,
-    /// if there are any.
+    /// Queries that have all of their requests at `instance`, in the order in which they came.
+    /// Looks at every request once, if there are any.
     pub(crate) fn waiting_only_at(&self, instance: InstanceId) -> Vec<QueryId> {
-        if self.pool(instance.pool).is_none_or(|pool| pool.in_flight(instance) == 0) {
+        if self
+            .pool(instance.pool)
+            .is_none_or(|pool| pool.in_flight(instance) == 0)
+        {
             return Vec::new();
         }
-        let is_there = |job: &JobId| self.jobs.get(job).is_some_and(|job| job.instance == Some(instance));
-        let there = self.jobs.values().filter(|job| job.instance == Some(instance));
+        let is_there = |job: &JobId| {
+            self.jobs
+                .get(job)
+                .is_some_and(|job| job.instance == Some(instance))
+        };
+        let there = self
+            .jobs
+            .values()
+            .filter(|job| job.instance == Some(instance));
         let mut queries: Vec<QueryId> = there
-            .filter_map(|job| if let Purpose::Query(query) = job.purpose { Some(query) } else { None })
+            .filter_map(|job| {
+                if let Purpose::Query(query) = job.purpose {
+                    Some(query)
+                } else {
+                    None
+                }
+            })
             .filter(|query| {
                 let query = self.queries.get(query).filter(|query| query.is_waiting());
                 query.is_some_and(|query| query.jobs.iter().all(is_there))
@@ -389,14 +472,19 @@ impl<I, O> Core<I, O> {
         loop {
             let (jobs, queries) = (&self.jobs, &self.queries);
             let may_copy_to = |job, instance| may_copy_to(jobs, queries, job, instance);
-            let next = self.pools.get_mut(usize::from(pool.0)).and_then(|pool| pool.start_next(may_copy_to));
+            let next = self
+                .pools
+                .get_mut(usize::from(pool.0))
+                .and_then(|pool| pool.start_next(may_copy_to));
             let Some((job, instance)) = next else { return };
             self.start(job, instance);
         }
     }
 
     fn start(&mut self, id: JobId, instance: InstanceId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         job.instance = Some(instance);
         job.sent = self.now;
         let input = Arc::clone(&job.input);
@@ -406,20 +494,29 @@ impl<I, O> Core<I, O> {
         if let Some(class) = job.purpose.redundant_for() {
             self.count(class, Fate::Issued);
         }
-        self.push(Action::Send { job: id, instance, input });
+        self.push(Action::Send {
+            job: id,
+            instance,
+            input,
+        });
     }
 }
 
-/// Whether a queued copy's query has no other request at `instance`, or a queued parity query's group none there. False, too,
-/// once the query is forgotten.
+/// Whether a queued copy's query has no other request at `instance`, or a queued parity query's
+/// group none there. False, too, once the query is forgotten.
 fn may_copy_to<I>(
     jobs: &FxHashMap<JobId, Job<I>>,
     queries: &FxHashMap<QueryId, Query<I>>,
     copy: JobId,
     instance: InstanceId,
 ) -> bool {
-    let is_there = |job: &JobId| jobs.get(job).is_some_and(|job| job.instance == Some(instance));
-    let Some(job) = jobs.get(&copy) else { return false };
+    let is_there = |job: &JobId| {
+        jobs.get(job)
+            .is_some_and(|job| job.instance == Some(instance))
+    };
+    let Some(job) = jobs.get(&copy) else {
+        return false;
+    };
     let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
     match job.purpose {
         Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),

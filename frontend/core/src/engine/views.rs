@@ -2,7 +2,8 @@
 
 use super::Engine;
 use crate::{
-    BudgetView, ClassId, GroupView, HoldBackOverride, InstanceView, LatencyView, Stats, Switches, Time,
+    BudgetView, ClassId, GroupView, HoldBackOverride, InstanceView, LatencyView, Stats, Switches,
+    Time,
 };
 
 impl<I, O> Engine<I, O> {
@@ -11,8 +12,8 @@ impl<I, O> Engine<I, O> {
         self.switches.redundancy = on;
     }
 
-    /// What counts as late from now on, for all classes; `None` for what is configured. Queries that have arrived keep to
-    /// what held then.
+    /// What counts as late from now on, for all classes; `None` for what is configured. Queries
+    /// that have arrived keep to what held then.
     pub fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
         self.switches.hold_back = hold_back;
         self.strategy.set_hold_back(hold_back);
@@ -40,7 +41,8 @@ impl<I, O> Engine<I, O> {
         groups
     }
 
-    /// The last groups in which a prediction was reconstructed, as they were when they ended; the latest comes last.
+    /// The last groups in which a prediction was reconstructed, as they were when they ended; the
+    /// latest comes last.
     pub fn decoded_groups(&self) -> Vec<GroupView> {
         self.core.decoded_groups().cloned().collect()
     }
@@ -55,7 +57,8 @@ impl<I, O> Engine<I, O> {
         self.core.latency.view(now)
     }
 
-    /// What a class may spend on redundant requests, and what is left; `None` where it spends nothing.
+    /// What a class may spend on redundant requests, and what is left; `None` where it spends
+    /// nothing.
     pub fn budget(&self, class: ClassId) -> Option<BudgetView> {
         self.strategy.view_budget(class)
     }

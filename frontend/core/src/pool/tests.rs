@@ -31,17 +31,33 @@ fn spreads_over_idle_instances_then_queues_then_refuses() {
     assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
     assert_eq!(freed(&mut pool, at(0)), None);
     assert_eq!(freed(&mut pool, at(1)), None);
-    assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Start(at(0)), "the longest idle goes first");
+    assert_eq!(
+        pool.submit(JobId(5), Avoid::new()),
+        Submitted::Start(at(0)),
+        "the longest idle goes first"
+    );
 }
 
 #[test]
 fn avoids_when_there_is_a_choice_and_never_waits_for_it() {
     let mut pool = Pool::new(POOL, 2, 2, 4);
     let avoid = Avoid::from_slice(&[at(0)]);
-    assert_eq!(pool.submit(JobId(1), avoid.clone()), Submitted::Start(at(1)));
-    assert_eq!(pool.submit(JobId(2), avoid.clone()), Submitted::Start(at(1)));
-    assert_eq!(pool.submit(JobId(3), avoid.clone()), Submitted::Start(at(0)));
-    assert_eq!(pool.submit(JobId(4), avoid.clone()), Submitted::Start(at(0)));
+    assert_eq!(
+        pool.submit(JobId(1), avoid.clone()),
+        Submitted::Start(at(1))
+    );
+    assert_eq!(
+        pool.submit(JobId(2), avoid.clone()),
+        Submitted::Start(at(1))
+    );
+    assert_eq!(
+        pool.submit(JobId(3), avoid.clone()),
+        Submitted::Start(at(0))
+    );
+    assert_eq!(
+        pool.submit(JobId(4), avoid.clone()),
+        Submitted::Start(at(0))
+    );
     assert_eq!(pool.submit(JobId(5), avoid), Submitted::Queued);
     assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
     assert_eq!(
@@ -49,7 +65,11 @@ fn avoids_when_there_is_a_choice_and_never_waits_for_it() {
         Some((JobId(6), at(0))),
         "the freed slot looks past one that avoids it"
     );
-    assert_eq!(freed(&mut pool, at(0)), Some((JobId(5), at(0))), "and takes it when there is nothing else");
+    assert_eq!(
+        freed(&mut pool, at(0)),
+        Some((JobId(5), at(0))),
+        "and takes it when there is nothing else"
+    );
 }
 
 #[test]
@@ -70,21 +90,39 @@ fn a_copy_waits_for_an_instance_of_its_own_and_holds_nobody_up() {
     let taken = Avoid::from_slice(&[at(0)]);
     let elsewhere = |job, instance| job != JobId(4) || instance != at(0);
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-    assert_eq!(pool.submit_copy(JobId(2), &taken, Aside::Copy), Submitted::Start(at(1)));
-    assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Copy), Submitted::Start(at(1)));
+    assert_eq!(
+        pool.submit_copy(JobId(2), &taken, Aside::Copy),
+        Submitted::Start(at(1))
+    );
+    assert_eq!(
+        pool.submit_copy(JobId(3), &taken, Aside::Copy),
+        Submitted::Start(at(1))
+    );
     assert_eq!(
         pool.submit_copy(JobId(4), &taken, Aside::Copy),
         Submitted::Queued,
         "although instance 0 has a free slot"
     );
-    assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Start(at(0)), "which others take");
+    assert_eq!(
+        pool.submit(JobId(5), Avoid::new()),
+        Submitted::Start(at(0)),
+        "which others take"
+    );
     assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
     pool.release(at(0));
-    assert_eq!(pool.start_next(elsewhere), Some((JobId(6), at(0))), "past the copy");
+    assert_eq!(
+        pool.start_next(elsewhere),
+        Some((JobId(6), at(0))),
+        "past the copy"
+    );
     pool.release(at(1));
     assert_eq!(pool.start_next(elsewhere), Some((JobId(4), at(1))));
     pool.set_up(at(1), false);
-    assert_eq!(pool.submit_copy(JobId(7), &taken, Aside::Copy), Submitted::Full, "no other instance is up");
+    assert_eq!(
+        pool.submit_copy(JobId(7), &taken, Aside::Copy),
+        Submitted::Full,
+        "no other instance is up"
+    );
     assert_eq!(
         pool.submit_copy(JobId(8), &taken, Aside::Parity),
         Submitted::Queued,
@@ -98,9 +136,16 @@ fn a_parity_query_takes_no_slot_that_a_query_waits_for() {
     let taken = Avoid::from_slice(&[at(0), at(1)]);
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
     assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
-    assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Parity), Submitted::Queued);
+    assert_eq!(
+        pool.submit_copy(JobId(3), &taken, Aside::Parity),
+        Submitted::Queued
+    );
     assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Queued);
-    assert_eq!(freed(&mut pool, at(0)), Some((JobId(4), at(0))), "although it came later");
+    assert_eq!(
+        freed(&mut pool, at(0)),
+        Some((JobId(4), at(0))),
+        "although it came later"
+    );
     assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
 }
 
@@ -110,7 +155,10 @@ fn one_that_leaves_finishes_its_work_and_one_that_joins_waits_to_be_found_well()
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
     assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Queued);
     assert!(!pool.leave(at(0)), "it has a job");
-    assert!(!pool.set_up(at(0), true), "a late health check brings it back");
+    assert!(
+        !pool.set_up(at(0), true),
+        "a late health check brings it back"
+    );
     assert_eq!(pool.join(), at(1));
     assert_eq!(pool.start_next(anywhere), None, "nobody is up");
     assert!(pool.set_up(at(1), true));
@@ -133,9 +181,10 @@ struct Model {
 }
 
 proptest! {
-    /// Against a plain model: nothing starts without a free slot or on an instance that leaves, nothing is lost, started
-    /// twice or started after it was withdrawn, no job waits while an instance that is up has a free slot, and an instance
-    /// that leaves is gone exactly when its last job ends.
+    /// Against a plain model: nothing starts without a free slot or on an instance that leaves,
+    /// nothing is lost, started twice or started after it was withdrawn, no job waits while an
+    /// instance that is up has a free slot, and an instance that leaves is gone exactly when its
+    /// last job ends.
     #[test]
     fn keeps_its_books(ops in proptest::collection::vec((0u8..7, 0u32..6), 1..300)) {
         let (slots, capacity) = (2u32, 5usize);

@@ -26,14 +26,19 @@ impl Pool {
 
     /// Its instances, as far as it knows of them.
     pub(crate) fn view(&self) -> impl Iterator<Item = InstanceView> {
-        self.instances.iter().map(|(&index, instance)| InstanceView {
-            id: InstanceId { pool: self.id, index },
-            state: instance.state(),
-            in_flight: instance.in_flight,
-            oldest: None,
-            latency: instance.latency,
-            failed: (0, 0),
-            ejections: 0,
-        })
+        self.instances
+            .iter()
+            .map(|(&index, instance)| InstanceView {
+                id: InstanceId {
+                    pool: self.id,
+                    index,
+                },
+                state: instance.state(),
+                in_flight: instance.in_flight,
+                oldest: None,
+                latency: instance.latency,
+                failed: (0, 0),
+                ejections: 0,
+            })
     }
 }

@@ -75,14 +75,18 @@ impl Queue {
         Time::from_nanos(nanos(self.now))
     }
 
-    /// Offers `load` times the capacity for so many service times; counts from `count_from` on, in service times.
+    /// Offers `load` times the capacity for so many service times; counts from `count_from` on, in
+    /// service times.
     fn run(&mut self, load: f64, services: f64, count_from: f64) -> Outcome {
         let mut outcome = Outcome::default();
         let (start, end) = (self.now, self.now + services * self.service);
         let gap = self.service / (load * self.slots as f64);
         let mut next_arrival = self.now + self.random.exponential(gap);
         loop {
-            let next_end = self.busy.peek().map_or(f64::INFINITY, |end| end.0.0 as f64 / 1e9);
+            let next_end = self
+                .busy
+                .peek()
+                .map_or(f64::INFINITY, |end| end.0.0 as f64 / 1e9);
             self.now = next_arrival.min(next_end);
             if self.now >= end {
                 self.now = end;
@@ -91,7 +95,8 @@ impl Queue {
             let counts = self.now >= start + count_from * self.service;
             if next_end <= next_arrival {
                 if let Some(std::cmp::Reverse((_, service))) = self.busy.pop() {
-                    self.limit.finished(self.time(), Duration::from_nanos(service));
+                    self.limit
+                        .finished(self.time(), Duration::from_nanos(service));
                 }
                 if let Some(arrived) = self.waiting.pop_front() {
                     self.start(arrived, counts, &mut outcome);
@@ -116,12 +121,20 @@ impl Queue {
         if counts {
             outcome.waits.push(waited);
         }
-        self.limit.started(self.time(), Duration::from_secs_f64(waited.max(0.0)));
-        let service = if self.constant { self.service } else { self.random.exponential(self.service) };
+        self.limit
+            .started(self.time(), Duration::from_secs_f64(waited.max(0.0)));
+        let service = if self.constant {
+            self.service
+        } else {
+            self.random.exponential(self.service)
+        };
         if counts {
             outcome.work += service;
         }
-        self.busy.push(std::cmp::Reverse((nanos(self.now + service), nanos(service))));
+        self.busy.push(std::cmp::Reverse((
+            nanos(self.now + service),
+            nanos(service),
+        )));
     }
 }
 
@@ -134,10 +147,12 @@ proptest! {
     ) {
         let service = service_ms / 1e3;
         let mut queue = Queue::new(slots, service, constant, seed);
-        // However fast the model is, the first intervals take their time, and what was let in by then has to be served.
+        // However fast the model is, the first intervals take their time, and what was let in by
+        // then has to be served.
         let warm_up = 20.0 + 0.5 / service + 310.0 / slots as f64;
         let mut outcome = queue.run(load, warm_up + 400.0, warm_up);
-        // Not how many were served: with exponential service times, that varies by some per cent however busy the slots are.
+        // Not how many were served: with exponential service times, that varies by some per cent
+        // however busy the slots are.
         let busy = outcome.work / (400.0 * service * slots as f64);
         prop_assert!(busy > 0.9, "{busy} of the capacity");
         // The floor of two waiting queries is long for few slots.
@@ -214,7 +229,8 @@ fn what_instances_take_under_overload_does_not_lengthen_the_wait() {
         limit.started(at(time), ms(30));
     }
     assert_eq!(limit.limit(), 5, "what drains in half of 10 ms");
-    // When it is over, a model that has become slower is learned, and a wait of 6 ms is no longer too long.
+    // When it is over, a model that has become slower is learned, and a wait of 6 ms is no longer
+    // too long.
     for time in 10_000..11_000 {
         limit.finished(at(time), ms(20));
         limit.started(at(time), ms(6));

@@ -1,4 +1,5 @@
-//! What all strategies ask before they add a request: the budget, and whether the deployed model has room (CG-7).
+//! What all strategies ask before they add a request: the budget, and whether the deployed model
+//! has room (CG-7).
 
 use crate::stats::Fate;
 use crate::{BudgetView, Core, Failure, PoolId, QueryId, TokenBucket};
@@ -11,10 +12,13 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// `share` requests for each accepted query over time, `burst` at once; none while more than `shed_above` queries
-    /// wait for a slot.
+    /// `share` requests for each accepted query over time, `burst` at once; none while more than
+    /// `shed_above` queries wait for a slot.
     pub(super) fn new(share: f64, burst: f64, shed_above: usize) -> Self {
-        Self { bucket: TokenBucket::new(share, burst), shed_above }
+        Self {
+            bucket: TokenBucket::new(share, burst),
+            shed_above,
+        }
     }
 
     /// How the budget stands.

@@ -1,10 +1,11 @@
-//! A cheaper model answers when the deployed one is late: the approximate backups of ParM's evaluation (SOSP 2019, section
-//! 5).
+//! A cheaper model answers when the deployed one is late: the approximate backups of ParM's
+//! evaluation (SOSP 2019, section 5).
 //!
-//! Asked at arrival (`eager`, as there) the backup model must keep up with the whole request rate, but its prediction is
-//! in hand when the query is late; asked when the query is late it costs little and comes later. Either way its prediction
-//! answers only then, or when the query's own attempts have all failed (CG-4). What the deployed model says afterwards is
-//! compared with what was sent.
+//! Asked at arrival (`eager`, as there) the backup model must keep up with the whole request rate,
+//! but its prediction is in hand when the query is late; asked when the query is late it costs
+//! little and comes later. Either way its prediction answers only then, or when the query's own
+//! attempts have all failed (CG-4). What the deployed model says afterwards is compared with what
+//! was sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +26,14 @@ pub struct ApproximateBackupConfig {
     pub pool: PoolId,
     /// When a query counts as late.
     pub delay: HoldBackPolicy,
-    /// Ask the backup model when the query arrives, and hold its prediction until the query is late; else ask it when the
-    /// query is late.
+    /// Ask the backup model when the query arrives, and hold its prediction until the query is
+    /// late; else ask it when the query is late.
     pub eager: bool,
-    /// How long the own prediction of a query that the backup model answered is awaited, to compare.
+    /// How long the own prediction of a query that the backup model answered is awaited, to
+    /// compare.
     pub late_truth_wait: Duration,
-    /// Requests to the backup model allowed for each accepted query over time; 1 lets every query have one.
+    /// Requests to the backup model allowed for each accepted query over time; 1 lets every query
+    /// have one.
     pub share: f64,
     /// Requests to the backup model allowed at once beyond that.
     pub burst: f64,
@@ -84,11 +87,21 @@ impl<O> ApproximateBackup<O> {
     /// the two is at fault. A query that has lost its own prediction fails instead.
     fn ask_again<I>(&mut self, core: &mut Core<I, O>, id: QueryId, failure: &Failure) {
         let pool = self.config.pool;
-        let has_another = |instance| core.pool(pool).is_some_and(|pool| pool.has_other_up(instance));
-        let is_wanted = core.query(id).is_some_and(|query| query.is_waiting() && query.lost.is_none());
-        let may_help =
-            failure.kind.input_may_cause() && is_wanted && failure.instance.is_some_and(has_another);
-        let Some(backed) = self.queries.get_mut(&id).filter(|backed| may_help && !backed.asked_again) else {
+        let has_another = |instance| {
+            core.pool(pool)
+                .is_some_and(|pool| pool.has_other_up(instance))
+        };
+        let is_wanted = core
+            .query(id)
+            .is_some_and(|query| query.is_waiting() && query.lost.is_none());
+        let may_help = failure.kind.input_may_cause()
+            && is_wanted
+            && failure.instance.is_some_and(has_another);
+        let Some(backed) = self
+            .queries
+            .get_mut(&id)
+            .filter(|backed| may_help && !backed.asked_again)
+        else {
             return;
         };
         backed.asked_again = true;
@@ -134,8 +147,16 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
             return;
         };
         let late_at = self.delay.late_at(query.arrived).min(query.last_call());
-        self.queries
-            .insert(id, Backed { late: false, asked: false, asked_again: false, held: None, sent: None });
+        self.queries.insert(
+            id,
+            Backed {
+                late: false,
+                asked: false,
+                asked_again: false,
+                held: None,
+                sent: None,
+            },
+        );
         core.set_late_timer(id, late_at);
         if self.config.eager {
             self.ask(core, id);
@@ -148,7 +169,11 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         }
         if let Some(reconstruction) = self.drop_query(core, id).and_then(|backed| backed.sent) {
             let truth = Arc::clone(output);
-            core.push(Action::Compare(Comparison::LateTruth { class: id.class(), reconstruction, truth }));
+            core.push(Action::Compare(Comparison::LateTruth {
+                class: id.class(),
+                reconstruction,
+                truth,
+            }));
         }
     }
 
@@ -166,7 +191,11 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
             return Verdict::Wait;
         }
         let is_asked = core.query(id).is_some_and(|query| query.backup.is_some());
-        if is_asked || self.ask(core, id) { Verdict::Wait } else { Verdict::Fail }
+        if is_asked || self.ask(core, id) {
+            Verdict::Wait
+        } else {
+            Verdict::Fail
+        }
     }
 
     fn on_backup(&mut self, core: &mut Core<I, O>, id: QueryId, outcome: Outcome<Arc<O>>) {
@@ -192,7 +221,10 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
     }
 
     fn keep_until(&self, core: &Core<I, O>, id: QueryId) -> Option<Time> {
-        let sent = self.queries.get(&id).is_some_and(|backed| backed.sent.is_some());
+        let sent = self
+            .queries
+            .get(&id)
+            .is_some_and(|backed| backed.sent.is_some());
         sent.then(|| core.now() + self.config.late_truth_wait)
     }
 

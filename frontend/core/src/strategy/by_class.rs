@@ -1,13 +1,13 @@
-//! A strategy for each class of requests, over the same instances of the deployed model. Queries and groups carry their
-//! class in their ids, so that whatever is said of them finds its strategy.
+//! A strategy for each class of requests, over the same instances of the deployed model. Queries
+//! and groups carry their class in their ids, so that whatever is said of them finds its strategy.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{
-    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome, QueryId, Row,
-    Strategy, Time, Verdict,
+    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome,
+    QueryId, Row, Strategy, Time, Verdict,
 };
 
 /// One strategy for each class.
@@ -18,19 +18,26 @@ pub struct ByClass<I, O> {
 }
 
 impl<I, O> ByClass<I, O> {
-    /// `default` is for [`ClassId::DEFAULT`] and for classes that are not there; `others` are those of class 1, 2, ...
+    /// `default` is for [`ClassId::DEFAULT`] and for classes that are not there; `others` are those
+    /// of class 1, 2, ...
     pub fn new(default: Box<dyn Strategy<I, O>>, others: Vec<Box<dyn Strategy<I, O>>>) -> Self {
         Self { default, others }
     }
 
     fn of(&self, class: ClassId) -> &dyn Strategy<I, O> {
         let index = usize::from(class.0).checked_sub(1);
-        index.and_then(|index| self.others.get(index)).unwrap_or(&self.default).as_ref()
+        index
+            .and_then(|index| self.others.get(index))
+            .unwrap_or(&self.default)
+            .as_ref()
     }
 
     fn of_mut(&mut self, class: ClassId) -> &mut dyn Strategy<I, O> {
         let index = usize::from(class.0).checked_sub(1);
-        index.and_then(|index| self.others.get_mut(index)).unwrap_or(&mut self.default).as_mut()
+        index
+            .and_then(|index| self.others.get_mut(index))
+            .unwrap_or(&mut self.default)
+            .as_mut()
     }
 }
 
@@ -71,8 +78,15 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
         self.of_mut(query.class()).on_backup(core, query, outcome);
     }
 
-    fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
-        self.of_mut(group.class()).on_encoded(core, group, row, parity);
+    fn on_encoded(
+        &mut self,
+        core: &mut Core<I, O>,
+        group: GroupId,
+        row: Row,
+        parity: Option<Arc<I>>,
+    ) {
+        self.of_mut(group.class())
+            .on_encoded(core, group, row, parity);
     }
 
     fn on_parity_took(&mut self, group: GroupId, took: Duration) {
@@ -87,11 +101,13 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
         job: JobId,
         outcome: Outcome<Arc<O>>,
     ) {
-        self.of_mut(group.class()).on_parity(core, group, row, job, outcome);
+        self.of_mut(group.class())
+            .on_parity(core, group, row, job, outcome);
     }
 
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
-        self.of_mut(query.class()).on_reconstructed(core, query, output);
+        self.of_mut(query.class())
+            .on_reconstructed(core, query, output);
     }
 
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {

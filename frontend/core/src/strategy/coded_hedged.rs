@@ -1,9 +1,9 @@
-//! Coded redundancy, and a hedge for what it cannot help: a query that is late, and that its group cannot recover yet, gets
-//! a second copy at a distinct instance, within a budget of its own.
+//! Coded redundancy, and a hedge for what it cannot help: a query that is late, and that its group
+//! cannot recover yet, gets a second copy at a distinct instance, within a budget of its own.
 //!
-//! Coding covers the usual single straggler for 1/k of the work; hedging covers groups that are not full, lost parity
-//! queries, two stragglers in one group, and clients that take no approximation. Not in ParM; the hedge is that of
-//! *The Tail at Scale* (CACM 2013).
+//! Coding covers the usual single straggler for 1/k of the work; hedging covers groups that are not
+//! full, lost parity queries, two stragglers in one group, and clients that take no approximation.
+//! Not in ParM; the hedge is that of *The Tail at Scale* (CACM 2013).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use std::time::Duration;
 use super::allowance::Allowance;
 use crate::pool::Avoid;
 use crate::{
-    BudgetView, ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId,
-    Outcome, QueryId, Row, Strategy, Time, Verdict,
+    BudgetView, ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView, HoldBackOverride,
+    JobId, Outcome, QueryId, Row, Strategy, Time, Verdict,
 };
 
 /// Settings of coded redundancy with hedging.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodedHedgedConfig {
-    /// The coded part. Its hold-back is the hedge's delay, too, and its `shed_above` holds for both.
+    /// The coded part. Its hold-back is the hedge's delay, too, and its `shed_above` holds for
+    /// both.
     pub coded: CodedConfig,
     /// Copies allowed for each accepted query over time.
     pub share: f64,
@@ -90,7 +91,13 @@ impl<I: Send + Sync + Debug, O: Send + Sync + Debug> Strategy<I, O> for CodedHed
         self.coded.on_flush(core, group);
     }
 
-    fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
+    fn on_encoded(
+        &mut self,
+        core: &mut Core<I, O>,
+        group: GroupId,
+        row: Row,
+        parity: Option<Arc<I>>,
+    ) {
         self.coded.on_encoded(core, group, row, parity);
     }
 

@@ -1,4 +1,5 @@
-//! Every strategy with its settings, as one value: what the frontend's configuration and a simulation build engines from.
+//! Every strategy with its settings, as one value: what the frontend's configuration and a
+//! simulation build engines from.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -30,8 +31,15 @@ pub enum StrategyConfig {
 
 impl StrategyConfig {
     /// The names of all strategies.
-    pub const NAMES: [&str; 7] =
-        ["none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded_hedged"];
+    pub const NAMES: [&str; 7] = [
+        "none",
+        "equal_resources",
+        "replicate",
+        "hedge",
+        "approximate_backup",
+        "coded",
+        "coded_hedged",
+    ];
 
     /// The strategy's name in configurations, metrics and reports.
     pub const fn name(&self) -> &'static str {
@@ -59,7 +67,9 @@ impl StrategyConfig {
     /// How long after its query's answer a request may still go on at the most.
     pub const fn keeps_requests_for(&self) -> Duration {
         match self {
-            Self::None | Self::EqualResources | Self::Replicate(_) | Self::Hedge(_) => Duration::ZERO,
+            Self::None | Self::EqualResources | Self::Replicate(_) | Self::Hedge(_) => {
+                Duration::ZERO
+            }
             Self::ApproximateBackup(config) => config.late_truth_wait,
             Self::Coded(config) => config.late_truth_wait,
             Self::CodedHedged(config) => config.coded.late_truth_wait,

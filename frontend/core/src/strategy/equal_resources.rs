@@ -1,7 +1,9 @@
-//! The machines that redundancy would take serve the deployed model instead: the yardstick of ParM's evaluation
-//! (SOSP 2019, section 5), against which redundant work has to be worth its machines.
+//! The machines that redundancy would take serve the deployed model instead: the yardstick of
+//! ParM's evaluation (SOSP 2019, section 5), against which redundant work has to be worth its
+//! machines.
 //!
-//! Nothing happens here. The larger pool is configuration; the type is there so that reports name it.
+//! Nothing happens here. The larger pool is configuration; the type is there so that reports name
+//! it.
 
 use crate::Strategy;
 

@@ -1,14 +1,16 @@
-//! A second copy of a query that is late, to a distinct instance: hedged requests (Dean and Barroso, *The Tail at Scale*,
-//! CACM 2013, "Within request short-term adaptations").
+//! A second copy of a query that is late, to a distinct instance: hedged requests (Dean and
+//! Barroso, *The Tail at Scale*, CACM 2013, "Within request short-term adaptations").
 //!
-//! Late is a percentile of recent latency, so that at the 95th about one query in twenty is hedged; the budget holds when
-//! everything slows down at once. The first answer of either wins, the other is withdrawn. An error of one does not end
-//! the query while the other is under way.
+//! Late is a percentile of recent latency, so that at the 95th about one query in twenty is hedged;
+//! the budget holds when everything slows down at once. The first answer of either wins, the other
+//! is withdrawn. An error of one does not end the query while the other is under way.
 
 use std::time::Duration;
 
 use super::allowance::Allowance;
-use crate::{BudgetView, ClassId, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time};
+use crate::{
+    BudgetView, ClassId, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
+};
 
 /// Settings of hedging.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +65,8 @@ impl<I, O> Strategy<I, O> for Hedge {
     }
 
     fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, _: &std::sync::Arc<O>) {
-        // A hedged query counts with what it took in the end: more than the delay, so that the share of late ones is right.
+        // A hedged query counts with what it took in the end: more than the delay, so that the
+        // share of late ones is right.
         if let Some(arrived) = core.query(query).map(|query| query.arrived) {
             self.delay.observe(core.now().since(arrived));
         }
@@ -76,7 +79,11 @@ impl<I, O> Strategy<I, O> for Hedge {
             return;
         }
         let sent = self.allowance.copy(core, query);
-        if sent && core.query(query).is_some_and(|query| query.copies < self.max_copies) {
+        if sent
+            && core
+                .query(query)
+                .is_some_and(|query| query.copies < self.max_copies)
+        {
             self.look_again(core, query);
         }
     }

@@ -1,12 +1,13 @@
-//! Redundancy strategies: what to send besides the one request that every query gets, and when its outcome answers.
+//! Redundancy strategies: what to send besides the one request that every query gets, and when its
+//! outcome answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{
-    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome, QueryId, Row,
-    Time,
+    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome,
+    QueryId, Row, Time,
 };
 
 mod allowance;
@@ -30,9 +31,9 @@ pub enum Verdict {
     Fail,
 }
 
-/// Hooks of a redundancy strategy. The engine does what all have in common: it dispatches each query
-/// at once, answers with the first exact prediction, retries, and keeps deadlines. Every hook has a
-/// default that adds no redundancy.
+/// Hooks of a redundancy strategy. The engine does what all have in common: it dispatches each
+/// query at once, answers with the first exact prediction, retries, and keeps deadlines. Every hook
+/// has a default that adds no redundancy.
 pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Instances that a new query of this kind had better not go to.
     fn avoid(&self, core: &Core<I, O>, class: ClassId, key: GroupKey) -> Avoid {
@@ -45,8 +46,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, query);
     }
 
-    /// The deployed model's prediction came, from whichever request; the query has been answered with it, unless it was
-    /// closed before.
+    /// The deployed model's prediction came, from whichever request; the query has been answered
+    /// with it, unless it was closed before.
     fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
         let _ = (core, query, output);
     }
@@ -84,11 +85,18 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     }
 
     /// A parity query has been computed, or could not be.
-    fn on_encoded(&mut self, core: &mut Core<I, O>, group: GroupId, row: Row, parity: Option<Arc<I>>) {
+    fn on_encoded(
+        &mut self,
+        core: &mut Core<I, O>,
+        group: GroupId,
+        row: Row,
+        parity: Option<Arc<I>>,
+    ) {
         let _ = (core, group, row, parity);
     }
 
-    /// A parity query was answered so long after it was handed to its pool, whether or not anybody needed it.
+    /// A parity query was answered so long after it was handed to its pool, whether or not anybody
+    /// needed it.
     fn on_parity_took(&mut self, group: GroupId, took: Duration) {
         let _ = (group, took);
     }
@@ -115,7 +123,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (groups, limit);
     }
 
-    /// Puts something in place of the configured hold-back, for queries that arrive from now on; `None` puts that back.
+    /// Puts something in place of the configured hold-back, for queries that arrive from now on;
+    /// `None` puts that back.
     fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
         let _ = hold_back;
     }

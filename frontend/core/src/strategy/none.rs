@@ -1,4 +1,5 @@
-//! No redundancy: one request for each query, retried on failure. The baseline, and what coded serving degrades to.
+//! No redundancy: one request for each query, retried on failure. The baseline, and what coded
+//! serving degrades to.
 
 use crate::Strategy;
 

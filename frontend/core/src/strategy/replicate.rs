@@ -1,8 +1,9 @@
-//! Several copies of each query at once, to distinct instances: the first answer wins, the others are withdrawn
-//! (Vulimiri et al., *Low latency via redundancy*, CoNEXT 2013).
+//! Several copies of each query at once, to distinct instances: the first answer wins, the others
+//! are withdrawn (Vulimiri et al., *Low latency via redundancy*, CoNEXT 2013).
 //!
-//! It costs `copies - 1` requests for each query, so that it helps only while the instances are lightly loaded: their
-//! section 2.1 puts the threshold for two copies between a quarter and a half of capacity.
+//! It costs `copies - 1` requests for each query, so that it helps only while the instances are
+//! lightly loaded: their section 2.1 puts the threshold for two copies between a quarter and a half
+//! of capacity.
 
 use super::allowance::Allowance;
 use crate::{BudgetView, ClassId, Core, QueryId, Strategy};
@@ -12,7 +13,8 @@ use crate::{BudgetView, ClassId, Core, QueryId, Strategy};
 pub struct ReplicateConfig {
     /// Requests for each query, its own included.
     pub copies: u32,
-    /// Copies allowed for each accepted query over time; `copies - 1` lets every query have all of them.
+    /// Copies allowed for each accepted query over time; `copies - 1` lets every query have all of
+    /// them.
     pub share: f64,
     /// Copies allowed at once beyond that; at least `copies - 1`.
     pub burst: f64,

@@ -17,38 +17,66 @@ impl Harness {
             let fates = self.engine.core().fates(class);
             let (share, burst) = budget(strategy);
             let allowed = share * stats.accepted as f64 + burst + 1e-9;
-            assert!(fates.issued as f64 <= allowed, "CG-7: {} issued by {}", fates.issued, strategy.name());
+            assert!(
+                fates.issued as f64 <= allowed,
+                "CG-7: {} issued by {}",
+                fates.issued,
+                strategy.name()
+            );
             issued += fates.issued;
         }
         assert_eq!(issued, stats.redundant_issued);
     }
 
     pub(super) fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
-        let coded = self.coded.as_ref().expect("only the coded strategies encode");
+        let coded = self
+            .coded
+            .as_ref()
+            .expect("only the coded strategies encode");
         let (k, share, burst) = (coded.k, coded.redundant_share, coded.redundant_burst);
         assert_eq!(inputs.len(), k);
-        assert!(inputs.iter().all(|input| input.key == inputs[0].key), "CG-6: kinds of query mixed");
+        assert!(
+            inputs.iter().all(|input| input.key == inputs[0].key),
+            "CG-6: kinds of query mixed"
+        );
         let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
-        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), k, "a query twice in one group");
-        let is_plain = |number: &usize| self.clients.get(*number).is_some_and(|client| client.plain);
-        assert!(!numbers.iter().any(is_plain), "a query coded although redundancy was switched off");
+        assert_eq!(
+            numbers.iter().collect::<BTreeSet<_>>().len(),
+            k,
+            "a query twice in one group"
+        );
+        let is_plain =
+            |number: &usize| self.clients.get(*number).is_some_and(|client| client.plain);
+        assert!(
+            !numbers.iter().any(is_plain),
+            "a query coded although redundancy was switched off"
+        );
         self.groups.insert(group, numbers);
         self.encoded_total += 1;
         let accepted = self.clients.len() as f64 + 1.0;
         let allowed = share * accepted + burst;
-        assert!(self.encoded_total as f64 <= allowed, "CG-7: more parity queries than the budget allows");
+        assert!(
+            self.encoded_total as f64 <= allowed,
+            "CG-7: more parity queries than the budget allows"
+        );
         self.encodes.push(PendingEncode { group, row, inputs });
     }
 
     pub(super) fn check_answer(&mut self, query: QueryId, answer: &Answer<Output>) {
         let now = self.now;
-        let client =
-            self.clients.iter_mut().find(|client| client.id == query).expect("CG-1: answer for nobody");
+        let client = self
+            .clients
+            .iter_mut()
+            .find(|client| client.id == query)
+            .expect("CG-1: answer for nobody");
         assert_eq!(client.fate, Fate::Waiting, "CG-1: a second answer");
         assert!(now <= client.deadline, "CG-1: answered after the deadline");
         client.answered_at = Some(now);
         let own = matches!(answer, Answer::Exact(_) | Answer::Failed(_));
-        assert!(own || !client.plain, "{answer:?} although redundancy was switched off");
+        assert!(
+            own || !client.plain,
+            "{answer:?} although redundancy was switched off"
+        );
         client.fate = match answer {
             Answer::Exact(output) => {
                 assert_eq!(**output, model(client.value));
@@ -59,36 +87,66 @@ impl Harness {
                 Fate::Hedged
             }
             Answer::Backup(output) => {
-                assert!(client.allow_approximate, "approximated against the client's word");
-                assert!(!client.exact_seen, "CG-2: a backup's prediction although the model's is in hand");
+                assert!(
+                    client.allow_approximate,
+                    "approximated against the client's word"
+                );
+                assert!(
+                    !client.exact_seen,
+                    "CG-2: a backup's prediction although the model's is in hand"
+                );
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
                 let late = now.since(client.arrived) >= client.hold_back;
-                assert!(late || client.lost || last_call, "CG-4: answered by the backup before it was late");
+                assert!(
+                    late || client.lost || last_call,
+                    "CG-4: answered by the backup before it was late"
+                );
                 assert_eq!(**output, backup_model(client.value));
                 Fate::Backup
             }
             Answer::Reconstructed(output) => {
-                assert!(client.allow_approximate, "reconstructed against the client's word");
-                assert!(!client.exact_seen, "CG-2: a reconstruction although the prediction is in hand");
+                assert!(
+                    client.allow_approximate,
+                    "reconstructed against the client's word"
+                );
+                assert!(
+                    !client.exact_seen,
+                    "CG-2: a reconstruction although the prediction is in hand"
+                );
                 let last_call = now + Duration::from_millis(1) >= client.deadline;
                 let late = now.since(client.arrived) >= client.hold_back;
-                assert!(late || client.lost || last_call, "CG-4: reconstructed before it was late");
+                assert!(
+                    late || client.lost || last_call,
+                    "CG-4: reconstructed before it was late"
+                );
                 let error = (**output - model(client.value)).abs();
-                assert!(error < 1e-2, "CG-6: {} instead of {}", output, model(client.value));
+                assert!(
+                    error < 1e-2,
+                    "CG-6: {} instead of {}",
+                    output,
+                    model(client.value)
+                );
                 Fate::Reconstructed
             }
             Answer::Failed(failure) => Fate::Failed(failure.kind),
         };
     }
 
-    /// CG-8: the work of an abandoned query is withdrawn unless a waiting member of its group can use it.
+    /// CG-8: the work of an abandoned query is withdrawn unless a waiting member of its group can
+    /// use it.
     pub(super) fn check_cg8(&self, number: usize) {
         let needed = self.groups.values().any(|members| {
             members.contains(&number)
-                && members.iter().any(|&other| other != number && self.clients[other].fate == Fate::Waiting)
+                && members
+                    .iter()
+                    .any(|&other| other != number && self.clients[other].fate == Fate::Waiting)
         });
         // A group whose parity queries are not due is known to nobody else yet.
-        let defers = self.strategies.iter().filter_map(coded_part).any(|coded| coded.defer_parity);
+        let defers = self
+            .strategies
+            .iter()
+            .filter_map(coded_part)
+            .any(|coded| coded.defer_parity);
         let waits = |client: &Client| client.fate == Fate::Waiting && client.allow_approximate;
         let may_be_needed = defers && self.clients.iter().any(waits);
         assert!(

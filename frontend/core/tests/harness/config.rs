@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, CoreConfig, HedgeConfig, HoldBackPolicy,
-    OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
+    ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, CoreConfig, HedgeConfig,
+    HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig,
+    StrategyConfig,
 };
 
 pub const HOLD_BACK: Duration = Duration::from_millis(20);
@@ -32,11 +33,19 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
 
 /// Parity queries go to the deployed model itself.
 pub fn unmodified_config(k: usize, r: usize) -> CodedConfig {
-    CodedConfig { first_parity: PoolId::DEPLOYED, ..coded_config(k, r) }
+    CodedConfig {
+        first_parity: PoolId::DEPLOYED,
+        ..coded_config(k, r)
+    }
 }
 
 pub fn replicate_config(copies: u32) -> ReplicateConfig {
-    ReplicateConfig { copies, share: f64::from(copies - 1), burst: 4.0, shed_above: 4 }
+    ReplicateConfig {
+        copies,
+        share: f64::from(copies - 1),
+        burst: 4.0,
+        shed_above: 4,
+    }
 }
 
 pub fn hedge_config() -> HedgeConfig {
@@ -62,7 +71,11 @@ pub fn backup_config(eager: bool) -> ApproximateBackupConfig {
 }
 
 pub fn coded_hedged_config(k: usize, r: usize) -> CodedHedgedConfig {
-    CodedHedgedConfig { coded: coded_config(k, r), share: 0.2, burst: 2.0 }
+    CodedHedgedConfig {
+        coded: coded_config(k, r),
+        share: 0.2,
+        burst: 2.0,
+    }
 }
 
 /// What a strategy may spend: its share and burst, and those of its hedge.
@@ -73,9 +86,10 @@ pub fn budget(strategy: &StrategyConfig) -> (f64, f64) {
         StrategyConfig::Hedge(config) => (config.share, config.burst),
         StrategyConfig::ApproximateBackup(config) => (config.share, config.burst),
         StrategyConfig::Coded(config) => (config.redundant_share, config.redundant_burst),
-        StrategyConfig::CodedHedged(config) => {
-            (config.share + config.coded.redundant_share, config.burst + config.coded.redundant_burst)
-        }
+        StrategyConfig::CodedHedged(config) => (
+            config.share + config.coded.redundant_share,
+            config.burst + config.coded.redundant_burst,
+        ),
     }
 }
 
@@ -88,10 +102,20 @@ pub fn coded_part(strategy: &StrategyConfig) -> Option<CodedConfig> {
 }
 
 pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
-    let deployed = PoolConfig { instances, slots, queue: 16 };
-    let parity = PoolConfig { instances: 2, slots, queue: 4 };
+    let deployed = PoolConfig {
+        instances,
+        slots,
+        queue: 16,
+    };
+    let parity = PoolConfig {
+        instances: 2,
+        slots,
+        queue: 4,
+    };
     CoreConfig {
-        pools: std::iter::once(deployed).chain((0..r).map(|_| parity)).collect(),
+        pools: std::iter::once(deployed)
+            .chain((0..r).map(|_| parity))
+            .collect(),
         max_queries: 64,
         max_attempts: 3,
         retry_share: 0.2,

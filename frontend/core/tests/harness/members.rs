@@ -8,14 +8,21 @@ impl Harness {
     /// A new instance, down until it is set up.
     pub fn join(&mut self, pool: PoolId) -> Option<InstanceId> {
         let instance = self.engine.instance_joined(pool)?;
-        assert!(!self.leaving.contains(&instance) && !self.gone.contains(&instance), "an index given twice");
+        assert!(
+            !self.leaving.contains(&instance) && !self.gone.contains(&instance),
+            "an index given twice"
+        );
         self.down.insert(instance);
         Some(instance)
     }
 
     /// Tells an instance to leave; one that is not there is ignored by the engine, too.
     pub fn leave(&mut self, instance: InstanceId) {
-        let known = self.engine.core().pool(instance.pool).is_some_and(|pool| pool.contains(instance));
+        let known = self
+            .engine
+            .core()
+            .pool(instance.pool)
+            .is_some_and(|pool| pool.contains(instance));
         if known {
             self.leaving.insert(instance);
         }
@@ -25,7 +32,10 @@ impl Harness {
     }
 
     pub(super) fn check_left(&mut self, instance: InstanceId) {
-        assert!(self.leaving.remove(&instance), "{instance:?} was not told to leave, or has left already");
+        assert!(
+            self.leaving.remove(&instance),
+            "{instance:?} was not told to leave, or has left already"
+        );
         assert!(
             !self.sent.iter().any(|sent| sent.instance == instance),
             "{instance:?} left with work in hand"
@@ -35,6 +45,10 @@ impl Harness {
 
     /// After everything has ended.
     pub(super) fn check_all_left(&self) {
-        assert!(self.leaving.is_empty(), "told to leave and still there: {:?}", self.leaving);
+        assert!(
+            self.leaving.is_empty(),
+            "told to leave and still there: {:?}",
+            self.leaving
+        );
     }
 }

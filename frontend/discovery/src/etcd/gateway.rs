@@ -1,4 +1,5 @@
-//! etcd's JSON gateway on one connection: keys and values in base64, numbers as strings, a watch as a line for each event.
+//! etcd's JSON gateway on one connection: keys and values in base64, numbers as strings, a watch as
+//! a line for each event.
 
 use std::time::Duration;
 
@@ -78,12 +79,16 @@ impl Gateway {
     /// Connects to `host`, `HOST:PORT`, within TLS if there is any.
     pub(super) async fn connect(host: &str, tls: Option<&ClientTls>) -> Result<Self, String> {
         let connecting = async {
-            let stream = TcpStream::connect(host).await.map_err(|error| error.to_string())?;
+            let stream = TcpStream::connect(host)
+                .await
+                .map_err(|error| error.to_string())?;
             let stream = match tls {
                 None => Either::Left(stream),
                 Some(tls) => Either::Right(within_tls(tls, host, stream).await?),
             };
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
+            http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| error.to_string())
         };
         let (sender, connection) = in_time(connecting).await?;
         let mut driver = JoinSet::new();
@@ -91,22 +96,38 @@ impl Gateway {
             // Its errors are those of the request.
             let _ = connection.await;
         });
-        Ok(Self { host: host.to_owned(), sender, driver })
+        Ok(Self {
+            host: host.to_owned(),
+            sender,
+            driver,
+        })
     }
 
     /// At most `limit` entries under `prefix`.
     pub(super) async fn range(&mut self, prefix: &str, limit: usize) -> Result<Found, String> {
-        let question = json!({ "key": encode(prefix), "range_end": encode(end_of(prefix)), "limit": limit });
+        let question =
+            json!({ "key": encode(prefix), "range_end": encode(end_of(prefix)), "limit": limit });
         let asking = async {
             let response = self.post("/v3/kv/range", &question).await?;
-            let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
-            body.map(|body| body.to_bytes()).map_err(|error| error.to_string())
+            let body = Limited::new(response.into_body(), MAX_BYTES)
+                .collect()
+                .await;
+            body.map(|body| body.to_bytes())
+                .map_err(|error| error.to_string())
         };
         let body = in_time(asking).await?;
-        let response: RangeResponse =
-            serde_json::from_slice(&body).map_err(|error| format!("no answer of etcd's: {error}"))?;
-        let revision = response.header.revision.parse().map_err(|_| "no revision in the answer")?;
-        let entries = response.kvs.iter().map(|entry| (decode(&entry.key), decode(&entry.value))).collect();
+        let response: RangeResponse = serde_json::from_slice(&body)
+            .map_err(|error| format!("no answer of etcd's: {error}"))?;
+        let revision = response
+            .header
+            .revision
+            .parse()
+            .map_err(|_| "no revision in the answer")?;
+        let entries = response
+            .kvs
+            .iter()
+            .map(|entry| (decode(&entry.key), decode(&entry.value)))
+            .collect();
         Ok(Found { entries, revision })
     }
 
@@ -117,14 +138,26 @@ impl Gateway {
         }});
         let asking = async {
             let response = self.post("/v3/watch", &question).await?;
-            let mut watch = Watch { body: response.into_body(), line: Vec::new(), _driver: self.driver };
+            let mut watch = Watch {
+                body: response.into_body(),
+                line: Vec::new(),
+                _driver: self.driver,
+            };
             let first = watch.next_line().await?;
-            if first.created && !first.canceled { Ok(watch) } else { Err("the watch was refused".to_owned()) }
+            if first.created && !first.canceled {
+                Ok(watch)
+            } else {
+                Err("the watch was refused".to_owned())
+            }
         };
         in_time(asking).await
     }
 
-    async fn post(&mut self, path: &str, body: &serde_json::Value) -> Result<Response<Incoming>, String> {
+    async fn post(
+        &mut self,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<Response<Incoming>, String> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -133,7 +166,11 @@ impl Gateway {
             .body(Full::new(Bytes::from(body.to_string())))
             .map_err(|error| error.to_string())?;
         // In TLS 1.3 a server refuses a client's certificate after the handshake.
-        let response = self.sender.send_request(request).await.map_err(|error| said(&error))?;
+        let response = self
+            .sender
+            .send_request(request)
+            .await
+            .map_err(|error| said(&error))?;
         if response.status().is_success() {
             Ok(response)
         } else {
@@ -174,34 +211,55 @@ impl Watch {
         loop {
             if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.line.drain(..=end).collect();
-                let line: WatchLine =
-                    serde_json::from_slice(&line).map_err(|error| format!("no line of a watch: {error}"))?;
-                return line.result.ok_or_else(|| "the watch ended with an error".to_owned());
+                let line: WatchLine = serde_json::from_slice(&line)
+                    .map_err(|error| format!("no line of a watch: {error}"))?;
+                return line
+                    .result
+                    .ok_or_else(|| "the watch ended with an error".to_owned());
             }
             if self.line.len() > MAX_BYTES {
                 return Err("a line of the watch is too long".to_owned());
             }
-            let frame =
-                self.body.frame().await.ok_or("the watch ended")?.map_err(|error| error.to_string())?;
-            self.line.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            let frame = self
+                .body
+                .frame()
+                .await
+                .ok_or("the watch ended")?
+                .map_err(|error| error.to_string())?;
+            self.line
+                .extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         }
     }
 }
 
-async fn within_tls(tls: &ClientTls, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+async fn within_tls(
+    tls: &ClientTls,
+    host: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, String> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = tls.name_of(name).ok_or_else(|| format!("{name:?} is no name of a server"))?;
-    tls.connector(Application::Http1).connect(name, stream).await.map_err(|error| said(&error))
+    let name = tls
+        .name_of(name)
+        .ok_or_else(|| format!("{name:?} is no name of a server"))?;
+    tls.connector(Application::Http1)
+        .connect(name, stream)
+        .await
+        .map_err(|error| said(&error))
 }
 
 /// An error in words, of TLS if that is what it is about.
 fn said(error: &(dyn std::error::Error + 'static)) -> String {
-    TlsFailure::of(error).map_or_else(|| error.to_string(), |failure| format!("no TLS connection: {failure}"))
+    TlsFailure::of(error).map_or_else(
+        || error.to_string(),
+        |failure| format!("no TLS connection: {failure}"),
+    )
 }
 
 async fn in_time<T>(asking: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let late = |_| Err(format!("no answer within {} s", TIMEOUT.as_secs()));
-    tokio::time::timeout(TIMEOUT, asking).await.unwrap_or_else(late)
+    tokio::time::timeout(TIMEOUT, asking)
+        .await
+        .unwrap_or_else(late)
 }
 
 fn encode(text: impl AsRef<[u8]>) -> String {
@@ -213,7 +271,8 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The first key after all that begin with `prefix`; a zero byte, which stands for the end, if there is none.
+/// The first key after all that begin with `prefix`; a zero byte, which stands for the end, if
+/// there is none.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {

@@ -29,12 +29,14 @@ impl Zone {
         match kind {
             RecordType::A => {
                 let here = self.addresses.iter().filter(|(name, _)| *name == asked);
-                here.map(|(_, ip)| record(RData::A(A(Ipv4Addr::from(*ip))))).collect()
+                here.map(|(_, ip)| record(RData::A(A(Ipv4Addr::from(*ip)))))
+                    .collect()
             }
             RecordType::SRV => {
                 let here = self.services.iter().filter(|(name, ..)| *name == asked);
                 let target = |name: &str| Name::from_utf8(name).unwrap();
-                here.map(|(_, port, host)| record(RData::SRV(SRV::new(0, 0, *port, target(host))))).collect()
+                here.map(|(_, port, host)| record(RData::SRV(SRV::new(0, 0, *port, target(host)))))
+                    .collect()
             }
             _ => Vec::new(),
         }
@@ -63,7 +65,10 @@ async fn serve(zone: Zone) -> (watch::Sender<Zone>, SocketAddr) {
             }
             message.additionals.clear();
             message.add_answers(records);
-            socket.send_to(&message.to_vec().unwrap(), from).await.unwrap();
+            socket
+                .send_to(&message.to_vec().unwrap(), from)
+                .await
+                .unwrap();
         }
     });
     (sender, address)
@@ -82,54 +87,94 @@ fn settings(resolver: SocketAddr) -> DnsSettings {
 #[tokio::test]
 async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
     const NAME: &str = "replicas.test.";
-    let zone = Zone { addresses: vec![(NAME, [10, 0, 0, 1]), (NAME, [10, 0, 0, 2])], ..Zone::default() };
+    let zone = Zone {
+        addresses: vec![(NAME, [10, 0, 0, 1]), (NAME, [10, 0, 0, 2])],
+        ..Zone::default()
+    };
     let (change, server) = serve(zone.clone()).await;
-    let dns = Dns::new(DnsSettings { dns: Some(NAME.to_owned()), port: Some(9001), ..settings(server) });
+    let dns = Dns::new(DnsSettings {
+        dns: Some(NAME.to_owned()),
+        port: Some(9001),
+        ..settings(server)
+    });
     let mut view = follow(dns, "test".to_owned());
-    let both = named(&[("10.0.0.1:9001", "replicas.test"), ("10.0.0.2:9001", "replicas.test")]);
+    let both = named(&[
+        ("10.0.0.1:9001", "replicas.test"),
+        ("10.0.0.2:9001", "replicas.test"),
+    ]);
     until(&mut view, "both", |view| view.addresses == both).await;
 
     change.send_modify(|zone| zone.addresses[0].1 = [10, 0, 0, 3]);
-    let changed = named(&[("10.0.0.2:9001", "replicas.test"), ("10.0.0.3:9001", "replicas.test")]);
+    let changed = named(&[
+        ("10.0.0.2:9001", "replicas.test"),
+        ("10.0.0.3:9001", "replicas.test"),
+    ]);
     until(&mut view, "changed", |view| view.addresses == changed).await;
 
     change.send_modify(|zone| zone.addresses.clear());
     until(&mut view, "NXDOMAIN", |view| !view.is_current).await;
-    assert_eq!(view.borrow().addresses, changed, "a name that is gone changes nothing");
+    assert_eq!(
+        view.borrow().addresses,
+        changed,
+        "a name that is gone changes nothing"
+    );
     change.send_replace(zone);
-    until(&mut view, "back", |view| view.is_current && view.addresses == both).await;
+    until(&mut view, "back", |view| {
+        view.is_current && view.addresses == both
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn service_records_name_ports() {
     let zone = Zone {
         addresses: vec![("one.test.", [10, 0, 0, 1]), ("two.test.", [10, 0, 0, 2])],
-        services: vec![("_oip._tcp.test.", 9001, "one.test."), ("_oip._tcp.test.", 9102, "two.test.")],
+        services: vec![
+            ("_oip._tcp.test.", 9001, "one.test."),
+            ("_oip._tcp.test.", 9102, "two.test."),
+        ],
         silent: false,
     };
     let (change, server) = serve(zone).await;
-    let mut dns = Dns::new(DnsSettings { srv: Some("_oip._tcp.test.".to_owned()), ..settings(server) });
+    let mut dns = Dns::new(DnsSettings {
+        srv: Some("_oip._tcp.test.".to_owned()),
+        ..settings(server)
+    });
     let found = named(&[("10.0.0.1:9001", "one.test"), ("10.0.0.2:9102", "two.test")]);
     assert_eq!(dns.next().await.unwrap(), found);
 
     // The address of another name is another instance: it has another certificate.
     change.send_modify(|zone| zone.addresses[1].1 = [10, 0, 0, 1]);
     change.send_modify(|zone| zone.services = vec![("_oip._tcp.test.", 9001, "two.test.")]);
-    assert_eq!(dns.next().await.unwrap(), named(&[("10.0.0.1:9001", "two.test")]));
+    assert_eq!(
+        dns.next().await.unwrap(),
+        named(&[("10.0.0.1:9001", "two.test")])
+    );
 
-    // Of several names of one address the first in the alphabet counts, in whatever order they come.
+    // Of several names of one address the first in the alphabet counts, in whatever order they
+    // come.
     change.send_modify(|zone| zone.services.push(("_oip._tcp.test.", 9001, "one.test.")));
-    assert_eq!(dns.next().await.unwrap(), named(&[("10.0.0.1:9001", "one.test")]));
+    assert_eq!(
+        dns.next().await.unwrap(),
+        named(&[("10.0.0.1:9001", "one.test")])
+    );
 }
 
 #[tokio::test]
 async fn a_name_server_that_says_nothing_is_an_error_that_names_it() {
-    let (_change, server) = serve(Zone { silent: true, ..Zone::default() }).await;
+    let (_change, server) = serve(Zone {
+        silent: true,
+        ..Zone::default()
+    })
+    .await;
     let mut dns = Dns::new(DnsSettings {
         dns: Some("replicas.test.".to_owned()),
         port: Some(9001),
         ..settings(server)
     });
     let error = dns.next().await.unwrap_err();
-    assert!(error.to_string().starts_with("DNS, replicas.test.: "), "{error}");
+    assert!(
+        error.to_string().starts_with("DNS, replicas.test.: "),
+        "{error}"
+    );
 }

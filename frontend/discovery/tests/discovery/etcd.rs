@@ -1,4 +1,5 @@
-//! A real etcd, from its package; without it these tests are skipped, unless `PARAPET_TEST_ETCD` is set.
+//! A real etcd, from its package; without it these tests are skipped, unless `PARAPET_TEST_ETCD` is
+//! set.
 
 use std::fs;
 use std::net::TcpListener;
@@ -6,7 +7,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use parapet_discovery::{Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow};
+use parapet_discovery::{
+    Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow,
+};
 use parapet_test_certificates::{authority, identity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -24,7 +27,13 @@ struct Etcd {
 
 impl Etcd {
     async fn start() -> Option<Self> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().await.is_err() {
+        if Command::new("etcd")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .await
+            .is_err()
+        {
             let hint = "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)";
             assert!(std::env::var_os("PARAPET_TEST_ETCD").is_none(), "{hint}");
             eprintln!("skipped: {hint}");
@@ -36,7 +45,11 @@ impl Etcd {
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
         let child = spawn(&folder, ports);
-        let etcd = Self { child, folder, ports };
+        let etcd = Self {
+            child,
+            folder,
+            ports,
+        };
         etcd.answers().await;
         Some(etcd)
     }
@@ -64,15 +77,21 @@ impl Etcd {
     async fn answers(&self) {
         let asking = async {
             let mut turns = tokio::time::interval(Duration::from_millis(50));
-            while !self.post("/v3/kv/range", &serde_json::json!({ "key": base64("x") })).await {
+            while !self
+                .post("/v3/kv/range", &serde_json::json!({ "key": base64("x") }))
+                .await
+            {
                 turns.tick().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), asking).await.expect("etcd does not answer");
+        tokio::time::timeout(Duration::from_secs(10), asking)
+            .await
+            .expect("etcd does not answer");
     }
 
     async fn put(&self, key: &str, value: &str) {
-        let put = serde_json::json!({ "key": base64(&format!("{PREFIX}{key}")), "value": base64(value) });
+        let put =
+            serde_json::json!({ "key": base64(&format!("{PREFIX}{key}")), "value": base64(value) });
         assert!(self.post("/v3/kv/put", &put).await);
     }
 
@@ -87,7 +106,8 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// An authority, `ca.pem`, and what it signed: `etcd.crt` and `client.crt`, with their keys; and `other.pem`.
+/// An authority, `ca.pem`, and what it signed: `etcd.crt` and `client.crt`, with their keys; and
+/// `other.pem`.
 fn certificates(folder: &Path) {
     let (issuer, _) = authority(folder, "ca");
     authority(folder, "other");
@@ -105,10 +125,31 @@ fn spawn(folder: &TempDir, ports: [u16; 3]) -> Child {
     Command::new("etcd")
         .args(["--name", "test", "--log-level", "error", "--data-dir"])
         .arg(folder.path().join("data"))
-        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("test={peer}"), "--client-cert-auth", "--trusted-ca-file"])
-        .args([file("ca.pem"), "--cert-file".into(), file("etcd.crt"), "--key-file".into(), file("etcd.key")])
+        .args([
+            "--listen-client-urls",
+            &clients,
+            "--advertise-client-urls",
+            &clients,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
+        .args([
+            "--initial-cluster",
+            &format!("test={peer}"),
+            "--client-cert-auth",
+            "--trusted-ca-file",
+        ])
+        .args([
+            file("ca.pem"),
+            "--cert-file".into(),
+            file("etcd.crt"),
+            "--key-file".into(),
+            file("etcd.key"),
+        ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -118,15 +159,25 @@ fn spawn(folder: &TempDir, ports: [u16; 3]) -> Child {
 
 #[tokio::test]
 async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
-    let Some(mut etcd) = Etcd::start().await else { return };
+    let Some(mut etcd) = Etcd::start().await else {
+        return;
+    };
     etcd.put("one", "10.0.0.1:9001").await;
     // The first member does not exist: the next one is asked.
     let endpoints = vec!["127.0.0.1:9".to_owned(), etcd.endpoint()];
-    let settings = EtcdSettings { endpoints, prefix: PREFIX.to_owned(), tls: None, loaded: None };
+    let settings = EtcdSettings {
+        endpoints,
+        prefix: PREFIX.to_owned(),
+        tls: None,
+        loaded: None,
+    };
     let backend = Backend::new(settings, Scheme::Http);
     let mut view = follow(backend, "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
-    until(&mut view, "one", |view| view.is_current && view.addresses == one).await;
+    until(&mut view, "one", |view| {
+        view.is_current && view.addresses == one
+    })
+    .await;
 
     etcd.put("two", "10.0.0.2:9001").await;
     etcd.put("broken", "no address").await;
@@ -143,13 +194,18 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     etcd.answers().await;
     etcd.put("three", "10.0.0.3:9001").await;
     let now: Addresses = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
-    until(&mut view, "found again", |view| view.is_current && view.addresses == now).await;
+    until(&mut view, "found again", |view| {
+        view.is_current && view.addresses == now
+    })
+    .await;
 }
 
 /// etcd within TLS, which asks for its clients' certificates.
 #[tokio::test]
 async fn members_are_asked_within_tls() {
-    let Some(etcd) = Etcd::start().await else { return };
+    let Some(etcd) = Etcd::start().await else {
+        return;
+    };
     etcd.put("one", "https://10.0.0.1:9001").await;
     let backend = |tls: &str| {
         let endpoint = format!("https://127.0.0.1:{}", etcd.ports[1]);
@@ -158,12 +214,18 @@ async fn members_are_asked_within_tls() {
         );
         let mut settings: Settings = serde_json::from_str(&json).unwrap();
         settings.check().unwrap();
-        settings.load(etcd.folder.path()).map(|()| settings.build()).map_err(|mistake| mistake.problem)
+        settings
+            .load(etcd.folder.path())
+            .map(|()| settings.build())
+            .map_err(|mistake| mistake.problem)
     };
     let known = r#"{"ca": "ca.pem", "certificate": "client.crt", "key": "client.key"}"#;
     let mut view = follow(backend(known).unwrap(), "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
-    until(&mut view, "one", |view| view.is_current && view.addresses == one).await;
+    until(&mut view, "one", |view| {
+        view.is_current && view.addresses == one
+    })
+    .await;
     etcd.put("two", "10.0.0.2:9001").await;
     let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
     until(&mut view, "both", |view| view.addresses == both).await;
@@ -189,7 +251,9 @@ async fn members_are_asked_within_tls() {
 /// What an authority is not trusted with any more is not asked again.
 #[tokio::test]
 async fn certificates_for_members_are_read_again() {
-    let Some(etcd) = Etcd::start().await else { return };
+    let Some(etcd) = Etcd::start().await else {
+        return;
+    };
     etcd.put("one", "10.0.0.1:9001").await;
     let json = format!(
         r#"{{"etcd": {{"endpoints": ["https://localhost:{}"], "prefix": "{PREFIX}",

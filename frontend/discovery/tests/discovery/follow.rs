@@ -11,7 +11,10 @@ async fn the_last_known_instances_outlive_their_backend() {
     let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
     let (says, backend) = Memory::new(both.clone());
     let mut view = follow(backend, "test".to_owned());
-    until(&mut view, "found", |view| view.is_current && view.addresses == both).await;
+    until(&mut view, "found", |view| {
+        view.is_current && view.addresses == both
+    })
+    .await;
 
     for outage in [Err("gone".to_owned()), Ok(Addresses::new())] {
         says.send(outage).unwrap();
@@ -39,7 +42,10 @@ async fn an_outage_at_the_start_is_waited_out_and_pauses_are_bounded() {
     says.send(Ok(addresses(&["10.0.0.1:9001"]))).unwrap();
     let asked = tokio::time::Instant::now();
     until(&mut view, "found", |view| view.is_current).await;
-    assert!(asked.elapsed() <= Duration::from_secs(10), "asked again within the longest pause");
+    assert!(
+        asked.elapsed() <= Duration::from_secs(10),
+        "asked again within the longest pause"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::addresses;
 
-/// Slice `name`, with endpoints and whether each is ready; `ready` is left out where it is not known.
+/// Slice `name`, with endpoints and whether each is ready; `ready` is left out where it is not
+/// known.
 fn slice(name: &str, endpoints: &[(&str, Option<bool>, bool)]) -> Value {
     let endpoint = |(ip, ready, terminating): &(&str, Option<bool>, bool)| json!({ "addresses": [ip], "conditions": { "ready": ready, "terminating": terminating } });
     json!({
@@ -43,14 +44,19 @@ fn event(kind: &str, object: &Value) -> String {
 
 /// A client whose requests are answered with these bodies in turn, and where they went.
 fn client(answers: Vec<String>) -> (Client, Arc<Mutex<Vec<String>>>) {
-    let (answers, asked) = (Arc::new(Mutex::new(VecDeque::from(answers))), Arc::new(Mutex::new(Vec::new())));
+    let (answers, asked) = (
+        Arc::new(Mutex::new(VecDeque::from(answers))),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let log = Arc::clone(&asked);
     let service = tower::service_fn(move |request: Request<Body>| {
         log.lock().push(request.uri().to_string());
         let answer = answers.lock().pop_front();
         async move {
             let answer = answer.ok_or("nothing more was expected")?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Response::new(Body::from(answer.into_bytes())))
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Response::new(Body::from(
+                answer.into_bytes(),
+            )))
         }
     });
     (Client::new(service, "default"), asked)
@@ -68,9 +74,19 @@ fn settings(port: Option<&str>) -> KubernetesSettings {
 async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
     let first = slice(
         "a",
-        &[("10.0.0.1", Some(true), false), ("10.0.0.2", Some(false), false), ("10.0.0.3", None, false)],
+        &[
+            ("10.0.0.1", Some(true), false),
+            ("10.0.0.2", Some(false), false),
+            ("10.0.0.3", None, false),
+        ],
     );
-    let grown = slice("a", &[("10.0.0.1", Some(true), true), ("10.0.0.2", Some(true), false)]);
+    let grown = slice(
+        "a",
+        &[
+            ("10.0.0.1", Some(true), true),
+            ("10.0.0.2", Some(true), false),
+        ],
+    );
     let second = slice("b", &[("10.0.0.9", Some(true), false)]);
     let expired = json!({ "kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410 });
     let events = [
@@ -79,31 +95,62 @@ async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
         event("DELETED", &grown),
         event("ERROR", &expired),
     ];
-    let (client, asked) =
-        client(vec![list(std::slice::from_ref(&first)), events.concat(), list(&[first]), String::new()]);
+    let (client, asked) = client(vec![
+        list(std::slice::from_ref(&first)),
+        events.concat(),
+        list(&[first]),
+        String::new(),
+    ]);
     let mut backend = Kubernetes::with_client(settings(Some("http")), client);
 
-    assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.1:9001", "10.0.0.3:9001"]));
+    assert_eq!(
+        backend.next().await.unwrap(),
+        addresses(&["10.0.0.1:9001", "10.0.0.3:9001"])
+    );
     assert_eq!(
         backend.next().await.unwrap(),
         addresses(&["10.0.0.2:9001"]),
         "one shuts down, one is ready now"
     );
-    assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.2:9001", "10.0.0.9:9001"]));
+    assert_eq!(
+        backend.next().await.unwrap(),
+        addresses(&["10.0.0.2:9001", "10.0.0.9:9001"])
+    );
     assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.9:9001"]));
     let error = backend.next().await.unwrap_err().to_string();
-    assert!(error.contains("service replicas in serving") && error.contains("too old"), "{error}");
-    assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.1:9001", "10.0.0.3:9001"]), "listed anew");
+    assert!(
+        error.contains("service replicas in serving") && error.contains("too old"),
+        "{error}"
+    );
+    assert_eq!(
+        backend.next().await.unwrap(),
+        addresses(&["10.0.0.1:9001", "10.0.0.3:9001"]),
+        "listed anew"
+    );
 
     let asked = asked.lock();
-    assert!(asked[0].contains("/namespaces/serving/endpointslices?"), "{asked:?}");
-    assert!(asked.iter().all(|uri| uri.contains("service-name%3Dreplicas")), "{asked:?}");
-    assert!(asked[1].contains("watch=true") && asked[1].contains("resourceVersion=7"), "{asked:?}");
+    assert!(
+        asked[0].contains("/namespaces/serving/endpointslices?"),
+        "{asked:?}"
+    );
+    assert!(
+        asked
+            .iter()
+            .all(|uri| uri.contains("service-name%3Dreplicas")),
+        "{asked:?}"
+    );
+    assert!(
+        asked[1].contains("watch=true") && asked[1].contains("resourceVersion=7"),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_port_that_is_not_there_gives_no_instance() {
-    let (client, _) = client(vec![list(&[slice("a", &[("10.0.0.1", Some(true), false)])]), String::new()]);
+    let (client, _) = client(vec![
+        list(&[slice("a", &[("10.0.0.1", Some(true), false)])]),
+        String::new(),
+    ]);
     let mut backend = Kubernetes::with_client(settings(Some("grpc")), client);
     assert_eq!(backend.next().await.unwrap(), addresses(&[]));
 }

@@ -1,6 +1,12 @@
-//! Backends against what they speak with: a name server, a real etcd, an API server in memory; and an outage of each.
+//! Backends against what they speak with: a name server, a real etcd, an API server in memory; and
+//! an outage of each.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
 mod dns;
 mod etcd;
@@ -16,7 +22,9 @@ use parapet_discovery::{Addresses, Place, View};
 use tokio::sync::watch;
 
 fn addresses(list: &[&str]) -> Addresses {
-    list.iter().map(|address| address.parse::<SocketAddr>().unwrap()).collect()
+    list.iter()
+        .map(|address| address.parse::<SocketAddr>().unwrap())
+        .collect()
 }
 
 /// The same, found by these names.
@@ -28,8 +36,13 @@ fn named(list: &[(&str, &str)]) -> Addresses {
     list.iter().map(place).collect()
 }
 
-/// Waits until what is known is as wanted; the limit only keeps a broken test from waiting for ever.
+/// Waits until what is known is as wanted; the limit only keeps a broken test from waiting for
+/// ever.
 async fn until(view: &mut watch::Receiver<View>, what: &str, wanted: impl FnMut(&View) -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(60), view.wait_for(wanted)).await;
-    assert!(waited.is_ok_and(|view| view.is_ok()), "not {what}: {:?}", view.borrow().clone());
+    assert!(
+        waited.is_ok_and(|view| view.is_ok()),
+        "not {what}: {:?}",
+        view.borrow().clone()
+    );
 }

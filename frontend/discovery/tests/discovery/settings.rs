@@ -4,7 +4,9 @@ use parapet_discovery::Settings;
 
 fn parse(json: &str) -> Result<Settings, String> {
     let settings: Settings = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    settings.check().map_err(|mistake| format!("{}: {}; {}", mistake.field, mistake.problem, mistake.fix))?;
+    settings
+        .check()
+        .map_err(|mistake| format!("{}: {}; {}", mistake.field, mistake.problem, mistake.fix))?;
     Ok(settings)
 }
 
@@ -25,12 +27,30 @@ fn what_can_be_is_taken() {
 #[test]
 fn mistakes_name_the_field_and_the_fix() {
     for (bad, said) in [
-        (r#"{"dns": "replicas.example"}"#, "port: address records name no port; give"),
-        (r#"{"dns": "a", "srv": "b", "port": 1}"#, "srv: dns stands beside it; give"),
-        (r#"{"srv": "a", "port": 1}"#, "port: SRV records name each instance's port; leave"),
-        (r#"{"dns": "a", "port": 1, "interval_ms": 5}"#, "interval_ms: shorter than 100; give"),
-        (r#"{"etcd": {"endpoints": [], "prefix": "/r/"}}"#, "etcd.endpoints: none; list"),
-        (r#"{"etcd": {"endpoints": ["etcd"], "prefix": "/r/"}}"#, "etcd.endpoints: \"etcd\"; give HOST:PORT"),
+        (
+            r#"{"dns": "replicas.example"}"#,
+            "port: address records name no port; give",
+        ),
+        (
+            r#"{"dns": "a", "srv": "b", "port": 1}"#,
+            "srv: dns stands beside it; give",
+        ),
+        (
+            r#"{"srv": "a", "port": 1}"#,
+            "port: SRV records name each instance's port; leave",
+        ),
+        (
+            r#"{"dns": "a", "port": 1, "interval_ms": 5}"#,
+            "interval_ms: shorter than 100; give",
+        ),
+        (
+            r#"{"etcd": {"endpoints": [], "prefix": "/r/"}}"#,
+            "etcd.endpoints: none; list",
+        ),
+        (
+            r#"{"etcd": {"endpoints": ["etcd"], "prefix": "/r/"}}"#,
+            "etcd.endpoints: \"etcd\"; give HOST:PORT",
+        ),
         (
             r#"{"etcd": {"endpoints": ["https://etcd:2379"], "prefix": "/r/"}}"#,
             "etcd.tls: there are https://",
@@ -43,9 +63,18 @@ fn mistakes_name_the_field_and_the_fix() {
             r#"{"etcd": {"endpoints": ["https://a:1"], "prefix": "/r/", "tls": {"key": "k"}}}"#,
             "missing field `ca`",
         ),
-        (r#"{"dns": "a", "port": 1, "scheme": "ftp"}"#, "unknown variant `ftp`"),
-        (r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": ""}}"#, "etcd.prefix: empty"),
-        (r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": "/r/"}, "dns": "a", "port": 1}"#, "one of dns"),
+        (
+            r#"{"dns": "a", "port": 1, "scheme": "ftp"}"#,
+            "unknown variant `ftp`",
+        ),
+        (
+            r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": ""}}"#,
+            "etcd.prefix: empty",
+        ),
+        (
+            r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": "/r/"}, "dns": "a", "port": 1}"#,
+            "one of dns",
+        ),
         (r#"{"port": 9001}"#, "go with dns or srv"),
         ("{}", "one of dns, srv, etcd and kubernetes"),
         (r#"{"consul": "replicas"}"#, "unknown field `consul`"),

@@ -7,9 +7,9 @@
 //! | `POST /live/models/NAME/redundancy` | `{"on": false}`: queries get no redundancy from now on |
 //! | `POST /live/models/NAME/hold_back` | `{"fixed_ms": 20}`, `{"percentile": 0.95}`, or `{"configured": true}` |
 //!
-//! The page is one document without anything from elsewhere, and its policy lets it run its own script only. It asks for the
-//! key and sends it as any other client does; what it gets it shows as text. It adds up nothing here: rates are differences
-//! between two states, which the page takes.
+//! The page is one document without anything from elsewhere, and its policy lets it run its own
+//! script only. It asks for the key and sends it as any other client does; what it gets it shows as
+//! text. It adds up nothing here: rates are differences between two states, which the page takes.
 
 mod page;
 mod state;
@@ -28,6 +28,9 @@ use crate::http::App;
 pub(super) fn guarded() -> Router<Arc<App>> {
     Router::new()
         .route("/live/state", get(state::state))
-        .route("/live/models/{model}/redundancy", post(switches::redundancy))
+        .route(
+            "/live/models/{model}/redundancy",
+            post(switches::redundancy),
+        )
         .route("/live/models/{model}/hold_back", post(switches::hold_back))
 }

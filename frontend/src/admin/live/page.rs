@@ -24,7 +24,9 @@ struct Document {
 }
 
 static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document {
-    html: FRAME.replace("/* style */", STYLE).replace("/* script */", SCRIPT),
+    html: FRAME
+        .replace("/* style */", STYLE)
+        .replace("/* script */", SCRIPT),
     policy: format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'",
@@ -42,7 +44,10 @@ fn hash(text: &str) -> String {
 pub(in crate::admin) async fn page() -> Response {
     let mut response = Response::new(Body::from(DOCUMENT.html.as_str()));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
     if let Ok(policy) = HeaderValue::from_str(&DOCUMENT.policy) {
         headers.insert(CONTENT_SECURITY_POLICY, policy);
     }
@@ -61,16 +66,33 @@ mod tests {
     fn the_page_is_whole_and_takes_nothing_from_elsewhere() {
         let html = &DOCUMENT.html;
         assert!(html.contains(STYLE) && html.contains(SCRIPT));
-        for elsewhere in
-            [" src=", " href=", "@import", "url(", "innerHTML", "insertAdjacentHTML", "document.write"]
-        {
+        for elsewhere in [
+            " src=",
+            " href=",
+            "@import",
+            "url(",
+            "innerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+        ] {
             assert!(!html.contains(elsewhere), "{elsewhere:?}");
         }
         // Browsers hash what stands between the tags, to the last line break.
         let between = |tag: &str| {
-            html.split_once(&format!("<{tag}>")).unwrap().1.split_once(&format!("</{tag}>")).unwrap().0
+            html.split_once(&format!("<{tag}>"))
+                .unwrap()
+                .1
+                .split_once(&format!("</{tag}>"))
+                .unwrap()
+                .0
         };
-        assert!(DOCUMENT.policy.contains(&hash(between("script"))), "the script's hash is another");
-        assert!(DOCUMENT.policy.contains(&hash(between("style"))), "the style's hash is another");
+        assert!(
+            DOCUMENT.policy.contains(&hash(between("script"))),
+            "the script's hash is another"
+        );
+        assert!(
+            DOCUMENT.policy.contains(&hash(between("style"))),
+            "the style's hash is another"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! What the page shows, as JSON. Of each model at most [`MOST_INSTANCES`] instances and [`MOST_GROUPS`] groups, of at most
-//! [`MOST_MODELS`] models; totals since the model was started, from which the page takes rates.
+//! What the page shows, as JSON. Of each model at most [`MOST_INSTANCES`] instances and
+//! [`MOST_GROUPS`] groups, of at most [`MOST_MODELS`] models; totals since the model was started,
+//! from which the page takes rates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,11 @@ pub(super) const MOST_GROUPS: usize = 32;
 
 pub(super) async fn state(State(app): State<Arc<App>>) -> Response {
     let serving = app.serving();
-    let models: Vec<Value> = serving.models().take(MOST_MODELS).map(|served| model(served)).collect();
+    let models: Vec<Value> = serving
+        .models()
+        .take(MOST_MODELS)
+        .map(|served| model(served))
+        .collect();
     let mut response = json_response(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "ready": app.is_ready(),
@@ -31,7 +36,9 @@ pub(super) async fn state(State(app): State<Arc<App>>) -> Response {
         "models": models,
         "models_left_out": serving.models().count().saturating_sub(MOST_MODELS),
     }));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -103,7 +110,11 @@ fn latency(view: &LatencyView) -> Value {
 
 fn classes(model: &ServedModel, now: &Snapshot) -> Value {
     let meters = model.driver().meters();
-    let classes = model.class_labels().into_iter().zip(now.fates.iter().zip(&now.budgets)).enumerate();
+    let classes = model
+        .class_labels()
+        .into_iter()
+        .zip(now.fates.iter().zip(&now.budgets))
+        .enumerate();
     classes
         .map(|(index, (labels, (fates, budget)))| {
             let [late_agrees, late_not, audit_agrees, audit_not] = meters.agreement(index);
@@ -123,7 +134,10 @@ fn classes(model: &ServedModel, now: &Snapshot) -> Value {
         .collect()
 }
 
-fn instance(model: &ServedModel, (view, name, unready): &(InstanceView, String, Option<String>)) -> Value {
+fn instance(
+    model: &ServedModel,
+    (view, name, unready): &(InstanceView, String, Option<String>),
+) -> Value {
     json!({
         "name": name,
         "pool": model.pool_label(view.id.pool),

@@ -1,5 +1,5 @@
-//! What operators switch while a model serves. It holds until it is switched back, the configuration is reloaded, or the
-//! process ends.
+//! What operators switch while a model serves. It holds until it is switched back, the
+//! configuration is reloaded, or the process ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,19 +84,21 @@ impl HoldBack {
     fn parse(&self) -> Result<Option<HoldBackOverride>, ServeError> {
         match (self.configured, self.fixed_ms, self.percentile) {
             (Some(true), None, None) => Ok(None),
-            (None, Some(millis), None) if (0.0..=LONGEST_MS).contains(&millis) => {
-                Ok(Some(HoldBackOverride::Fixed(Duration::from_secs_f64(millis / 1e3))))
-            }
-            (None, Some(millis), None) => {
-                Err(input(&format!("fixed_ms: {millis} is not from 0 to {LONGEST_MS} milliseconds")))
-            }
+            (None, Some(millis), None) if (0.0..=LONGEST_MS).contains(&millis) => Ok(Some(
+                HoldBackOverride::Fixed(Duration::from_secs_f64(millis / 1e3)),
+            )),
+            (None, Some(millis), None) => Err(input(&format!(
+                "fixed_ms: {millis} is not from 0 to {LONGEST_MS} milliseconds"
+            ))),
             (None, None, Some(percentile)) if (0.5..1.0).contains(&percentile) => {
                 Ok(Some(HoldBackOverride::Percentile(percentile)))
             }
-            (None, None, Some(percentile)) => {
-                Err(input(&format!("percentile: {percentile} is no quantile from 0.5 to below 1, as 0.97")))
-            }
-            _ => Err(input(r#"give one of {"configured": true}, {"fixed_ms": 20}, {"percentile": 0.97}"#)),
+            (None, None, Some(percentile)) => Err(input(&format!(
+                "percentile: {percentile} is no quantile from 0.5 to below 1, as 0.97"
+            ))),
+            _ => Err(input(
+                r#"give one of {"configured": true}, {"fixed_ms": 20}, {"percentile": 0.97}"#,
+            )),
         }
     }
 }
@@ -110,20 +112,39 @@ struct Who {
 impl Who {
     fn of(request: &Request) -> Self {
         let extensions = request.extensions();
-        Self { operator: extensions.get().copied(), peer: extensions.get().copied() }
+        Self {
+            operator: extensions.get().copied(),
+            peer: extensions.get().copied(),
+        }
     }
 
     fn log(&self, model: &ServedModel, switch: &str, to: &str) {
         let by = self.operator.map(tracing::field::display);
         let from = self.peer.map(|peer| tracing::field::display(peer.0));
-        tracing::warn!(model = model.name(), switch, to, by, from, "a switch was thrown");
+        tracing::warn!(
+            model = model.name(),
+            switch,
+            to,
+            by,
+            from,
+            "a switch was thrown"
+        );
     }
 }
 
-/// The body, which must say that it is JSON: a page of another site cannot send that without asking first.
+/// The body, which must say that it is JSON: a page of another site cannot send that without asking
+/// first.
 async fn read<T: DeserializeOwned>(request: Request) -> Result<T, ServeError> {
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.split(';').next().is_none_or(|kind| !kind.trim().eq_ignore_ascii_case("application/json")) {
+    let kind = request
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    if kind
+        .split(';')
+        .next()
+        .is_none_or(|kind| !kind.trim().eq_ignore_ascii_case("application/json"))
+    {
         return Err(input("send the header `Content-Type: application/json`"));
     }
     let body = read_body(request.into_body(), MOST_BYTES, WITHIN).await?;
@@ -147,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_hold_back_is_one_thing_within_its_bounds() {
-        let parse = |text: &str| serde_json::from_str::<HoldBack>(text).map(|wanted| wanted.parse().ok());
+        let parse =
+            |text: &str| serde_json::from_str::<HoldBack>(text).map(|wanted| wanted.parse().ok());
         assert_eq!(parse(r#"{"configured": true}"#).unwrap(), Some(None));
         let twenty = HoldBackOverride::Fixed(Duration::from_millis(20));
         assert_eq!(parse(r#"{"fixed_ms": 20}"#).unwrap(), Some(Some(twenty)));

@@ -1,4 +1,5 @@
-//! Coded redundancy as configured: its code compared with those that the parity models were trained for.
+//! Coded redundancy as configured: its code compared with those that the parity models were trained
+//! for.
 
 use std::path::Path;
 
@@ -9,7 +10,9 @@ use parapet_repository::{CodeMetadata, ModelEntry};
 
 use super::settings::{Coded, Parity};
 use super::tensors::CodedTensors;
-use super::{ClassCode, Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay};
+use super::{
+    ClassCode, Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay,
+};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
@@ -34,13 +37,19 @@ pub(super) fn resolve(
     if !coded.encoder.has_parity_models() {
         if !coded.parity.is_empty() {
             let encoder = coded.encoder;
-            let problem =
-                format!("encoder = \"{encoder}\" asks the deployed model itself, and has no parity models");
-            return Err(at.field("parity", problem, "leave the [[models.strategy.parity]] tables out"));
+            let problem = format!(
+                "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
+            );
+            return Err(at.field(
+                "parity",
+                problem,
+                "leave the [[models.strategy.parity]] tables out",
+            ));
         }
         another_instance(at, deployed)?;
     }
-    let own_entry = coded.model.is_some() || coded.version.is_some() || coded.max_coding_queue.is_some();
+    let own_entry =
+        coded.model.is_some() || coded.version.is_some() || coded.max_coding_queue.is_some();
     if coded.encoder != EncoderKind::Learned && own_entry {
         let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
         return Err(at.field("model", "only a learned code has an entry of its own", fix));
@@ -52,10 +61,21 @@ pub(super) fn resolve(
         }
         EncoderKind::Learned => {
             let (learned, tensors) = learned::resolve(at, deployed, &asked, coded)?;
-            (ClassCode { spec: learned.code.code().to_spec(), tensors }, Some(learned), Vec::new())
+            (
+                ClassCode {
+                    spec: learned.code.code().to_spec(),
+                    tensors,
+                },
+                Some(learned),
+                Vec::new(),
+            )
         }
     };
-    let first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { first_parity };
+    let first_parity = if parity.is_empty() {
+        PoolId::DEPLOYED
+    } else {
+        first_parity
+    };
     if learned.is_none() {
         let refused = |source| ConfigError::Code {
             path: at.path.to_owned(),
@@ -89,7 +109,12 @@ pub(super) fn resolve(
         max_keys: coded.max_keys,
         max_kept_bytes: coded.max_kept_bytes,
     };
-    Ok(Resolved { config, code, learned, parity })
+    Ok(Resolved {
+        config,
+        code,
+        learned,
+        parity,
+    })
 }
 
 /// The parity pools, one for each row, and the code that all of their models were trained for.
@@ -118,7 +143,13 @@ fn resolve_parities(
         }
         parity.push(resolved);
     }
-    let missing = || at.field("parity", "missing", "give a [[models.strategy.parity]] table");
+    let missing = || {
+        at.field(
+            "parity",
+            "missing",
+            "give a [[models.strategy.parity]] table",
+        )
+    };
     Ok((code.ok_or_else(missing)?, parity))
 }
 
@@ -129,7 +160,8 @@ fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {
     }
 }
 
-/// The parity pool of `row`, and the code its model was trained for: the one asked for, with its generator.
+/// The parity pool of `row`, and the code its model was trained for: the one asked for, with its
+/// generator.
 fn resolve_parity(
     at: &At<'_>,
     deployed: &Deployed<'_>,
@@ -137,23 +169,41 @@ fn resolve_parity(
     row: usize,
     pool: &Parity,
 ) -> Result<(RedundantPool, ClassCode), ConfigError> {
-    let entry = deployed.repository.load(&pool.model).map_err(|source| at.repository("model", source))?;
+    let entry = deployed
+        .repository
+        .load(&pool.model)
+        .map_err(|source| at.repository("model", source))?;
     let version = resolve_version(at, &entry, pool.version)?;
     let toml = entry.toml_file();
     let Some(code) = entry.code.clone() else {
         return Err(at.field(
             "model",
-            format!("{:?} is no parity model ({} has no [code])", entry.name, toml.display()),
+            format!(
+                "{:?} is no parity model ({} has no [code])",
+                entry.name,
+                toml.display()
+            ),
             "name a parity model",
         ));
     };
     check_trained_for(at, &toml, deployed.entry, asked, row, &code)?;
     let tensors = CodedTensors::named(at, &entry, &code, deployed.entry)?;
     let tls = pool.tls.as_ref();
-    let pool =
-        resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?.with_tls(at, tls)?;
-    let pool = RedundantPool { label: format!("parity{row}"), entry, version, pool };
-    Ok((pool, ClassCode { spec: code.spec, tensors }))
+    let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?
+        .with_tls(at, tls)?;
+    let pool = RedundantPool {
+        label: format!("parity{row}"),
+        entry,
+        version,
+        pool,
+    };
+    Ok((
+        pool,
+        ClassCode {
+            spec: code.spec,
+            tensors,
+        },
+    ))
 }
 
 /// Holds what an entry's `[code]` says against the deployed model, the code asked for, and the row.
@@ -173,11 +223,17 @@ pub(super) fn check_trained_for(
         ("k", asked.k.to_string(), code.spec.k.to_string()),
         ("r", asked.r.to_string(), code.spec.r.to_string()),
     ];
-    match compared.into_iter().find(|(_, asked, trained)| asked != trained) {
+    match compared
+        .into_iter()
+        .find(|(_, asked, trained)| asked != trained)
+    {
         None => Ok(()),
         Some((what, asked, trained)) => Err(at.field(
             "model",
-            format!("{what} = {asked} here, and code.{what} = {trained} in {}", toml.display()),
+            format!(
+                "{what} = {asked} here, and code.{what} = {trained} in {}",
+                toml.display()
+            ),
             format!("set {what} = {trained}, or name a model trained for {asked}"),
         )),
     }

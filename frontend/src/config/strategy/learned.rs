@@ -1,4 +1,5 @@
-//! A learned code as configured: its entry found, held against the configuration, and its networks loaded.
+//! A learned code as configured: its entry found, held against the configuration, and its networks
+//! loaded.
 
 use parapet_encoder::CodeSpec;
 use parapet_learned_code::LearnedCode;
@@ -12,7 +13,8 @@ use super::{Deployed, LearnedConfig};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_version};
 
-/// Pieces of coding that may wait, unless the file says otherwise: some tens of milliseconds of work.
+/// Pieces of coding that may wait, unless the file says otherwise: some tens of milliseconds of
+/// work.
 const MAX_QUEUE: usize = 64;
 
 /// The code that `coded.model` names, as it was asked for.
@@ -25,31 +27,44 @@ pub(super) fn resolve(
     let max_queue = coded.max_coding_queue.unwrap_or(MAX_QUEUE);
     at.at_least_one("max_coding_queue", max_queue)?;
     let Some(name) = &coded.model else {
-        let fix = "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
+        let fix =
+            "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
         return Err(at.field("model", "missing", fix));
     };
-    let entry = deployed.repository.load(name).map_err(|source| at.repository("model", source))?;
+    let entry = deployed
+        .repository
+        .load(name)
+        .map_err(|source| at.repository("model", source))?;
     let version = resolve_version(at, &entry, coded.version)?;
     let toml = entry.toml_file();
     let (Platform::LearnedCode, Some(code)) = (entry.platform, &entry.code) else {
-        let problem = format!("{name:?} is no learned code ({} has another platform)", toml.display());
+        let problem = format!(
+            "{name:?} is no learned code ({} has another platform)",
+            toml.display()
+        );
         return Err(at.field("model", problem, "name a learned code"));
     };
     check_trained_for(at, &toml, deployed.entry, asked, code.row, code)?;
     let tensors = CodedTensors::named(at, &entry, code, deployed.entry)?;
     if tensors.inputs.len() > 1 || tensors.outputs.len() > 1 {
         let problem = format!("{} has several inputs or outputs", toml.display());
-        return Err(at.field("model", problem, "a learned code is for one of each: name it in [code]"));
+        return Err(at.field(
+            "model",
+            problem,
+            "a learned code is for one of each: name it in [code]",
+        ));
     }
     let runtime = OnnxRuntime::load(None).map_err(|source| ConfigError::OnnxRuntime {
         path: at.path.to_owned(),
         field: format!("{}.encoder", at.prefix),
         source: Box::new(source),
     })?;
-    let code = LearnedCode::load(&runtime, &entry, version).map_err(|source| ConfigError::LearnedCode {
-        path: at.path.to_owned(),
-        field: format!("{}.model", at.prefix),
-        source: Box::new(source),
+    let code = LearnedCode::load(&runtime, &entry, version).map_err(|source| {
+        ConfigError::LearnedCode {
+            path: at.path.to_owned(),
+            field: format!("{}.model", at.prefix),
+            source: Box::new(source),
+        }
     })?;
     Ok((LearnedConfig { code, max_queue }, tensors))
 }

@@ -1,4 +1,5 @@
-//! Redundancy as configured: a strategy for the model, and one for each class of requests; the pools that they need.
+//! Redundancy as configured: a strategy for the model, and one for each class of requests; the
+//! pools that they need.
 
 mod coded;
 mod learned;
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use parapet_encoder::CodeSpec;
 use parapet_frontend_core::{
-    AS_MANY_AS_SLOTS, ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy, PoolId,
-    ReplicateConfig, StrategyConfig,
+    AS_MANY_AS_SLOTS, ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy,
+    PoolId, ReplicateConfig, StrategyConfig,
 };
 use parapet_learned_code::LearnedCode;
 use parapet_repository::{ModelEntry, ModelRepository, TensorSpec};
@@ -90,7 +91,11 @@ impl Deployed<'_> {
 
     /// How many instances are listed. Where they are discovered there may be any number.
     fn listed(&self) -> usize {
-        if self.pool.discovery.is_some() { usize::MAX } else { self.pool.instances.len() }
+        if self.pool.discovery.is_some() {
+            usize::MAX
+        } else {
+            self.pool.instances.len()
+        }
     }
 }
 
@@ -107,23 +112,37 @@ pub(super) fn resolve_classes(
     }
     let mut pools = Vec::new();
     let default = resolve_strategy(&at.inside("strategy"), deployed, strategy, &mut pools)?;
-    let mut classes = vec![ClassConfig { name: DEFAULT_CLASS.to_owned(), ..default }];
+    let mut classes = vec![ClassConfig {
+        name: DEFAULT_CLASS.to_owned(),
+        ..default
+    }];
     for (index, class) in others.into_iter().enumerate() {
         let at = at.inside(&format!("classes[{index}]"));
         if class.name.is_empty() || classes.iter().any(|other| other.name == class.name) {
-            let problem = format!("{:?} is empty, there twice, or the default class", class.name);
+            let problem = format!(
+                "{:?} is empty, there twice, or the default class",
+                class.name
+            );
             return Err(at.field("name", problem, "give each class a name of its own"));
         }
         if matches!(class.strategy, Strategy::EqualResources { .. }) {
             let fix = "list all instances with the model, and use kind = \"none\" here";
-            return Err(at.field("strategy.kind", "classes share the deployed model's instances", fix));
+            return Err(at.field(
+                "strategy.kind",
+                "classes share the deployed model's instances",
+                fix,
+            ));
         }
         let first = pools.len();
-        let resolved = resolve_strategy(&at.inside("strategy"), deployed, class.strategy, &mut pools)?;
+        let resolved =
+            resolve_strategy(&at.inside("strategy"), deployed, class.strategy, &mut pools)?;
         for pool in pools.iter_mut().skip(first) {
             pool.label = format!("{}-{}", class.name, pool.label);
         }
-        classes.push(ClassConfig { name: class.name, ..resolved });
+        classes.push(ClassConfig {
+            name: class.name,
+            ..resolved
+        });
     }
     Ok((classes, pools))
 }
@@ -135,9 +154,13 @@ fn resolve_strategy(
     pools: &mut Vec<RedundantPool>,
 ) -> Result<ClassConfig, ConfigError> {
     // Pool 0 is the deployed model's.
-    let next = u8::try_from(pools.len() + 1)
-        .map(PoolId)
-        .map_err(|_| at.field("kind", "more than 255 pools", "use fewer parity rows or classes"))?;
+    let next = u8::try_from(pools.len() + 1).map(PoolId).map_err(|_| {
+        at.field(
+            "kind",
+            "more than 255 pools",
+            "use fewer parity rows or classes",
+        )
+    })?;
     let (mut code, mut learned) = (None, None);
     let mut coded = |coded: &Coded| {
         let resolved = coded::resolve(at, deployed, coded, next)?;
@@ -173,10 +196,19 @@ fn resolve_strategy(
             another_instance(at, deployed)?;
             at.share("hedge.share", hedge.share)?;
             let coded = coded(&settings)?;
-            StrategyConfig::CodedHedged(CodedHedgedConfig { coded, share: hedge.share, burst: hedge.burst })
+            StrategyConfig::CodedHedged(CodedHedgedConfig {
+                coded,
+                share: hedge.share,
+                burst: hedge.burst,
+            })
         }
     };
-    Ok(ClassConfig { name: String::new(), strategy, code, learned })
+    Ok(ClassConfig {
+        name: String::new(),
+        strategy,
+        code,
+        learned,
+    })
 }
 
 /// A copy needs an instance other than its query's.
@@ -210,20 +242,38 @@ fn resolve_replicate(
     at.share("share", share)?;
     let burst = replicate.burst.unwrap_or(16.0);
     if burst < extra {
-        return Err(at.field("burst", format!("{burst}"), format!("give at least copies - 1 = {extra}")));
+        return Err(at.field(
+            "burst",
+            format!("{burst}"),
+            format!("give at least copies - 1 = {extra}"),
+        ));
     }
     let shed_above = replicate.shed_above.unwrap_or(deployed.slots());
-    Ok(ReplicateConfig { copies, share, burst, shed_above })
+    Ok(ReplicateConfig {
+        copies,
+        share,
+        burst,
+        shed_above,
+    })
 }
 
-fn resolve_hedge(at: &At<'_>, deployed: &Deployed<'_>, hedge: &Hedge) -> Result<HedgeConfig, ConfigError> {
+fn resolve_hedge(
+    at: &At<'_>,
+    deployed: &Deployed<'_>,
+    hedge: &Hedge,
+) -> Result<HedgeConfig, ConfigError> {
     another_instance(at, deployed)?;
     let (max_copies, instances) = (hedge.max_copies, deployed.listed());
     at.at_least_one("max_copies", max_copies as usize)?;
     if max_copies as usize >= instances {
-        let problem =
-            format!("{max_copies} beside the query's own request, and the model has {instances} instances");
-        return Err(at.field("max_copies", problem, format!("give at most {}", instances - 1)));
+        let problem = format!(
+            "{max_copies} beside the query's own request, and the model has {instances} instances"
+        );
+        return Err(at.field(
+            "max_copies",
+            problem,
+            format!("give at most {}", instances - 1),
+        ));
     }
     at.share("share", hedge.share)?;
     Ok(HedgeConfig {
@@ -241,7 +291,10 @@ fn resolve_backup(
     backup: &Backup,
     pool: PoolId,
 ) -> Result<(ApproximateBackupConfig, RedundantPool), ConfigError> {
-    let entry = deployed.repository.load(&backup.model).map_err(|source| at.repository("model", source))?;
+    let entry = deployed
+        .repository
+        .load(&backup.model)
+        .map_err(|source| at.repository("model", source))?;
     let version = resolve_version(at, &entry, backup.version)?;
     if entry.code.is_some() {
         return Err(at.field(
@@ -252,9 +305,14 @@ fn resolve_backup(
     }
     if entry.name == deployed.entry.name && version == deployed.version {
         let problem = format!("{:?} is the deployed model itself", entry.name);
-        return Err(at.field("model", problem, "name a cheaper model, or use kind = \"hedge\""));
+        return Err(at.field(
+            "model",
+            problem,
+            "name a cheaper model, or use kind = \"hedge\"",
+        ));
     }
-    let same_names = |a: &[TensorSpec], b: &[TensorSpec]| a.iter().zip(b).all(|(a, b)| a.name == b.name);
+    let same_names =
+        |a: &[TensorSpec], b: &[TensorSpec]| a.iter().zip(b).all(|(a, b)| a.name == b.name);
     let named_alike = same_names(&entry.inputs, &deployed.entry.inputs)
         && same_names(&entry.outputs, &deployed.entry.outputs);
     if !takes_the_place_of(&entry, deployed.entry) || !named_alike {
@@ -263,12 +321,21 @@ fn resolve_backup(
             "inputs or outputs of {} have other names or shapes than the deployed model's",
             toml.display()
         );
-        return Err(at.field("model", problem, "name a model that takes and gives the same tensors"));
+        return Err(at.field(
+            "model",
+            problem,
+            "name a model that takes and gives the same tensors",
+        ));
     }
     let share = backup.share.unwrap_or(if backup.eager { 1.0 } else { 0.1 });
     at.share("share", share)?;
-    let instances = resolve_pool(at, &backup.instances, backup.slots_per_instance, backup.max_queue)?
-        .with_tls(at, backup.tls.as_ref())?;
+    let instances = resolve_pool(
+        at,
+        &backup.instances,
+        backup.slots_per_instance,
+        backup.max_queue,
+    )?
+    .with_tls(at, backup.tls.as_ref())?;
     let config = ApproximateBackupConfig {
         pool,
         delay: resolve_delay(at, "delay", &backup.delay, 0.97)?,
@@ -278,13 +345,24 @@ fn resolve_backup(
         burst: backup.burst,
         shed_above: backup.shed_above.unwrap_or(deployed.slots()),
     };
-    Ok((config, RedundantPool { label: "backup".to_owned(), entry, version, pool: instances }))
+    Ok((
+        config,
+        RedundantPool {
+            label: "backup".to_owned(),
+            entry,
+            version,
+            pool: instances,
+        },
+    ))
 }
 
 /// Whether its inputs and outputs have the shapes and types of the deployed model's.
 fn takes_the_place_of(entry: &ModelEntry, deployed: &ModelEntry) -> bool {
     let alike = |a: &[TensorSpec], b: &[TensorSpec]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.shape == b.shape && a.datatype == b.datatype)
+        a.len() == b.len()
+            && a.iter()
+                .zip(b)
+                .all(|(a, b)| a.shape == b.shape && a.datatype == b.datatype)
     };
     alike(&entry.inputs, &deployed.inputs) && alike(&entry.outputs, &deployed.outputs)
 }
@@ -298,8 +376,13 @@ fn resolve_delay(
 ) -> Result<HoldBackPolicy, ConfigError> {
     let part = |name: &str| format!("{field}.{name}");
     let millis = |name: &str, value: f64| {
-        Duration::try_from_secs_f64(value / 1e3)
-            .map_err(|_| at.field(&part(name), format!("{value}"), "give milliseconds, at least 0"))
+        Duration::try_from_secs_f64(value / 1e3).map_err(|_| {
+            at.field(
+                &part(name),
+                format!("{value}"),
+                "give milliseconds, at least 0",
+            )
+        })
     };
     match delay {
         Delay {
@@ -309,10 +392,20 @@ fn resolve_delay(
             max_ms: None,
             max_over_median: None,
         } => Ok(HoldBackPolicy::Fixed(millis("fixed_ms", *fixed)?)),
-        Delay { fixed_ms: Some(_), .. } => {
-            Err(at.field(field, "fixed_ms beside a learned percentile", "give one or the other"))
-        }
-        Delay { percentile, min_ms, max_ms, max_over_median, .. } => {
+        Delay {
+            fixed_ms: Some(_), ..
+        } => Err(at.field(
+            field,
+            "fixed_ms beside a learned percentile",
+            "give one or the other",
+        )),
+        Delay {
+            percentile,
+            min_ms,
+            max_ms,
+            max_over_median,
+            ..
+        } => {
             let percentile = percentile.unwrap_or(percentile_if_none);
             if !(0.5..1.0).contains(&percentile) {
                 return Err(at.field(
@@ -334,7 +427,12 @@ fn resolve_delay(
                     "give how many medians are late at most, from 1, as 1.5; inf for no bound",
                 ));
             }
-            Ok(HoldBackPolicy::Learned { percentile, min, max, max_over_median })
+            Ok(HoldBackPolicy::Learned {
+                percentile,
+                min,
+                max,
+                max_over_median,
+            })
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `[models.strategy]` and `[models.classes.strategy]` as they are written: every field with its default.
+//! `[models.strategy]` and `[models.classes.strategy]` as they are written: every field with its
+//! default.
 
 use std::time::Duration;
 
@@ -64,7 +65,11 @@ pub(in crate::config) struct Backup {
     pub(super) delay: Delay,
     #[serde(default)]
     pub(super) eager: bool,
-    #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
+    #[serde(
+        rename = "late_truth_wait_ms",
+        default = "two_seconds",
+        deserialize_with = "millis"
+    )]
     pub(super) late_truth_wait: Duration,
     pub(super) share: Option<f64>,
     #[serde(default = "redundant_burst")]
@@ -83,11 +88,23 @@ pub(in crate::config) struct Coded {
     pub(super) hold_back: Delay,
     #[serde(default = "yes")]
     pub(super) defer_parity: bool,
-    #[serde(rename = "flush_after_ms", default = "ten_ms", deserialize_with = "millis")]
+    #[serde(
+        rename = "flush_after_ms",
+        default = "ten_ms",
+        deserialize_with = "millis"
+    )]
     pub(super) flush_after: Duration,
-    #[serde(rename = "late_truth_wait_ms", default = "two_seconds", deserialize_with = "millis")]
+    #[serde(
+        rename = "late_truth_wait_ms",
+        default = "two_seconds",
+        deserialize_with = "millis"
+    )]
     pub(super) late_truth_wait: Duration,
-    #[serde(rename = "parity_timeout_ms", default = "one_second", deserialize_with = "millis")]
+    #[serde(
+        rename = "parity_timeout_ms",
+        default = "one_second",
+        deserialize_with = "millis"
+    )]
     pub(super) parity_timeout: Duration,
     #[serde(default = "redundant_share")]
     pub(super) redundant_share: f64,
@@ -126,7 +143,10 @@ pub(super) struct Hedging {
 
 impl Default for Hedging {
     fn default() -> Self {
-        Self { share: hedge_share(), burst: hedge_burst() }
+        Self {
+            share: hedge_share(),
+            burst: hedge_burst(),
+        }
     }
 }
 

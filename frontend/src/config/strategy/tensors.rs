@@ -6,8 +6,8 @@ use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
 use crate::config::ConfigError;
 use crate::config::resolve::At;
 
-/// Positions among a deployed model's inputs and outputs, in the order of the parity model's own. All are FP32, and there is
-/// at least one of each.
+/// Positions among a deployed model's inputs and outputs, in the order of the parity model's own.
+/// All are FP32, and there is at least one of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodedTensors {
     /// The inputs that parity queries are made of; parity models know of no others.
@@ -27,11 +27,19 @@ impl CodedTensors {
         let toml = entry.toml_file();
         let positions = |field: &str, names: &[String], own: &[TensorSpec], of: &[TensorSpec]| {
             let all = || of.iter().map(|spec| spec.name.clone()).collect();
-            let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
+            let names: Vec<String> = if names.is_empty() {
+                all()
+            } else {
+                names.to_vec()
+            };
             if names.len() != own.len() {
                 let (own, of) = (own.len(), of.len());
-                let problem = format!("{} has {own} {field}, the deployed model {of}", toml.display());
-                let fix = format!("name in code.{field} those of the deployed model's that it is for");
+                let problem = format!(
+                    "{} has {own} {field}, the deployed model {of}",
+                    toml.display()
+                );
+                let fix =
+                    format!("name in code.{field} those of the deployed model's that it is for");
                 return Err(at.field("model", problem, fix));
             }
             let place = |(name, own): (&String, &TensorSpec)| {
@@ -43,19 +51,28 @@ impl CodedTensors {
                         format!("name one of the deployed model's {field}"),
                     ));
                 };
-                let takes_its_place =
-                    of.get(position).is_some_and(|of| of.shape == own.shape && is_coded(own) && is_coded(of));
+                let takes_its_place = of
+                    .get(position)
+                    .is_some_and(|of| of.shape == own.shape && is_coded(own) && is_coded(of));
                 if !takes_its_place {
                     let problem = format!(
                         "{:?} in {} has another shape than the deployed model's {name:?}, or one is not FP32",
                         own.name,
                         toml.display()
                     );
-                    return Err(at.field("model", problem, "name a parity model of this deployed model"));
+                    return Err(at.field(
+                        "model",
+                        problem,
+                        "name a parity model of this deployed model",
+                    ));
                 }
                 Ok(position)
             };
-            names.iter().zip(own).map(place).collect::<Result<Vec<usize>, _>>()
+            names
+                .iter()
+                .zip(own)
+                .map(place)
+                .collect::<Result<Vec<usize>, _>>()
         };
         Ok(Self {
             inputs: positions("inputs", &code.inputs, &entry.inputs, &deployed.inputs)?,
@@ -64,13 +81,23 @@ impl CodedTensors {
     }
 
     /// The inputs' descriptions.
-    pub fn inputs_of<'a>(&'a self, deployed: &'a ModelEntry) -> impl Iterator<Item = &'a TensorSpec> {
-        self.inputs.iter().filter_map(|&position| deployed.inputs.get(position))
+    pub fn inputs_of<'a>(
+        &'a self,
+        deployed: &'a ModelEntry,
+    ) -> impl Iterator<Item = &'a TensorSpec> {
+        self.inputs
+            .iter()
+            .filter_map(|&position| deployed.inputs.get(position))
     }
 
     /// The outputs' descriptions.
-    pub fn outputs_of<'a>(&'a self, deployed: &'a ModelEntry) -> impl Iterator<Item = &'a TensorSpec> {
-        self.outputs.iter().filter_map(|&position| deployed.outputs.get(position))
+    pub fn outputs_of<'a>(
+        &'a self,
+        deployed: &'a ModelEntry,
+    ) -> impl Iterator<Item = &'a TensorSpec> {
+        self.outputs
+            .iter()
+            .filter_map(|&position| deployed.outputs.get(position))
     }
 }
 

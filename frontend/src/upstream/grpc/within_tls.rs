@@ -1,4 +1,5 @@
-//! The connection to an instance within TLS: the certificates and errors of REST's, with HTTP/2 within.
+//! The connection to an instance within TLS: the certificates and errors of REST's, with HTTP/2
+//! within.
 //!
 //! tonic has a TLS of its own, which reads no files again and keeps its errors to itself.
 
@@ -18,7 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// A connection that is made anew when the certificates change. Requests in flight end on the old one.
+/// A connection that is made anew when the certificates change. Requests in flight end on the old
+/// one.
 pub(super) struct WithinTls {
     endpoint: Endpoint,
     address: SocketAddr,
@@ -29,13 +31,15 @@ pub(super) struct WithinTls {
     current: Mutex<(u64, InferenceClient<Channel>)>,
 }
 
-/// Why the server does not take this client's certificate. In TLS 1.3 that comes after the handshake, and HTTP/2 tells its
-/// user nothing but that the connection was lost.
+/// Why the server does not take this client's certificate. In TLS 1.3 that comes after the
+/// handshake, and HTTP/2 tells its user nothing but that the connection was lost.
 type Refused = Arc<Mutex<Option<TlsFailure>>>;
 
 impl std::fmt::Debug for WithinTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithinTls").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("WithinTls")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -43,8 +47,18 @@ impl WithinTls {
     pub(super) fn new(endpoint: Endpoint, address: SocketAddr, tls: Tls, max_bytes: usize) -> Self {
         let refused = Refused::default();
         let generation = tls.client.generation();
-        let client = super::client(connect_lazily(&endpoint, address, &tls, &refused), max_bytes);
-        Self { endpoint, address, tls, max_bytes, refused, current: Mutex::new((generation, client)) }
+        let client = super::client(
+            connect_lazily(&endpoint, address, &tls, &refused),
+            max_bytes,
+        );
+        Self {
+            endpoint,
+            address,
+            tls,
+            max_bytes,
+            refused,
+            current: Mutex::new((generation, client)),
+        }
     }
 
     /// A handle on the connection.
@@ -64,7 +78,12 @@ impl WithinTls {
     }
 }
 
-fn connect_lazily(endpoint: &Endpoint, address: SocketAddr, tls: &Tls, refused: &Refused) -> Channel {
+fn connect_lazily(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    tls: &Tls,
+    refused: &Refused,
+) -> Channel {
     let (tls, refused) = (tls.clone(), Arc::clone(refused));
     endpoint.connect_with_connector_lazy(tower::service_fn(move |_| {
         let (tls, refused) = (tls.clone(), Arc::clone(&refused));
@@ -76,7 +95,11 @@ async fn connect(address: SocketAddr, tls: &Tls, refused: Refused) -> io::Result
     *refused.lock() = None;
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let stream = tls.client.connector(Application::Http2).connect(tls.name.clone(), stream).await?;
+    let stream = tls
+        .client
+        .connector(Application::Http2)
+        .connect(tls.name.clone(), stream)
+        .await?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(io::Error::other(TlsFailure::AnotherProtocol));
     }
@@ -106,7 +129,11 @@ impl AsyncRead for Watched {
 }
 
 impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

@@ -14,10 +14,14 @@ use crate::support::INPUTS;
 use crate::support::instance::HANG;
 use prost::Message as _;
 
-/// Nothing, a part of the preface, all of it, and a call that was answered: they are closed, and no pings keep them.
+/// Nothing, a part of the preface, all of it, and a call that was answered: they are closed, and no
+/// pings keep them.
 pub async fn idle(site: &Site) {
     let (mut caller, connection) = client(site).await;
-    assert_eq!(call(&mut caller, &[], sample(), true).await.unwrap().0, Code::Ok);
+    assert_eq!(
+        call(&mut caller, &[], sample(), true).await.unwrap().0,
+        Code::Ok
+    );
     let mut abusers = Vec::new();
     for i in 0..20 {
         let mut stream = site.grpc_abuser().await;
@@ -39,7 +43,10 @@ pub async fn trickle(site: &Site) {
         let mut stream = site.grpc_abuser().await;
         abusers.spawn(async move {
             stream.write_all(&hello()).await.unwrap();
-            stream.write_all(&frame(HEADERS, 0, 1, &[0; 10_000])[..9]).await.unwrap();
+            stream
+                .write_all(&frame(HEADERS, 0, 1, &[0; 10_000])[..9])
+                .await
+                .unwrap();
             let mut sent = 0;
             while stream.write_all(&[0x83]).await.is_ok() {
                 sent += 1;
@@ -64,16 +71,32 @@ pub async fn garbage(site: &Site) {
         };
         (0..length).map(next).collect()
     };
-    let hello_of_tls =
-        [&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03][..], &[0x5a; 508]].concat();
-    let mut said = vec![b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), hello_of_tls];
+    let hello_of_tls = [
+        &[
+            0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
+        ][..],
+        &[0x5a; 508],
+    ]
+    .concat();
+    let mut said = vec![
+        b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+        hello_of_tls,
+    ];
     for _ in 0..20 {
         said.push(random(300));
         said.push([hello(), random(300)].concat());
         said.push([hello(), frame(HEADERS, 4, 1, &random(100))].concat());
-        said.push([hello(), open(1, 0), frame((random(1)[0]) % 10, random(1)[0], 1, &random(50))].concat());
+        said.push(
+            [
+                hello(),
+                open(1, 0),
+                frame((random(1)[0]) % 10, random(1)[0], 1, &random(50)),
+            ]
+            .concat(),
+        );
     }
-    // An even stream, stream 0, a frame that is too large, data before a header, settings of an odd length.
+    // An even stream, stream 0, a frame that is too large, data before a header, settings of an odd
+    // length.
     for frames in [
         open(2, 0),
         open(0, 0),
@@ -96,9 +119,17 @@ pub async fn flood_from_one(site: &Site) {
         abusers.push(site.grpc_abuser().await);
     }
     // Whoever got no place knows at once; another peer still has room.
-    let other =
-        Endpoint::from_shared(format!("http://{}", site.grpc_address)).unwrap().connect().await.unwrap();
-    assert!(InferenceClient::new(other).model_infer(request(&SAMPLE)).await.is_ok());
+    let other = Endpoint::from_shared(format!("http://{}", site.grpc_address))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    assert!(
+        InferenceClient::new(other)
+            .model_infer(request(&SAMPLE))
+            .await
+            .is_ok()
+    );
     for stream in &mut abusers {
         until_closed(stream).await;
     }
@@ -124,7 +155,8 @@ pub async fn half_closed(site: &Site) {
     }
 }
 
-/// Told to go elsewhere when it is old, it asks on; what it opens is not looked at, and it is closed.
+/// Told to go elsewhere when it is old, it asks on; what it opens is not looked at, and it is
+/// closed.
 pub async fn endless(site: &Site) {
     let stream = site.grpc_abuser().await;
     let (mut reading, mut writing) = stream.into_split();
@@ -142,6 +174,12 @@ pub async fn endless(site: &Site) {
     });
     let frames = until_closed(&mut reading).await;
     assert!(frames.iter().any(|frame| frame.kind == GOAWAY));
-    assert!(frames.iter().filter(|frame| frame.kind == HEADERS).count() > 10, "until then it was answered");
-    assert!(asking.await.unwrap() < 1000, "the connection is as old as it likes");
+    assert!(
+        frames.iter().filter(|frame| frame.kind == HEADERS).count() > 10,
+        "until then it was answered"
+    );
+    assert!(
+        asking.await.unwrap() < 1000,
+        "the connection is as old as it likes"
+    );
 }

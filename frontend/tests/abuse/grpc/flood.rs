@@ -44,20 +44,35 @@ async fn flood(site: &Site, changes: &'static [fn(&mut ModelInferRequest)]) {
     }
     let mut calls = JoinSet::new();
     for i in 0..CALLS {
-        let (mut caller, message) = (callers[i % 4].0.clone(), messages[i % messages.len()].clone());
-        calls.spawn(async move { call(&mut caller, &[("grpc-encoding", "gzip")], message, true).await });
+        let (mut caller, message) = (
+            callers[i % 4].0.clone(),
+            messages[i % messages.len()].clone(),
+        );
+        calls.spawn(
+            async move { call(&mut caller, &[("grpc-encoding", "gzip")], message, true).await },
+        );
     }
     let mut codes = Vec::new();
     while let Some(answer) = calls.join_next().await {
         let (code, said) = answer.unwrap().unwrap();
-        let length: usize = said.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let length: usize = said
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len())
+            .sum();
         assert!(length < REPLY, "a reply of {length} bytes");
         codes.push(code);
     }
     // The last ones may wait for longer than a message may take.
-    let refused = [Code::InvalidArgument, Code::NotFound, Code::DeadlineExceeded];
+    let refused = [
+        Code::InvalidArgument,
+        Code::NotFound,
+        Code::DeadlineExceeded,
+    ];
     assert!(codes.iter().all(|code| refused.contains(code)), "{codes:?}");
-    assert!(codes.iter().any(|code| *code != Code::DeadlineExceeded), "{codes:?}");
+    assert!(
+        codes.iter().any(|code| *code != Code::DeadlineExceeded),
+        "{codes:?}"
+    );
 }
 
 fn long() -> String {
@@ -81,7 +96,10 @@ pub async fn long_names(site: &Site) {
             |message| message.model_version = long(),
             |message| message.id = long(),
             |message| {
-                let output = InferRequestedOutput { name: long(), ..Default::default() };
+                let output = InferRequestedOutput {
+                    name: long(),
+                    ..Default::default()
+                };
                 message.outputs.push(output);
             },
             |message| drop(message.parameters.insert(long(), Default::default())),
@@ -96,7 +114,12 @@ pub async fn wide_lists(site: &Site) {
 
 /// Elements that take a byte in the message and eight in memory, or eight in both.
 pub async fn wide_data(site: &Site) {
-    fn typed(message: &mut ModelInferRequest, datatype: &str, elements: usize, of: InferTensorContents) {
+    fn typed(
+        message: &mut ModelInferRequest,
+        datatype: &str,
+        elements: usize,
+        of: InferTensorContents,
+    ) {
         message.raw_input_contents.clear();
         let input = input(message);
         input.datatype = datatype.to_owned();
@@ -108,12 +131,18 @@ pub async fn wide_data(site: &Site) {
         &[
             |message| {
                 let fp64_contents = vec![1.0; UNPACKED / 8];
-                let contents = InferTensorContents { fp64_contents, ..Default::default() };
+                let contents = InferTensorContents {
+                    fp64_contents,
+                    ..Default::default()
+                };
                 typed(message, "FP64", UNPACKED / 8, contents);
             },
             |message| {
                 let int64_contents = vec![1; UNPACKED];
-                let contents = InferTensorContents { int64_contents, ..Default::default() };
+                let contents = InferTensorContents {
+                    int64_contents,
+                    ..Default::default()
+                };
                 typed(message, "INT64", UNPACKED, contents);
             },
         ],

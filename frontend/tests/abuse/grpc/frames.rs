@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use super::wire::{
-    CONTINUATION, DATA, END_STREAM, Frame, GOAWAY, HEADERS, PING, REFUSED_STREAM, RST_STREAM, SETTINGS,
-    fields, frame, hello, open, open_for, reset, until_closed,
+    CONTINUATION, DATA, END_STREAM, Frame, GOAWAY, HEADERS, PING, REFUSED_STREAM, RST_STREAM,
+    SETTINGS, fields, frame, hello, open, open_for, reset, until_closed,
 };
 use super::{INFER, call, call_of, client, client_with, framed, sample};
 use crate::site::Site;
@@ -20,8 +20,13 @@ use crate::site::Site;
 /// HTTP/2's `ENHANCE_YOUR_CALM`.
 const CALM: u8 = 11;
 
-/// Sends what `next` makes, again and again, until the server has had enough: how often, and its frames.
-async fn flood(stream: TcpStream, most: u32, mut next: impl FnMut(u32) -> Vec<u8>) -> (u32, Vec<Frame>) {
+/// Sends what `next` makes, again and again, until the server has had enough: how often, and its
+/// frames.
+async fn flood(
+    stream: TcpStream,
+    most: u32,
+    mut next: impl FnMut(u32) -> Vec<u8>,
+) -> (u32, Vec<Frame>) {
     let (mut reading, mut writing) = stream.into_split();
     let write = async {
         let mut sent = 0;
@@ -34,7 +39,11 @@ async fn flood(stream: TcpStream, most: u32, mut next: impl FnMut(u32) -> Vec<u8
 }
 
 fn reason(frames: &[Frame]) -> Option<u8> {
-    frames.iter().rev().find(|frame| frame.kind == GOAWAY).and_then(Frame::reason)
+    frames
+        .iter()
+        .rev()
+        .find(|frame| frame.kind == GOAWAY)
+        .and_then(Frame::reason)
 }
 
 /// Streams opened and reset in one write (CVE-2023-44487).
@@ -43,20 +52,27 @@ pub async fn rapid_reset(site: &Site) {
     stream.write_all(&hello()).await.unwrap();
     let hundred = |sent: u32| -> Vec<u8> {
         let streams = (0..100).map(|i| 2 * (100 * sent + i) + 1);
-        streams.flat_map(|number| [open(number, 0), reset(number)].concat()).collect()
+        streams
+            .flat_map(|number| [open(number, 0), reset(number)].concat())
+            .collect()
     };
     let (sent, frames) = flood(stream, 10_000, hundred).await;
     assert!(sent < 10_000, "a million streams were taken");
     assert_eq!(reason(&frames), Some(CALM), "{frames:?}");
 }
 
-/// One by one, so that each is looked at before it is reset: more work than the other, and not so fast.
+/// One by one, so that each is looked at before it is reset: more work than the other, and not so
+/// fast.
 pub async fn slow_reset(site: &Site) {
     let (caller, connection) = client(site).await;
     let mut sent = 0;
     while sent < 2000 {
-        let Ok(mut ready) = caller.clone().ready().await else { break };
-        let Ok((response, mut body)) = ready.send_request(call_of(&[]), false) else { break };
+        let Ok(mut ready) = caller.clone().ready().await else {
+            break;
+        };
+        let Ok((response, mut body)) = ready.send_request(call_of(&[]), false) else {
+            break;
+        };
         let _ = body.send_data(Bytes::from_static(b"\0\0\0"), false);
         tokio::time::sleep(Duration::from_millis(1)).await;
         body.send_reset(h2::Reason::CANCEL);
@@ -79,22 +95,39 @@ pub async fn long_header(site: &Site) {
     let mut ready = caller.clone().ready().await.unwrap();
     let (response, _) = ready.send_request(call_of(&many), true).unwrap();
     assert_eq!(response.await.unwrap().status(), 431);
-    assert_eq!(call(&mut caller, &[], sample(), true).await.unwrap().0, Code::Ok, "others go on");
+    assert_eq!(
+        call(&mut caller, &[], sample(), true).await.unwrap().0,
+        Code::Ok,
+        "others go on"
+    );
 }
 
 /// A header that never ends (CVE-2024-27316), of nothing or of fields.
 pub async fn continuations(site: &Site) {
-    for payload in [vec![], [&[0x00, 0x01][..], b"x", &[0x01], b"y"].concat().repeat(3000)] {
+    for payload in [
+        vec![],
+        [&[0x00, 0x01][..], b"x", &[0x01], b"y"]
+            .concat()
+            .repeat(3000),
+    ] {
         let mut stream = site.grpc_abuser().await;
-        stream.write_all(&[hello(), frame(HEADERS, 0, 1, &fields(INFER))].concat()).await.unwrap();
-        let (sent, frames) = flood(stream, 10_000_000, |_| frame(CONTINUATION, 0, 1, &payload)).await;
-        assert!(sent < 10_000_000, "a header of ten million frames was taken");
+        stream
+            .write_all(&[hello(), frame(HEADERS, 0, 1, &fields(INFER))].concat())
+            .await
+            .unwrap();
+        let (sent, frames) =
+            flood(stream, 10_000_000, |_| frame(CONTINUATION, 0, 1, &payload)).await;
+        assert!(
+            sent < 10_000_000,
+            "a header of ten million frames was taken"
+        );
         assert!(reason(&frames).is_some(), "{frames:?}");
     }
 }
 
-/// Each is to be answered, beside a call that never ends. However busy such a client is, it is cut off: when its answers can be written
-/// no more, or when it has asked for nothing else for as long as one may.
+/// Each is to be answered, beside a call that never ends. However busy such a client is, it is cut
+/// off: when its answers can be written no more, or when it has asked for nothing else for as long
+/// as one may.
 pub async fn control_flood(site: &Site) {
     let pings = frame(PING, 0, 0, b"12345678").repeat(100);
     let settings = frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 9]).repeat(100);
@@ -102,7 +135,10 @@ pub async fn control_flood(site: &Site) {
     for frames in [pings, settings] {
         for reads in [true, false] {
             let (mut reading, mut writing) = site.grpc_abuser().await.into_split();
-            writing.write_all(&[hello(), open(1, 0)].concat()).await.unwrap();
+            writing
+                .write_all(&[hello(), open(1, 0)].concat())
+                .await
+                .unwrap();
             let frames = frames.clone();
             abusers.spawn(async move {
                 let write = async {
@@ -129,16 +165,23 @@ pub async fn too_many_streams(site: &Site) {
     let opened: Vec<u8> = (0..200).flat_map(|i| open(2 * i + 1, 0)).collect();
     stream.write_all(&opened).await.unwrap();
     let frames = until_closed(&mut stream).await;
-    let refused =
-        frames.iter().filter(|frame| frame.kind == RST_STREAM && frame.reason() == Some(REFUSED_STREAM));
+    let refused = frames
+        .iter()
+        .filter(|frame| frame.kind == RST_STREAM && frame.reason() == Some(REFUSED_STREAM));
     assert_eq!(refused.count(), 200 - 32);
-    assert!(frames.iter().filter(|frame| frame.kind == HEADERS).count() >= 32, "the others are answered");
+    assert!(
+        frames.iter().filter(|frame| frame.kind == HEADERS).count() >= 32,
+        "the others are answered"
+    );
 
     let mut stream = site.grpc_abuser().await;
     stream.write_all(&hello()).await.unwrap();
     let (_, frames) = flood(stream, 10_000, |sent| open(2 * sent + 1, 0)).await;
     assert_eq!(reason(&frames), Some(CALM), "{frames:?}");
-    assert!(frames.len() < 1000, "ten thousand streams were refused one by one");
+    assert!(
+        frames.len() < 1000,
+        "ten thousand streams were refused one by one"
+    );
 }
 
 /// No room for any answer, while other calls, whose answers need none, go on.
@@ -147,17 +190,28 @@ pub async fn closed_window(site: &Site) {
     let mut answers = Vec::new();
     for _ in 0..10 {
         // Where these take their time, the first has been left for long enough.
-        let Ok(mut ready) = caller.clone().ready().await else { break };
-        let Ok((response, mut body)) = ready.send_request(call_of(&[]), false) else { break };
+        let Ok(mut ready) = caller.clone().ready().await else {
+            break;
+        };
+        let Ok((response, mut body)) = ready.send_request(call_of(&[]), false) else {
+            break;
+        };
         let _ = body.send_data(sample(), true);
         answers.extend(response.await);
     }
     assert!(!answers.is_empty());
     for asked in 0.. {
-        assert!(asked < 100, "an answer is left unread for as long as one likes");
-        let Ok(mut ready) = caller.clone().ready().await else { break };
+        assert!(
+            asked < 100,
+            "an answer is left unread for as long as one likes"
+        );
+        let Ok(mut ready) = caller.clone().ready().await else {
+            break;
+        };
         let other = Request::post("http://x/none").body(()).unwrap();
-        let Ok((response, _)) = ready.send_request(other, true) else { break };
+        let Ok((response, _)) = ready.send_request(other, true) else {
+            break;
+        };
         let Ok(_) = response.await else { break };
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -169,7 +223,10 @@ pub async fn unread_socket(site: &Site) {
     let mut stream = site.grpc_abuser().await;
     let window = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     let more = frame(8, 0, 0, &0x7f00_0000_u32.to_be_bytes());
-    stream.write_all(&[hello(), window, more].concat()).await.unwrap();
+    stream
+        .write_all(&[hello(), window, more].concat())
+        .await
+        .unwrap();
     let mut sent = 0;
     while sent < 1_000_000 {
         let number = 2 * sent + 1;
@@ -186,7 +243,10 @@ pub async fn unread_socket(site: &Site) {
 /// Data without any, which no window bounds (CVE-2019-9518).
 pub async fn empty_data(site: &Site) {
     let mut stream = site.grpc_abuser().await;
-    stream.write_all(&[hello(), open(1, 0)].concat()).await.unwrap();
+    stream
+        .write_all(&[hello(), open(1, 0)].concat())
+        .await
+        .unwrap();
     let hundred = frame(DATA, 0, 1, b"").repeat(100);
     let (sent, _) = flood(stream, 100_000, |_| hundred.clone()).await;
     assert!(sent < 100_000, "ten million frames were taken");

@@ -20,20 +20,33 @@ const LIMIT: usize = 100_000;
 pub async fn too_long(site: &Site) {
     let (mut caller, _connection) = client(site).await;
     for length in [LIMIT + 1, 1_000_000] {
-        let (code, said) = call(&mut caller, &[], framed(0, &vec![0; length]), true).await.unwrap();
+        let (code, said) = call(&mut caller, &[], framed(0, &vec![0; length]), true)
+            .await
+            .unwrap();
         assert_eq!(code, Code::OutOfRange, "{said:?}");
     }
-    assert_eq!(call(&mut caller, &[], sample(), true).await.unwrap().0, Code::Ok, "others go on");
+    assert_eq!(
+        call(&mut caller, &[], sample(), true).await.unwrap().0,
+        Code::Ok,
+        "others go on"
+    );
 }
 
-/// Refused before anything of them is there; what is claimed within the limit takes no memory, as the least that it may be.
+/// Refused before anything of them is there; what is claimed within the limit takes no memory, as
+/// the least that it may be.
 pub async fn claimed(site: &Site) {
     let (mut caller, _connection) = client(site).await;
     for claimed in [LIMIT as u32 + 1, u32::MAX] {
         for flag in [0, 1] {
             let prefix = [&[flag][..], &claimed.to_be_bytes()].concat();
-            let (code, said) =
-                call(&mut caller, &[("grpc-encoding", "gzip")], prefix.into(), false).await.unwrap();
+            let (code, said) = call(
+                &mut caller,
+                &[("grpc-encoding", "gzip")],
+                prefix.into(),
+                false,
+            )
+            .await
+            .unwrap();
             assert_eq!(code, Code::OutOfRange, "{said:?}");
         }
     }
@@ -44,7 +57,11 @@ pub async fn claimed(site: &Site) {
             let (mut caller, prefix) = (caller.clone(), Bytes::from(prefix.clone()));
             calls.spawn(async move { call(&mut caller, &[], prefix, ends).await.unwrap().0 });
         }
-        let expected = if ends { Code::InvalidArgument } else { Code::DeadlineExceeded };
+        let expected = if ends {
+            Code::InvalidArgument
+        } else {
+            Code::DeadlineExceeded
+        };
         while let Some(code) = calls.join_next().await {
             assert_eq!(code.unwrap(), expected);
         }
@@ -60,31 +77,55 @@ fn gzip(length: usize) -> Bytes {
 /// Unpacked no further than a message may be long.
 pub async fn bombs(site: &Site) {
     // The instance lives on this thread.
-    let bomb = tokio::task::spawn_blocking(|| gzip(5_000_000)).await.unwrap();
+    let bomb = tokio::task::spawn_blocking(|| gzip(5_000_000))
+        .await
+        .unwrap();
     assert!(bomb.len() < LIMIT);
     let (caller, _connection) = client(site).await;
     let mut calls = JoinSet::new();
     for _ in 0..100 {
         let (mut caller, bomb) = (caller.clone(), bomb.clone());
-        calls
-            .spawn(async move { call(&mut caller, &[("grpc-encoding", "gzip")], bomb, true).await.unwrap() });
+        calls.spawn(async move {
+            call(&mut caller, &[("grpc-encoding", "gzip")], bomb, true)
+                .await
+                .unwrap()
+        });
     }
     let mut codes = Vec::new();
     while let Some(answer) = calls.join_next().await {
         codes.push(answer.unwrap().0);
     }
     // So many at once may be more than all may hold, and take longer than they may.
-    let refused = [Code::ResourceExhausted, Code::Unavailable, Code::DeadlineExceeded];
+    let refused = [
+        Code::ResourceExhausted,
+        Code::Unavailable,
+        Code::DeadlineExceeded,
+    ];
     assert!(codes.iter().all(|code| refused.contains(code)), "{codes:?}");
     assert!(codes.contains(&Code::ResourceExhausted), "{codes:?}");
     let garbled = framed(1, b"\x1f\x8b\x08garbled");
-    let (code, _) = call(&mut caller.clone(), &[("grpc-encoding", "gzip")], garbled, true).await.unwrap();
+    let (code, _) = call(
+        &mut caller.clone(),
+        &[("grpc-encoding", "gzip")],
+        garbled,
+        true,
+    )
+    .await
+    .unwrap();
     assert_eq!(code, Code::InvalidArgument);
-    let (code, _) = call(&mut caller.clone(), &[("grpc-encoding", "zstd")], sample(), true).await.unwrap();
+    let (code, _) = call(
+        &mut caller.clone(),
+        &[("grpc-encoding", "zstd")],
+        sample(),
+        true,
+    )
+    .await
+    .unwrap();
     assert_eq!(code, Code::Unimplemented);
 }
 
-/// Slowloris in the message: given up at the body's timeout, however many bytes came and on however many streams.
+/// Slowloris in the message: given up at the body's timeout, however many bytes came and on however
+/// many streams.
 pub async fn endless(site: &Site) {
     let (caller, _connection) = client(site).await;
     let mut calls = JoinSet::new();
@@ -110,7 +151,8 @@ pub async fn endless(site: &Site) {
     }
 }
 
-/// All messages together have a bound, over however many connections and streams. Small ones are not touched by it.
+/// All messages together have a bound, over however many connections and streams. Small ones are
+/// not touched by it.
 pub async fn fill_memory(site: &Site) {
     let mut callers = Vec::new();
     for _ in 0..4 {
@@ -125,7 +167,10 @@ pub async fn fill_memory(site: &Site) {
     let mut refused = 0;
     while let Some(answer) = calls.join_next().await {
         let (code, said) = answer.unwrap();
-        assert!([Code::DeadlineExceeded, Code::Unavailable].contains(&code), "{code:?} {said:?}");
+        assert!(
+            [Code::DeadlineExceeded, Code::Unavailable].contains(&code),
+            "{code:?} {said:?}"
+        );
         if code == Code::Unavailable {
             assert_eq!(said["grpc-retry-pushback-ms"], "1000");
             refused += 1;
@@ -161,8 +206,14 @@ pub async fn given_up(site: &Site) {
             calls.push(response);
         }
         let in_flight = async || metric(&site.metrics().await, "parapet_queries_in_flight");
-        wait_until("asked", Duration::from_secs(5), async || in_flight().await >= 25.0).await;
+        wait_until("asked", Duration::from_secs(5), async || {
+            in_flight().await >= 25.0
+        })
+        .await;
         drop(calls);
-        wait_until("withdrawn", Duration::from_millis(1500), async || in_flight().await <= 2.0).await;
+        wait_until("withdrawn", Duration::from_millis(1500), async || {
+            in_flight().await <= 2.0
+        })
+        .await;
     }
 }

@@ -43,13 +43,22 @@ pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
 
 pub fn request(sample: &[f32]) -> ModelInferRequest {
     let input = Tensor::from_f32("input", [1, INPUTS], sample).unwrap();
-    write_request("linear", None, &InferRequest { inputs: vec![input], ..InferRequest::default() })
+    write_request(
+        "linear",
+        None,
+        &InferRequest {
+            inputs: vec![input],
+            ..InferRequest::default()
+        },
+    )
 }
 
-/// Asks again and again, on a connection that is opened anew when it is closed; panics at the first answer that is wrong or does
-/// not come.
+/// Asks again and again, on a connection that is opened anew when it is closed; panics at the first
+/// answer that is wrong or does not come.
 async fn bystander(address: SocketAddr, answered: Answered) {
-    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+    let channel = Endpoint::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect_lazy();
     let mut client = InferenceClient::new(channel);
     let mut answered_last = Instant::now();
     loop {
@@ -58,7 +67,8 @@ async fn bystander(address: SocketAddr, answered: Answered) {
         let answer = tokio::time::timeout(HUNG, client.model_infer(request(&SAMPLE))).await;
         answered_last = Instant::now();
         let answer = match answer.expect("an answer") {
-            // A connection that was closed while it was idle, since the test had no time for it, is no missing answer.
+            // A connection that was closed while it was idle, since the test had no time for it, is
+            // no missing answer.
             Err(lost) if idle && lost.source().is_some() => continue,
             answer => answer.expect("a prediction"),
         };
@@ -85,7 +95,13 @@ pub async fn client_with(
 
 /// A message with its prefix.
 pub fn framed(flag: u8, message: &[u8]) -> Bytes {
-    [&[flag][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat().into()
+    [
+        &[flag][..],
+        &u32::try_from(message.len()).unwrap().to_be_bytes(),
+        message,
+    ]
+    .concat()
+    .into()
 }
 
 pub fn sample() -> Bytes {
@@ -115,12 +131,16 @@ pub async fn call(
     code_of(response.await?).await
 }
 
-pub async fn code_of(response: http::Response<h2::RecvStream>) -> Result<(Code, HeaderMap), h2::Error> {
+pub async fn code_of(
+    response: http::Response<h2::RecvStream>,
+) -> Result<(Code, HeaderMap), h2::Error> {
     let (mut said, mut body) = (response.headers().clone(), response.into_body());
     while let Some(data) = body.data().await {
         body.flow_control().release_capacity(data?.len())?;
     }
     said.extend(body.trailers().await?.unwrap_or_default());
-    let code = said.get("grpc-status").map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
+    let code = said
+        .get("grpc-status")
+        .map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
     Ok((code, said))
 }

@@ -35,7 +35,15 @@ pub fn fields(path: &str) -> Vec<u8> {
     let literal = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let (path, authority, content) = (literal(path), literal("x"), literal("application/grpc"));
     // POST and http are in HPACK's table, as are the names of the others.
-    [&[0x83, 0x86, 0x04][..], &path, &[0x01], &authority, &[0x0f, 0x10], &content].concat()
+    [
+        &[0x83, 0x86, 0x04][..],
+        &path,
+        &[0x01],
+        &authority,
+        &[0x0f, 0x10],
+        &content,
+    ]
+    .concat()
 }
 
 /// Opens a stream for a prediction.
@@ -71,7 +79,10 @@ impl Frame {
 /// The server's frames until it closes, however it does so. It must close.
 pub async fn until_closed(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<Frame> {
     let mut frames = Vec::new();
-    while let Some(frame) = tokio::time::timeout(HUNG, next(reading)).await.expect("the server closes") {
+    while let Some(frame) = tokio::time::timeout(HUNG, next(reading))
+        .await
+        .expect("the server closes")
+    {
         frames.push(frame);
     }
     frames
@@ -83,5 +94,8 @@ async fn next(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Frame
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
     reading.read_exact(&mut payload).await.ok()?;
-    Some(Frame { kind: head[3], payload })
+    Some(Frame {
+        kind: head[3],
+        payload,
+    })
 }

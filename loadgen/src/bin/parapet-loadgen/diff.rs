@@ -22,8 +22,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         let second = read(&args.second)?;
         Ok(diff(&first, &second, &args.second.display().to_string())?)
     });
-    let found = found.map_err(|cause| Error { code: BAD_INPUT, cause })?;
-    write!(std::io::stdout(), "{found}").context("cannot write to standard output").map_err(failed)?;
+    let found = found.map_err(|cause| Error {
+        code: BAD_INPUT,
+        cause,
+    })?;
+    write!(std::io::stdout(), "{found}")
+        .context("cannot write to standard output")
+        .map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }
 

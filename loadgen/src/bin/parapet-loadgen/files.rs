@@ -12,13 +12,23 @@ use serde::Serialize;
 
 /// Whether a file can be written there, as far as can be told before.
 pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
-    ensure!(folder_of(path).is_dir(), "{}: its folder does not exist; make it first", path.display());
-    ensure!(!path.is_dir(), "{}: is a folder; give the path of a file", path.display());
+    ensure!(
+        folder_of(path).is_dir(),
+        "{}: its folder does not exist; make it first",
+        path.display()
+    );
+    ensure!(
+        !path.is_dir(),
+        "{}: is a folder; give the path of a file",
+        path.display()
+    );
     Ok(())
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// Writes under another name first: a file of that name is whole.
@@ -38,7 +48,8 @@ pub(crate) fn write_file(
         }
         let mut out = BufWriter::new(std::fs::File::create(&part)?);
         write(&mut out)?;
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        out.into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?;
         std::fs::rename(&part, path)
     };
     whole()
@@ -78,8 +89,12 @@ impl Recordings {
         self.folders().next().is_none()
     }
 
-    /// Whether all of them can be written, as far as can be told before. The folders themselves are made in the end.
-    pub(crate) fn check<'a>(&self, strategies: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    /// Whether all of them can be written, as far as can be told before. The folders themselves are
+    /// made in the end.
+    pub(crate) fn check<'a>(
+        &self,
+        strategies: impl Iterator<Item = &'a str>,
+    ) -> anyhow::Result<()> {
         for folder in self.folders() {
             ensure!(
                 folder.is_dir() || (!folder.exists() && folder_of(folder).is_dir()),
@@ -115,20 +130,30 @@ impl Recordings {
             let Some(folder) = folder else { return Ok(()) };
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-            write_file(&folder.join(format!("{}.{extension}", file_name(strategy))), |out| write(out))
+            write_file(
+                &folder.join(format!("{}.{extension}", file_name(strategy))),
+                |out| write(out),
+            )
         };
-        write(&self.csv, "csv", &|out| report::write_csv(out, &recording.records))?;
+        write(&self.csv, "csv", &|out| {
+            report::write_csv(out, &recording.records)
+        })?;
         write(&self.hgrm, "hgrm", &|out| {
             report::write_hgrm(out, &report::latency_histogram(&recording.records))
         })?;
-        write(&self.hlog, "hlog", &|out| report::write_hlog(out, recording, started))
+        write(&self.hlog, "hlog", &|out| {
+            report::write_hlog(out, recording, started)
+        })
     }
 }
 
 /// A strategy's name with only such characters as are plain in names of files everywhere.
 fn file_name(strategy: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.' | '=');
-    strategy.chars().map(|char| if plain(char) { char } else { '_' }).collect()
+    strategy
+        .chars()
+        .map(|char| if plain(char) { char } else { '_' })
+        .collect()
 }
 
 #[cfg(test)]
@@ -140,11 +165,22 @@ mod tests {
         assert_eq!(file_name("coded:k=3:r=1"), "coded_k=3_r=1");
         assert_eq!(file_name("../größe"), ".._gr__e");
         let folder = tempfile::tempdir().unwrap();
-        let recordings = Recordings { csv: Some(folder.path().join("new")), hgrm: None, hlog: None };
+        let recordings = Recordings {
+            csv: Some(folder.path().join("new")),
+            hgrm: None,
+            hlog: None,
+        };
         assert!(recordings.check(["a:b", "a_c"].into_iter()).is_ok());
-        let error = recordings.check(["a:b", "a_b"].into_iter()).unwrap_err().to_string();
+        let error = recordings
+            .check(["a:b", "a_b"].into_iter())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("\"a:b\" and \"a_b\" would both"), "{error}");
-        let recordings = Recordings { csv: Some(folder.path().join("missing/new")), hgrm: None, hlog: None };
+        let recordings = Recordings {
+            csv: Some(folder.path().join("missing/new")),
+            hgrm: None,
+            hlog: None,
+        };
         assert!(recordings.check([].into_iter()).is_err());
     }
 

@@ -1,7 +1,7 @@
 //! `parapet-loadgen`: measures a prediction server under an open-loop load.
 //!
-//! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be used or the target does not
-//! answer, 130 ended by Ctrl-C or SIGTERM with a partial report.
+//! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be
+//! used or the target does not answer, 130 ended by Ctrl-C or SIGTERM with a partial report.
 
 mod compare;
 mod diff;
@@ -75,9 +75,17 @@ fn main() -> ExitCode {
 /// What the parser complains of, in one line and without the usage.
 fn complaint(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let said: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    format!("{}; see --help", said.join(" ").trim_start_matches("error: "))
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("For more"))
+        .collect();
+    format!(
+        "{}; see --help",
+        said.join(" ").trim_start_matches("error: ")
+    )
 }
 
 /// An error and its causes, but for those that it tells itself.
@@ -112,8 +120,14 @@ mod tests {
                 "--trace a --rate 5 --arrivals poisson",
                 "the argument '--trace <TRACE>' cannot be used with: --rate <RATE> --arrivals <ARRIVALS>; see --help",
             ),
-            ("", "the following required arguments were not provided: --rate <RATE>; see --help"),
-            ("--rate x", "invalid value 'x' for '--rate <RATE>': invalid float literal; see --help"),
+            (
+                "",
+                "the following required arguments were not provided: --rate <RATE>; see --help",
+            ),
+            (
+                "--rate x",
+                "invalid value 'x' for '--rate <RATE>': invalid float literal; see --help",
+            ),
             (
                 "--rat 5",
                 "unexpected argument '--rat' found tip: a similar argument exists: '--rate'; see --help",

@@ -9,7 +9,8 @@ pub(crate) struct Payload {
     /// IDX file of images to send, plain or .gz, or an .npz file
     #[arg(long)]
     images: PathBuf,
-    /// IDX or .npz file of their classes, to report accuracy [default: those in an .npz file of images]
+    /// IDX or .npz file of their classes, to report accuracy [default: those in an .npz file of
+    /// images]
     #[arg(long)]
     labels: Option<PathBuf>,
     /// Array of images in an .npz file [default: the only u8, f32 or f64 one with 2 or more axes]

@@ -42,14 +42,21 @@ pub(crate) struct Args {
     /// Mean requests/s
     #[arg(long, allow_negative_numbers = true, required_unless_present = "trace")]
     rate: Option<f64>,
-    /// How requests are spread over time: constant, poisson, bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS
+    /// How requests are spread over time: constant, poisson, bursts or
+    /// bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS
     #[arg(long, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,
-    /// File of send times, one a line in seconds from the start, plain or .gz, instead of --rate and --arrivals
+    /// File of send times, one a line in seconds from the start, plain or .gz, instead of --rate
+    /// and --arrivals
     #[arg(long, conflicts_with_all = ["rate", "arrivals"])]
     trace: Option<PathBuf>,
     /// How many times as fast as recorded the trace is sent
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, requires = "trace")]
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        requires = "trace"
+    )]
     trace_scale: f64,
     /// Seconds to send for [default: 10, or all of the trace]
     #[arg(long, allow_negative_numbers = true, conflicts_with = "requests")]
@@ -90,7 +97,8 @@ pub(crate) struct Args {
     /// Write the report with plots as one HTML file
     #[arg(long)]
     html: Option<PathBuf>,
-    /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%, accuracy=85% (repeatable)
+    /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%,
+    /// accuracy=85% (repeatable)
     #[arg(long)]
     slo: Vec<Slo>,
 }
@@ -102,7 +110,10 @@ pub(crate) struct Error {
 }
 
 pub(crate) fn failed(cause: anyhow::Error) -> Error {
-    Error { code: FAILED, cause }
+    Error {
+        code: FAILED,
+        cause,
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
@@ -114,8 +125,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .map_err(failed)?;
     allow_many_connections();
     let (report, recording, started) = runtime.block_on(async {
-        let prepared = prepare(args).await.map_err(|cause| Error { code: BAD_INPUT, cause })?;
-        let Prepared { plan, transport, settings } = prepared;
+        let prepared = prepare(args).await.map_err(|cause| Error {
+            code: BAD_INPUT,
+            cause,
+        })?;
+        let Prepared {
+            plan,
+            transport,
+            settings,
+        } = prepared;
         let started = SystemTime::now();
         let recording = drive(&plan, transport).await.map_err(failed)?;
         Ok((report::summarise(settings, &recording), recording, started))
@@ -124,9 +142,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let written = write_files(args, &report, &recording, started);
     let shown = write!(std::io::stdout(), "{}", Text(&report));
     written.map_err(failed)?;
-    shown.context("cannot write the summary to standard output").map_err(failed)?;
+    shown
+        .context("cannot write the summary to standard output")
+        .map_err(failed)?;
     let breaches = report::check(&args.slo, SloFigures::from(&report));
-    breaches.iter().for_each(|breach| eprintln!("parapet-loadgen: {breach}"));
+    breaches
+        .iter()
+        .for_each(|breach| eprintln!("parapet-loadgen: {breach}"));
     Ok(match (report.partial, breaches.is_empty()) {
         (true, _) => ExitCode::from(INTERRUPTED),
         (false, false) => ExitCode::from(FAILED),
@@ -143,18 +165,28 @@ struct Prepared {
 
 /// Checks all that was given, and the target last.
 async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
-    ensure!(args.timeout_ms > 0, "timeout 0 leaves no time for an answer; give a positive --timeout-ms");
+    ensure!(
+        args.timeout_ms > 0,
+        "timeout 0 leaves no time for an answer; give a positive --timeout-ms"
+    );
     ensure!(
         args.deadline_ms != Some(0),
         "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
     );
-    for path in [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.html].into_iter().flatten() {
+    for path in [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.html]
+        .into_iter()
+        .flatten()
+    {
         check_writable(path)?;
     }
     let (schedule, trace) = schedule(args)?;
     let rows = args.payload.load()?;
     let target: TargetUrl = args.target.parse()?;
-    let usual = if target.is_grpc() { WireEncoding::Grpc } else { WireEncoding::Binary };
+    let usual = if target.is_grpc() {
+        WireEncoding::Grpc
+    } else {
+        WireEncoding::Binary
+    };
     let encoding = args.encoding.unwrap_or(usual);
     let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {
@@ -170,7 +202,11 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
     };
     let transport = AnyTransport::new(&target, address, &args.model, encoding)?;
     let settings = settings(args, encoding, &rows, &plan.schedule, trace);
-    Ok(Prepared { plan, transport, settings })
+    Ok(Prepared {
+        plan,
+        transport,
+        settings,
+    })
 }
 
 fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
@@ -185,25 +221,38 @@ fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
         };
         return Ok((Schedule::of_trace(&trace, length)?, Some(settings)));
     }
-    let rate = args.rate.context("no rate; give --rate in requests/s, or --trace")?;
+    let rate = args
+        .rate
+        .context("no rate; give --rate in requests/s, or --trace")?;
     let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
-    Ok((Schedule::plan(args.arrivals, rate, length, args.seed)?, None))
+    Ok((
+        Schedule::plan(args.arrivals, rate, length, args.seed)?,
+        None,
+    ))
 }
 
 fn length(args: &Args) -> anyhow::Result<Option<Length>> {
     if let Some(requests) = args.requests {
         return Ok(Some(Length::Requests(requests)));
     }
-    let Some(seconds) = args.duration else { return Ok(None) };
-    Duration::try_from_secs_f64(seconds).map(|duration| Some(Length::Duration(duration))).map_err(|_| {
-        anyhow!("duration {seconds} is no time; give --duration as a positive number of seconds")
-    })
+    let Some(seconds) = args.duration else {
+        return Ok(None);
+    };
+    Duration::try_from_secs_f64(seconds)
+        .map(|duration| Some(Length::Duration(duration)))
+        .map_err(|_| {
+            anyhow!(
+                "duration {seconds} is no time; give --duration as a positive number of seconds"
+            )
+        })
 }
 
 const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
 
 fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Option<Live> {
-    Live::start(Box::new(move || run_status(&progress.snapshot(), *note.lock())))
+    Live::start(Box::new(move || {
+        run_status(&progress.snapshot(), *note.lock())
+    }))
 }
 
 async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
@@ -223,7 +272,13 @@ async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording
         stop.waiting.cancel();
         std::future::pending::<Infallible>().await
     };
-    let run = parapet_loadgen::run::run(plan, Arc::new(transport), KernelPacer, Arc::clone(&progress), &stop);
+    let run = parapet_loadgen::run::run(
+        plan,
+        Arc::new(transport),
+        KernelPacer,
+        Arc::clone(&progress),
+        &stop,
+    );
     tokio::select! {
         recording = run => recording.context("cannot pace requests"),
         never = watch => match never {},
@@ -268,18 +323,23 @@ fn write_files(
         write_file(path, |out| report::write_csv(out, &recording.records))?;
     }
     if let Some(path) = &args.hgrm {
-        write_file(path, |out| report::write_hgrm(out, &report::latency_histogram(&recording.records)))?;
+        write_file(path, |out| {
+            report::write_hgrm(out, &report::latency_histogram(&recording.records))
+        })?;
     }
     if let Some(path) = &args.hlog {
         write_file(path, |out| report::write_hlog(out, recording, started))?;
     }
     if let Some(path) = &args.html {
-        write_file(path, |out| out.write_all(report::run_page(report, recording).as_bytes()))?;
+        write_file(path, |out| {
+            out.write_all(report::run_page(report, recording).as_bytes())
+        })?;
     }
     Ok(())
 }
 
-/// Every request in flight has a connection; the system's default limit of 1024 open files is soon met.
+/// Every request in flight has a connection; the system's default limit of 1024 open files is soon
+/// met.
 pub(crate) fn allow_many_connections() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

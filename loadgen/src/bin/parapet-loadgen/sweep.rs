@@ -15,14 +15,16 @@ use crate::files::{check_writable, write_file, write_json};
 use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
 use crate::simulate::{self, Watch};
 
-// Named apart from the arguments that it includes, which clap would otherwise take for the same group.
+// Named apart from the arguments that it includes, which clap would otherwise take for the same
+// group.
 #[derive(Debug, clap::Args)]
 #[group(id = "sweep")]
 pub(crate) struct Args {
     /// Rates to simulate, in queries/s
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     rates: Vec<f64>,
-    /// Sizes of coding groups; the redundant instances become instances * r / k, unless they are given
+    /// Sizes of coding groups; the redundant instances become instances * r / k, unless they are
+    /// given
     #[arg(long, value_delimiter = ',')]
     ks: Vec<usize>,
     /// Numbers of parity rows
@@ -42,7 +44,10 @@ struct Point {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let points = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
+    let points = prepare(args).map_err(|cause| Error {
+        code: BAD_INPUT,
+        cause,
+    })?;
     let mut watch = Watch::new().map_err(failed)?;
     let total = points.len();
     let mut done = Vec::with_capacity(total);
@@ -61,8 +66,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let written = write_files(args, &report);
     let shown = table(&report);
     written.map_err(failed)?;
-    shown.context("cannot write the figures to standard output").map_err(failed)?;
-    Ok(if partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    shown
+        .context("cannot write the figures to standard output")
+        .map_err(failed)?;
+    Ok(if partial {
+        ExitCode::from(INTERRUPTED)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Checks everything, before the first simulation.
@@ -75,11 +86,17 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         args.simulate.recordings.is_empty(),
         "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; give --json"
     );
-    for path in [&args.simulate.json, &args.simulate.html].into_iter().flatten() {
+    for path in [&args.simulate.json, &args.simulate.html]
+        .into_iter()
+        .flatten()
+    {
         check_writable(path)?;
     }
     let (base, ignored) = args.simulate.setup()?;
-    let mut points = vec![Point { axes: BTreeMap::new(), setup: base.clone() }];
+    let mut points = vec![Point {
+        axes: BTreeMap::new(),
+        setup: base.clone(),
+    }];
     // The last axis varies fastest: rates, so that a knee's points follow each other.
     cross(&mut points, "k", &args.ks, |setup, &k| {
         setup.set_k(k);
@@ -89,12 +106,24 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         setup.set_r(r);
         r as f64
     });
-    cross(&mut points, "straggler_probability", &args.straggle_probabilities, |setup, &probability| {
-        let faults = setup.faults.get_or_insert_default();
-        let usual = Straggling { probability, min_ms: 15.0, max_ms: 45.0 };
-        faults.straggle = Some(Straggling { probability, ..faults.straggle.unwrap_or(usual) });
-        probability
-    });
+    cross(
+        &mut points,
+        "straggler_probability",
+        &args.straggle_probabilities,
+        |setup, &probability| {
+            let faults = setup.faults.get_or_insert_default();
+            let usual = Straggling {
+                probability,
+                min_ms: 15.0,
+                max_ms: 45.0,
+            };
+            faults.straggle = Some(Straggling {
+                probability,
+                ..faults.straggle.unwrap_or(usual)
+            });
+            probability
+        },
+    );
     cross(&mut points, "rate", &args.rates, |setup, &rate| {
         setup.rate = rate;
         rate
@@ -113,7 +142,10 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
             faults.validate().map_err(anyhow::Error::msg)?;
         }
         let strategies = setup.simulations()?.len();
-        ensure!(strategies > 1, "a sweep compares strategies; give at least two with --strategy");
+        ensure!(
+            strategies > 1,
+            "a sweep compares strategies; give at least two with --strategy"
+        );
         let all = setup.queries.saturating_mul(strategies as u64);
         ensure!(
             all <= MAX_RECORDS,
@@ -124,7 +156,12 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
-fn cross<T>(points: &mut Vec<Point>, axis: &str, values: &[T], set: impl Fn(&mut Setup, &T) -> f64) {
+fn cross<T>(
+    points: &mut Vec<Point>,
+    axis: &str,
+    values: &[T],
+    set: impl Fn(&mut Setup, &T) -> f64,
+) {
     if values.is_empty() {
         return;
     }
@@ -148,14 +185,22 @@ fn simulate_point(
 ) -> Result<(Option<SweepPoint>, String), Error> {
     let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
     watch.restart(format!("point {} of {total}", number + 1), &point.setup);
-    for (spec, mut simulation) in point.setup.simulations().map_err(|error| failed(error.into()))? {
+    for (spec, mut simulation) in point
+        .setup
+        .simulations()
+        .map_err(|error| failed(error.into()))?
+    {
         simulation.keep_records = true;
         let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
         watch.begin();
         done.push((spec, simulator.run(|progress| watch.look(&progress))));
     }
     let baseline = point.setup.baseline.clone().unwrap_or_default();
-    let report = analyse(&comparison(&point.setup, &done), &baseline, Bootstrap::default());
+    let report = analyse(
+        &comparison(&point.setup, &done),
+        &baseline,
+        Bootstrap::default(),
+    );
     match report {
         Ok(report) => Ok((Some(SweepPoint::new(point.axes.clone(), &report)), baseline)),
         // Stopped before anything could be compared.
@@ -167,10 +212,16 @@ fn simulate_point(
 fn table(report: &SweepReport) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     for point in &report.points {
-        let axes: Vec<String> = point.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+        let axes: Vec<String> = point
+            .axes
+            .iter()
+            .map(|(axis, value)| format!("{axis} {value}"))
+            .collect();
         writeln!(out, "{}: {}", axes.join(", "), verdict(point))?;
         for row in &point.rows {
-            let ratio = row.gap_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.value));
+            let ratio = row
+                .gap_ratio
+                .map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.value));
             writeln!(
                 out,
                 "  {:<28} p50 {:>8.2}  p99 {:>8.2}  p99.9 {:>8.2} ms  gap {ratio:>6} times narrower  extra work {:>6.1} %",
@@ -183,8 +234,15 @@ fn table(report: &SweepReport) -> std::io::Result<()> {
         }
     }
     for knee in &report.knees {
-        let axes: Vec<String> = knee.axes.iter().map(|(axis, value)| format!(", {axis} {value}")).collect();
-        let at = knee.rate.map_or_else(|| "beyond the highest rate".to_owned(), |rate| format!("{rate}/s"));
+        let axes: Vec<String> = knee
+            .axes
+            .iter()
+            .map(|(axis, value)| format!(", {axis} {value}"))
+            .collect();
+        let at = knee.rate.map_or_else(
+            || "beyond the highest rate".to_owned(),
+            |rate| format!("{rate}/s"),
+        );
         writeln!(out, "knee of {}{}: {at}", knee.strategy, axes.concat())?;
     }
     Ok(())

@@ -20,11 +20,26 @@ pub fn compare_page(report: &CompareReport) -> String {
         answers(report),
         spectra(report),
         over_time(report),
-        against_tail(report, "Cost against p99.9", cost, "redundant requests for each accepted one, %", true),
-        against_tail(report, "Accuracy against p99.9", accuracy, "accuracy over all answers, %", false),
+        against_tail(
+            report,
+            "Cost against p99.9",
+            cost,
+            "redundant requests for each accepted one, %",
+            true,
+        ),
+        against_tail(
+            report,
+            "Accuracy against p99.9",
+            accuracy,
+            "accuracy over all answers, %",
+            false,
+        ),
         settings(report),
     ];
-    document(&format!("Strategies compared: {}", report.settings.model), &body.concat())
+    document(
+        &format!("Strategies compared: {}", report.settings.model),
+        &body.concat(),
+    )
 }
 
 fn banners(report: &CompareReport) -> String {
@@ -43,8 +58,15 @@ fn banners(report: &CompareReport) -> String {
 
 fn warnings(report: &CompareReport) -> String {
     let in_banner = |kind| matches!(kind, WarningKind::Partial);
-    let texts = report.warnings.iter().filter(|warning| !in_banner(warning.kind));
-    page::warnings(&texts.map(|warning| warning.text.as_str()).collect::<Vec<_>>())
+    let texts = report
+        .warnings
+        .iter()
+        .filter(|warning| !in_banner(warning.kind));
+    page::warnings(
+        &texts
+            .map(|warning| warning.text.as_str())
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn times(report: &CompareReport) -> String {
@@ -52,7 +74,11 @@ fn times(report: &CompareReport) -> String {
         let latency = strategy.latency;
         let percentile = |name: &str, time: f64| match strategy.confidence.get(name) {
             Some(confidence) if !confidence.quotable => {
-                format!("{}*<small>+ {} requests</small>", ms(time), confidence.needs_samples)
+                format!(
+                    "{}*<small>+ {} requests</small>",
+                    ms(time),
+                    confidence.needs_samples
+                )
             }
             Some(confidence) => ranged(ms(time), confidence.bootstrap, ms),
             None => ms(time),
@@ -109,7 +135,9 @@ fn answers(report: &CompareReport) -> String {
             percent(strategy.accuracy.map(|accuracy| accuracy.accuracy)),
             percent(right(Provenance::Exact)),
             percent(right(Provenance::Reconstructed)),
-            percent(Some(of(Provenance::Reconstructed).map_or(0.0, |answers| answers.share))),
+            percent(Some(
+                of(Provenance::Reconstructed).map_or(0.0, |answers| answers.share),
+            )),
             percent(strategy.cost.extra_work),
             percent(strategy.cost.wasted_work),
             or_dash(strategy.cost.redundancy.map(|counts| counts.unrecoverable)),
@@ -128,13 +156,24 @@ fn answers(report: &CompareReport) -> String {
         "wasted<br>work",
         "unrecoverable<br>groups",
     ];
-    let described =
-        report.strategies.iter().map(|strategy| (strategy.name.clone(), strategy.description.clone()));
-    format!("<h2>Answers and cost</h2>\n{}{}", table(&header, &rows), facts(&described.collect::<Vec<_>>()))
+    let described = report
+        .strategies
+        .iter()
+        .map(|strategy| (strategy.name.clone(), strategy.description.clone()));
+    format!(
+        "<h2>Answers and cost</h2>\n{}{}",
+        table(&header, &rows),
+        facts(&described.collect::<Vec<_>>())
+    )
 }
 
 fn legend(report: &CompareReport) -> Vec<(usize, &str)> {
-    report.strategies.iter().enumerate().map(|(place, strategy)| (place, strategy.name.as_str())).collect()
+    report
+        .strategies
+        .iter()
+        .enumerate()
+        .map(|(place, strategy)| (place, strategy.name.as_str()))
+        .collect()
 }
 
 fn spectra(report: &CompareReport) -> String {
@@ -146,23 +185,44 @@ fn spectra(report: &CompareReport) -> String {
             series,
         })
         .collect();
-    figure("Latency by percentile", &legend(report), &spectrum(&distributions), SPECTRUM_NOTE)
+    figure(
+        "Latency by percentile",
+        &legend(report),
+        &spectrum(&distributions),
+        SPECTRUM_NOTE,
+    )
 }
 
 fn over_time(report: &CompareReport) -> String {
     let axes = series_axes(report.strategies.iter().map(|strategy| &strategy.series));
     let panel = |(place, strategy): (usize, &StrategyReport)| {
         let hit = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == strategy.name);
-        let marks = report.faults.iter().filter(|fault| hit(&fault.strategy)).map(|fault| Mark {
-            from: fault.at_s,
-            until: fault.until_s,
-            label: format!("{} {}", fault.instance, fault.what),
-        });
+        let marks = report
+            .faults
+            .iter()
+            .filter(|fault| hit(&fault.strategy))
+            .map(|fault| Mark {
+                from: fault.at_s,
+                until: fault.until_s,
+                label: format!("{} {}", fault.instance, fault.what),
+            });
         let name = format!("latency of {} over time", strategy.name);
-        let plot = time_series(&strategy.series, axes.clone(), place, marks.collect(), &name);
+        let plot = time_series(
+            &strategy.series,
+            axes.clone(),
+            place,
+            marks.collect(),
+            &name,
+        );
         format!("<h3>{}</h3>\n{plot}", swatch(place, &strategy.name))
     };
-    let panels: String = report.strategies.iter().enumerate().take(MAX_PANELS).map(panel).collect();
+    let panels: String = report
+        .strategies
+        .iter()
+        .enumerate()
+        .take(MAX_PANELS)
+        .map(panel)
+        .collect();
     figure(
         "Latency over time",
         &[],
@@ -196,21 +256,39 @@ fn against_tail(
     }
     let range = |strategy: &StrategyReport| strategy.confidence.get("p99_9")?.bootstrap;
     let heights = points.iter().flat_map(|(.., strategy)| {
-        let range = range(strategy).map_or([strategy.latency.p99_9; 2], |range| [range.low, range.high]);
+        let range =
+            range(strategy).map_or([strategy.latency.p99_9; 2], |range| [range.low, range.high]);
         [strategy.latency.p99_9, range[0], range[1]]
     });
     let x = Axis::linear(label, points.iter().map(|point| point.1), from_zero);
     let mut plot = Plot::new(x, Axis::log("p99.9 of latency, ms", heights));
     for (place, x, strategy) in &points {
         if let Some(Interval { low, high }) = range(strategy) {
-            plot.layers.push(Layer::Whisker { x: *x, low, high, series: place % SERIES });
+            plot.layers.push(Layer::Whisker {
+                x: *x,
+                low,
+                high,
+                series: place % SERIES,
+            });
         }
     }
-    let named = points
-        .iter()
-        .map(|(place, x, strategy)| (*x, strategy.latency.p99_9, strategy.name.clone(), place % SERIES));
-    plot.layers.push(Layer::Named { points: named.collect() });
-    figure(title, &[], &plot.svg(title), "Bars are 95 % intervals by the block bootstrap.")
+    let named = points.iter().map(|(place, x, strategy)| {
+        (
+            *x,
+            strategy.latency.p99_9,
+            strategy.name.clone(),
+            place % SERIES,
+        )
+    });
+    plot.layers.push(Layer::Named {
+        points: named.collect(),
+    });
+    figure(
+        title,
+        &[],
+        &plot.svg(title),
+        "Bars are 95 % intervals by the block bootstrap.",
+    )
 }
 
 fn settings(report: &CompareReport) -> String {
@@ -220,36 +298,65 @@ fn settings(report: &CompareReport) -> String {
         ("model", settings.model.clone()),
         (
             "load",
-            format!("{} arrivals, {} requests/s, seed {}", settings.arrivals, settings.rate, settings.seed),
+            format!(
+                "{} arrivals, {} requests/s, seed {}",
+                settings.arrivals, settings.rate, settings.seed
+            ),
         ),
         (
             "rounds",
-            format!("{} of {}, {} s for each strategy", report.rounds, settings.blocks, settings.block_s),
+            format!(
+                "{} of {}, {} s for each strategy",
+                report.rounds, settings.blocks, settings.block_s
+            ),
         ),
         ("timeout", format!("{} ms", settings.timeout_ms)),
-        ("deadline", optional(settings.deadline_ms.map(|deadline| format!("{deadline} ms")))),
+        (
+            "deadline",
+            optional(
+                settings
+                    .deadline_ms
+                    .map(|deadline| format!("{deadline} ms")),
+            ),
+        ),
         ("tensors", settings.encoding.to_string()),
         ("images", settings.images.clone()),
         ("labels", optional(settings.labels.clone())),
         (
             "bootstrap",
-            format!("{} draws of rounds, seed {}", report.bootstrap.resamples, report.bootstrap.seed),
+            format!(
+                "{} draws of rounds, seed {}",
+                report.bootstrap.resamples, report.bootstrap.seed
+            ),
         ),
     ];
-    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
-    let notes = settings.notes.iter().map(|(name, value)| (name.clone(), value.clone()));
-    format!("<h2>Settings</h2>\n{}", facts(&rows.chain(notes).collect::<Vec<_>>()))
+    let rows = rows
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
+    let notes = settings
+        .notes
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    format!(
+        "<h2>Settings</h2>\n{}",
+        facts(&rows.chain(notes).collect::<Vec<_>>())
+    )
 }
 
 fn ranged(value: String, interval: Option<Interval>, show: impl Fn(f64) -> String) -> String {
     match interval {
-        Some(Interval { low, high }) => format!("{value}<small>{} to {}</small>", show(low), show(high)),
+        Some(Interval { low, high }) => {
+            format!("{value}<small>{} to {}</small>", show(low), show(high))
+        }
         None => value,
     }
 }
 
 pub(super) fn estimate(estimate: Option<Estimate>) -> String {
-    estimate.map_or_else(|| "-".to_owned(), |estimate| ranged(ms(estimate.value), estimate.interval, ms))
+    estimate.map_or_else(
+        || "-".to_owned(),
+        |estimate| ranged(ms(estimate.value), estimate.interval, ms),
+    )
 }
 
 fn percent(share: Option<f64>) -> String {

@@ -7,7 +7,10 @@ const STYLE: &str = include_str!("page.css");
 
 /// Text with what HTML would read otherwise.
 pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// A whole document.
@@ -23,12 +26,19 @@ pub(super) fn document(title: &str, body: &str) -> String {
 
 /// A box that nobody overlooks.
 pub(super) fn banner(class: &str, word: &str, text: &str) -> String {
-    format!("<p class=\"banner {class}\"><strong>{}</strong> {}</p>\n", escape(word), escape(text))
+    format!(
+        "<p class=\"banner {class}\"><strong>{}</strong> {}</p>\n",
+        escape(word),
+        escape(text)
+    )
 }
 
 /// A list of warnings, or nothing.
 pub(super) fn warnings(texts: &[&str]) -> String {
-    let items: String = texts.iter().map(|text| format!("<li>{}</li>\n", escape(text))).collect();
+    let items: String = texts
+        .iter()
+        .map(|text| format!("<li>{}</li>\n", escape(text)))
+        .collect();
     if items.is_empty() {
         items
     } else {
@@ -38,10 +48,17 @@ pub(super) fn warnings(texts: &[&str]) -> String {
 
 /// A table; the first column names the rows, and cells are HTML.
 pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let header: String = header.iter().map(|cell| format!("<th scope=\"col\">{cell}</th>")).collect();
+    let header: String = header
+        .iter()
+        .map(|cell| format!("<th scope=\"col\">{cell}</th>"))
+        .collect();
     let row = |cells: &Vec<String>| {
         let cells = cells.iter().enumerate().map(|(place, cell)| {
-            if place == 0 { format!("<th scope=\"row\">{cell}</th>") } else { format!("<td>{cell}</td>") }
+            if place == 0 {
+                format!("<th scope=\"row\">{cell}</th>")
+            } else {
+                format!("<td>{cell}</td>")
+            }
         });
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
@@ -53,8 +70,15 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 
 /// A plot with its title, its legend and a word on how to read it.
 pub(super) fn figure(title: &str, legend: &[(usize, &str)], plots: &str, note: &str) -> String {
-    let entries: String = legend.iter().map(|(series, name)| swatch(*series, name)).collect();
-    let legend = if entries.is_empty() { entries } else { format!("<p class=\"legend\">{entries}</p>\n") };
+    let entries: String = legend
+        .iter()
+        .map(|(series, name)| swatch(*series, name))
+        .collect();
+    let legend = if entries.is_empty() {
+        entries
+    } else {
+        format!("<p class=\"legend\">{entries}</p>\n")
+    };
     format!(
         "<figure>\n<h2>{}</h2>\n{legend}{plots}<figcaption>{}</figcaption>\n</figure>\n",
         escape(title),
@@ -74,9 +98,13 @@ pub(super) fn swatch(series: usize, name: &str) -> String {
 
 /// Names and values.
 pub(super) fn facts(facts: &[(String, String)]) -> String {
-    let fact =
-        |(name, value): &(String, String)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value));
-    format!("<dl>\n{}</dl>\n", facts.iter().map(fact).collect::<String>())
+    let fact = |(name, value): &(String, String)| {
+        format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value))
+    };
+    format!(
+        "<dl>\n{}</dl>\n",
+        facts.iter().map(fact).collect::<String>()
+    )
 }
 
 /// Milliseconds to about three digits.

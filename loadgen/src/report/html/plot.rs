@@ -1,7 +1,8 @@
 //! Plots as SVG text.
 //!
-//! Written here and not by a plotting crate: colours and fonts then are the page's style sheet's, so that one file is right
-//! in light, dark and print, and percentile axes are not what such crates have.
+//! Written here and not by a plotting crate: colours and fonts then are the page's style sheet's,
+//! so that one file is right in light, dark and print, and percentile axes are not what such crates
+//! have.
 
 use super::page::escape;
 use super::scale::Axis;
@@ -32,15 +33,33 @@ pub(super) struct Plot {
 #[derive(Debug)]
 pub(super) enum Layer {
     /// A line, thin or faint if `class` says so.
-    Line { points: Vec<(f64, f64)>, series: usize, class: &'static str },
+    Line {
+        points: Vec<(f64, f64)>,
+        series: usize,
+        class: &'static str,
+    },
     /// Small dots.
-    Dots { points: Vec<(f64, f64)>, series: usize },
+    Dots {
+        points: Vec<(f64, f64)>,
+        series: usize,
+    },
     /// A range of `y`.
-    Whisker { x: f64, low: f64, high: f64, series: usize },
+    Whisker {
+        x: f64,
+        low: f64,
+        high: f64,
+        series: usize,
+    },
     /// Large points with names.
-    Named { points: Vec<(f64, f64, String, usize)> },
+    Named {
+        points: Vec<(f64, f64, String, usize)>,
+    },
     /// A vertical line with a name at its foot.
-    Rule { x: f64, label: String, series: usize },
+    Rule {
+        x: f64,
+        label: String,
+        series: usize,
+    },
 }
 
 /// A stretch of `x`, named above the plot.
@@ -53,17 +72,33 @@ pub(super) struct Mark {
 
 impl Plot {
     pub(super) fn new(x: Axis, y: Axis) -> Self {
-        Self { x, y, height: 380.0, layers: Vec::new(), marks: Vec::new() }
+        Self {
+            x,
+            y,
+            height: 380.0,
+            layers: Vec::new(),
+            marks: Vec::new(),
+        }
     }
 
     /// The plot as an `svg` element; `name` is for those who cannot see it.
     pub(super) fn svg(&self, name: &str) -> String {
         let (marks, rows) = self.marks();
         let top = TOP + rows as f64 * LINE;
-        let frame = Frame { top, bottom: top + self.height - TOP - BOTTOM };
+        let frame = Frame {
+            top,
+            bottom: top + self.height - TOP - BOTTOM,
+        };
         let height = frame.bottom + BOTTOM;
-        let layers: String = self.layers.iter().map(|layer| self.layer(layer, &frame)).collect();
-        let marks: String = marks.iter().map(|(mark, row)| self.mark(mark, *row, &frame)).collect();
+        let layers: String = self
+            .layers
+            .iter()
+            .map(|layer| self.layer(layer, &frame))
+            .collect();
+        let marks: String = marks
+            .iter()
+            .map(|(mark, row)| self.mark(mark, *row, &frame))
+            .collect();
         format!(
             "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">{marks}{}{layers}</svg>\n",
             escape(name),
@@ -113,12 +148,19 @@ impl Plot {
 
     fn layer(&self, layer: &Layer, frame: &Frame) -> String {
         match layer {
-            Layer::Line { points, series, class } => {
+            Layer::Line {
+                points,
+                series,
+                class,
+            } => {
                 let steps = points.iter().enumerate().map(|(number, (x, y))| {
                     let command = if number == 0 { 'M' } else { 'L' };
                     format!("{command}{:.1} {:.1}", self.x(*x), self.y(*y, frame))
                 });
-                format!("<path class=\"line {class} s{series}\" d=\"{}\"/>", steps.collect::<String>())
+                format!(
+                    "<path class=\"line {class} s{series}\" d=\"{}\"/>",
+                    steps.collect::<String>()
+                )
             }
             Layer::Dots { points, series } => {
                 let dots = points.iter().map(|(x, y)| {
@@ -127,7 +169,12 @@ impl Plot {
                 });
                 dots.collect()
             }
-            Layer::Whisker { x, low, high, series } => {
+            Layer::Whisker {
+                x,
+                low,
+                high,
+                series,
+            } => {
                 let (x, low, high) = (self.x(*x), self.y(*low, frame), self.y(*high, frame));
                 let (left, right) = (x - 4.0, x + 4.0);
                 format!(
@@ -165,7 +212,8 @@ impl Plot {
             let (anchor, at) = beside(x);
             let left = if anchor == "start" { at } else { at - width };
             let mut line = y + 4.5;
-            // A line below another may come out a rounding error nearer than LINE, and would be moved for ever.
+            // A line below another may come out a rounding error nearer than LINE, and would be
+            // moved for ever.
             while let Some(other) = taken.iter().find(|(other_left, other_right, other_line)| {
                 *other_left < left + width && left < *other_right && (line - other_line).abs() < LINE - 0.5
             }) {
@@ -188,8 +236,10 @@ impl Plot {
         let mut ends: Vec<f64> = Vec::new();
         let placed = marks.into_iter().map(|mark| {
             let (left, right) = self.label_of(mark);
-            let row =
-                ends.iter().position(|end| *end < left).or((ends.len() < MARK_ROWS).then_some(ends.len()));
+            let row = ends
+                .iter()
+                .position(|end| *end < left)
+                .or((ends.len() < MARK_ROWS).then_some(ends.len()));
             match row {
                 Some(row) if row < ends.len() => ends[row] = right,
                 Some(_) => ends.push(right),
@@ -213,7 +263,10 @@ impl Plot {
         let width = (until - from).max(1.5);
         let text = row.map(|row| {
             let (left, y) = (self.label_of(mark).0, TOP + LINE * row as f64 + 10.0);
-            format!("<text class=\"fault\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>", escape(&mark.label))
+            format!(
+                "<text class=\"fault\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>",
+                escape(&mark.label)
+            )
         });
         format!(
             "<rect class=\"fault\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"><title>{}</title></rect>{}",
@@ -233,7 +286,11 @@ struct Frame {
 
 /// Anchor and place of a name beside the point at `x`, on the side with more room.
 fn beside(x: f64) -> (&'static str, f64) {
-    if x < WIDTH * 0.7 { ("start", x + 10.0) } else { ("end", x - 10.0) }
+    if x < WIDTH * 0.7 {
+        ("start", x + 10.0)
+    } else {
+        ("end", x - 10.0)
+    }
 }
 
 #[cfg(test)]
@@ -242,10 +299,13 @@ mod tests {
 
     #[test]
     fn names_at_one_place_stand_below_each_other() {
-        // Places on either side of rounding, where a name one line below another is not quite one line away.
+        // Places on either side of rounding, where a name one line below another is not quite one
+        // line away.
         for offset in 0..1000 {
             let latency = 40.0 + f64::from(offset) * 0.037;
-            let points = (0..7).map(|number| (50.0, latency, format!("strategy {number}"), number)).collect();
+            let points = (0..7)
+                .map(|number| (50.0, latency, format!("strategy {number}"), number))
+                .collect();
             let mut plot = Plot::new(
                 Axis::linear("cost, %", [0.0, 100.0].into_iter(), true),
                 Axis::linear("p99.9, ms", [0.0, 100.0].into_iter(), true),
@@ -259,7 +319,10 @@ mod tests {
                 .collect();
             assert_eq!(lines.len(), 7);
             lines.sort_by(f64::total_cmp);
-            assert!(lines.windows(2).all(|pair| pair[1] - pair[0] > LINE - 1.0), "{lines:?}");
+            assert!(
+                lines.windows(2).all(|pair| pair[1] - pair[0] > LINE - 1.0),
+                "{lines:?}"
+            );
         }
     }
 }

@@ -22,30 +22,62 @@ impl Axis {
     pub(super) fn log(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values = values.filter(|value| value.is_finite() && *value > 0.0);
         let (least, greatest) = range(values).unwrap_or((1.0, 10.0));
-        let steps: Vec<f64> =
-            (-7..13).flat_map(|power| MANTISSAS.map(|mantissa| mantissa * 10_f64.powi(power))).collect();
-        let low = steps.iter().rev().find(|step| **step <= least * 1.0001).copied().unwrap_or(least);
-        let high = steps.iter().find(|step| **step >= greatest * 0.9999).copied().unwrap_or(greatest);
+        let steps: Vec<f64> = (-7..13)
+            .flat_map(|power| MANTISSAS.map(|mantissa| mantissa * 10_f64.powi(power)))
+            .collect();
+        let low = steps
+            .iter()
+            .rev()
+            .find(|step| **step <= least * 1.0001)
+            .copied()
+            .unwrap_or(least);
+        let high = steps
+            .iter()
+            .find(|step| **step >= greatest * 0.9999)
+            .copied()
+            .unwrap_or(greatest);
         let high = if high <= low { low * 10.0 } else { high };
         let coarse = (high / low).log10() > DECADES_WITH_STEPS;
         let wanted = |step: &f64| {
             let power = step.log10();
-            (low * 0.9999..=high * 1.0001).contains(step) && (!coarse || (power - power.round()).abs() < 1e-6)
+            (low * 0.9999..=high * 1.0001).contains(step)
+                && (!coarse || (power - power.round()).abs() < 1e-6)
         };
-        let ticks = steps.into_iter().filter(wanted).map(|step| (step, number(step))).collect();
-        Self { label: label.to_owned(), ticks, low, high, log: true }
+        let ticks = steps
+            .into_iter()
+            .filter(wanted)
+            .map(|step| (step, number(step)))
+            .collect();
+        Self {
+            label: label.to_owned(),
+            ticks,
+            low,
+            high,
+            log: true,
+        }
     }
 
     /// A linear axis from zero, or from the tick below the least of `values`.
     pub(super) fn linear(label: &str, values: impl Iterator<Item = f64>, from_zero: bool) -> Self {
-        let (least, greatest) = range(values.filter(|value| value.is_finite())).unwrap_or((0.0, 1.0));
+        let (least, greatest) =
+            range(values.filter(|value| value.is_finite())).unwrap_or((0.0, 1.0));
         let least = if from_zero { least.min(0.0) } else { least };
-        let span = if greatest > least { greatest - least } else { greatest.abs().max(1.0) };
+        let span = if greatest > least {
+            greatest - least
+        } else {
+            greatest.abs().max(1.0)
+        };
         let rough = span / LINEAR_TICKS;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|mantissa| mantissa * power);
-        let step = step.into_iter().find(|step| *step >= rough).unwrap_or(power);
-        let (first, last) = ((least / step + 1e-9).floor(), ((least + span) / step - 1e-9).ceil());
+        let step = step
+            .into_iter()
+            .find(|step| *step >= rough)
+            .unwrap_or(power);
+        let (first, last) = (
+            (least / step + 1e-9).floor(),
+            ((least + span) / step - 1e-9).ceil(),
+        );
         let digits = (-step.log10().floor()).max(0.0) as usize;
         let ticks = (first as i64..=last as i64).map(|count| {
             let value = count as f64 * step;
@@ -77,7 +109,9 @@ impl Axis {
             let percentile = 100.0 - 100.0 * 10_f64.powi(-nines);
             (10_f64.powi(nines), format!("{percentile:.decimals$} %"))
         });
-        let ticks = [(1.0, "0 %".to_owned()), (2.0, "50 %".to_owned())].into_iter().chain(nines);
+        let ticks = [(1.0, "0 %".to_owned()), (2.0, "50 %".to_owned())]
+            .into_iter()
+            .chain(nines);
         let high = greatest.max(10.0) * 1.1;
         Self {
             label: label.to_owned(),
@@ -115,7 +149,11 @@ pub(super) fn number(value: f64) -> String {
     let digits = format!("{value:.0}");
     let places = digits.char_indices().map(|(place, digit)| {
         let gap = place > 0 && (digits.len() - place).is_multiple_of(3);
-        if gap { format!(",{digit}") } else { digit.to_string() }
+        if gap {
+            format!(",{digit}")
+        } else {
+            digit.to_string()
+        }
     });
     places.collect()
 }
@@ -128,12 +166,33 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_enclose_the_values() {
-        let labels = |axis: &Axis| axis.ticks.iter().map(|tick| tick.1.clone()).collect::<Vec<_>>().join(" ");
-        assert_eq!(labels(&Axis::log("ms", [3.0, 60.0].into_iter())), "2 5 10 20 50 100");
-        assert_eq!(labels(&Axis::log("ms", [0.3, 6000.0].into_iter())), "1 10 100 1,000 10,000");
-        assert_eq!(labels(&Axis::linear("%", [0.1, 50.0].into_iter(), true)), "0 10 20 30 40 50");
-        assert_eq!(labels(&Axis::linear("%", [96.2, 97.0].into_iter(), false)), "96.2 96.4 96.6 96.8 97.0");
-        assert_eq!(labels(&Axis::percentiles("%", 20_000.0)), "0 % 50 % 90 % 99 % 99.9 % 99.99 %");
+        let labels = |axis: &Axis| {
+            axis.ticks
+                .iter()
+                .map(|tick| tick.1.clone())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(
+            labels(&Axis::log("ms", [3.0, 60.0].into_iter())),
+            "2 5 10 20 50 100"
+        );
+        assert_eq!(
+            labels(&Axis::log("ms", [0.3, 6000.0].into_iter())),
+            "1 10 100 1,000 10,000"
+        );
+        assert_eq!(
+            labels(&Axis::linear("%", [0.1, 50.0].into_iter(), true)),
+            "0 10 20 30 40 50"
+        );
+        assert_eq!(
+            labels(&Axis::linear("%", [96.2, 97.0].into_iter(), false)),
+            "96.2 96.4 96.6 96.8 97.0"
+        );
+        assert_eq!(
+            labels(&Axis::percentiles("%", 20_000.0)),
+            "0 % 50 % 90 % 99 % 99.9 % 99.99 %"
+        );
     }
 
     proptest! {

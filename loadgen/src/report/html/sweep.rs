@@ -17,7 +17,11 @@ pub fn sweep_page(report: &SweepReport) -> String {
     let axis = main_axis(report);
     let partial = report.partial || report.points.iter().any(|point| point.partial);
     let banner = if partial {
-        banner("partial", "PARTIAL", "the sweep was ended before all its points were done")
+        banner(
+            "partial",
+            "PARTIAL",
+            "the sweep was ended before all its points were done",
+        )
     } else {
         String::new()
     };
@@ -26,7 +30,10 @@ pub fn sweep_page(report: &SweepReport) -> String {
         .iter()
         .filter(|point| !point.valid)
         .map(|point| {
-            format!("{}: the generator was late, so its figures measure the generator", place(&point.axes))
+            format!(
+                "{}: the generator was late, so its figures measure the generator",
+                place(&point.axes)
+            )
         })
         .collect();
     let late: Vec<&str> = late.iter().map(String::as_str).collect();
@@ -59,12 +66,20 @@ fn series(names: &[String], name: &str) -> usize {
 /// The rate, or the first axis with several values if the rate has one.
 fn main_axis(report: &SweepReport) -> String {
     let several = |axis: &str| {
-        let mut values = report.points.iter().filter_map(|point| point.axes.get(axis));
-        values.next().is_some_and(|first| values.any(|value| value != first))
+        let mut values = report
+            .points
+            .iter()
+            .filter_map(|point| point.axes.get(axis));
+        values
+            .next()
+            .is_some_and(|first| values.any(|value| value != first))
     };
     let axes = report.points.iter().flat_map(|point| point.axes.keys());
     let others = axes.map(String::as_str).filter(|axis| several(axis));
-    let found = std::iter::once(RATE).filter(|rate| several(rate)).chain(others).next();
+    let found = std::iter::once(RATE)
+        .filter(|rate| several(rate))
+        .chain(others)
+        .next();
     found.unwrap_or(RATE).to_owned()
 }
 
@@ -76,16 +91,27 @@ fn headline(report: &SweepReport) -> String {
     let told: usize = wins.values().sum();
     let mut wins: Vec<(&str, usize)> = wins.into_iter().collect();
     wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let each: String =
-        wins.iter().map(|(name, count)| format!("{name} has the lowest p99.9 at {count}, ")).collect();
+    let each: String = wins
+        .iter()
+        .map(|(name, count)| format!("{name} has the lowest p99.9 at {count}, "))
+        .collect();
     let points = report.points.len();
-    format!("Of {points} points: {each}and at {} the best cannot be told apart.", points - told)
+    format!(
+        "Of {points} points: {each}and at {} the best cannot be told apart.",
+        points - told
+    )
 }
 
 fn place(axes: &BTreeMap<String, f64>) -> String {
-    let values: Vec<String> =
-        axes.iter().map(|(axis, value)| format!("{} {}", spoken(axis), number(*value))).collect();
-    if values.is_empty() { "everything".to_owned() } else { values.join(", ") }
+    let values: Vec<String> = axes
+        .iter()
+        .map(|(axis, value)| format!("{} {}", spoken(axis), number(*value)))
+        .collect();
+    if values.is_empty() {
+        "everything".to_owned()
+    } else {
+        values.join(", ")
+    }
 }
 
 fn spoken(axis: &str) -> String {
@@ -93,13 +119,19 @@ fn spoken(axis: &str) -> String {
 }
 
 fn without(axes: &BTreeMap<String, f64>, axis: &str) -> BTreeMap<String, f64> {
-    axes.iter().filter(|(name, _)| *name != axis).map(|(name, value)| (name.clone(), *value)).collect()
+    axes.iter()
+        .filter(|(name, _)| *name != axis)
+        .map(|(name, value)| (name.clone(), *value))
+        .collect()
 }
 
 /// A row for each setting of the other axes, a column for each value of the main one.
 fn regions(report: &SweepReport, names: &[String], axis: &str) -> String {
-    let mut columns: Vec<f64> =
-        report.points.iter().filter_map(|point| point.axes.get(axis).copied()).collect();
+    let mut columns: Vec<f64> = report
+        .points
+        .iter()
+        .filter_map(|point| point.axes.get(axis).copied())
+        .collect();
     columns.sort_by(f64::total_cmp);
     columns.dedup();
     let mut rows: Vec<BTreeMap<String, f64>> = Vec::new();
@@ -113,19 +145,32 @@ fn regions(report: &SweepReport, names: &[String], axis: &str) -> String {
         let here = |point: &&SweepPoint| {
             point.axes.get(axis) == Some(&value) && without(&point.axes, axis) == *others
         };
-        let Some(point) = report.points.iter().find(here) else { return "-".to_owned() };
-        let best: String = point.best.iter().map(|name| swatch(series(names, name), name)).collect();
-        if point.winner().is_some() { best } else { format!("<small>tie of</small>{best}") }
+        let Some(point) = report.points.iter().find(here) else {
+            return "-".to_owned();
+        };
+        let best: String = point
+            .best
+            .iter()
+            .map(|name| swatch(series(names, name), name))
+            .collect();
+        if point.winner().is_some() {
+            best
+        } else {
+            format!("<small>tie of</small>{best}")
+        }
     };
     let rows: Vec<Vec<String>> = rows
         .iter()
         .map(|others| {
             let cells = columns.iter().map(|value| cell(others, *value));
-            std::iter::once(escape(&place(others))).chain(cells).collect()
+            std::iter::once(escape(&place(others)))
+                .chain(cells)
+                .collect()
         })
         .collect();
-    let header: Vec<String> =
-        std::iter::once(escape(&spoken(axis))).chain(columns.iter().map(|value| number(*value))).collect();
+    let header: Vec<String> = std::iter::once(escape(&spoken(axis)))
+        .chain(columns.iter().map(|value| number(*value)))
+        .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     format!(
         "<h2>Where each strategy wins</h2>\n<div class=\"cells\">{}</div><p class=\"note\">The lowest p99.9; a tie where \
@@ -136,13 +181,26 @@ fn regions(report: &SweepReport, names: &[String], axis: &str) -> String {
 
 fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
     let all = curves(report.points.iter(), axis);
-    let heights = all.iter().flat_map(|curve| &curve.points).flat_map(|(_, estimate)| {
-        let range = estimate.interval.map_or([estimate.value; 2], |range| [range.low, range.high]);
-        [estimate.value, range[0], range[1]]
-    });
+    let heights = all
+        .iter()
+        .flat_map(|curve| &curve.points)
+        .flat_map(|(_, estimate)| {
+            let range = estimate
+                .interval
+                .map_or([estimate.value; 2], |range| [range.low, range.high]);
+            [estimate.value, range[0], range[1]]
+        });
     let y = Axis::log("p99.9 of latency, ms", heights);
-    let unit = if axis == RATE { "rate, requests/s".to_owned() } else { spoken(axis) };
-    let x = Axis::linear(&unit, all.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x), true);
+    let unit = if axis == RATE {
+        "rate, requests/s".to_owned()
+    } else {
+        spoken(axis)
+    };
+    let x = Axis::linear(
+        &unit,
+        all.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x),
+        true,
+    );
     let mut groups: Vec<&BTreeMap<String, f64>> = Vec::new();
     for curve in &all {
         if !groups.contains(&&curve.axes) {
@@ -152,21 +210,40 @@ fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
     let one = |axes: &&BTreeMap<String, f64>| {
         let mut plot = Plot::new(x.clone(), y.clone());
         for curve in all.iter().filter(|curve| curve.axes == **axes) {
-            plot.layers.extend(layers(curve, series(names, &curve.strategy)));
+            plot.layers
+                .extend(layers(curve, series(names, &curve.strategy)));
         }
-        for knee in report.knees.iter().filter(|knee| axis == RATE && knee.axes == **axes) {
-            plot.layers.extend(knee_layer(knee, series(names, &knee.strategy)));
+        for knee in report
+            .knees
+            .iter()
+            .filter(|knee| axis == RATE && knee.axes == **axes)
+        {
+            plot.layers
+                .extend(knee_layer(knee, series(names, &knee.strategy)));
         }
         let title = place(axes);
-        let heading = if axes.is_empty() { String::new() } else { format!("<h3>{}</h3>\n", escape(&title)) };
-        format!("{heading}{}", plot.svg(&format!("p99.9 against {axis}, {title}")))
+        let heading = if axes.is_empty() {
+            String::new()
+        } else {
+            format!("<h3>{}</h3>\n", escape(&title))
+        };
+        format!(
+            "{heading}{}",
+            plot.svg(&format!("p99.9 against {axis}, {title}"))
+        )
     };
     let plots: String = groups.iter().take(MAX_PLOTS).map(one).collect();
-    let legend: Vec<(usize, &str)> =
-        names.iter().enumerate().map(|(place, name)| (place, name.as_str())).collect();
+    let legend: Vec<(usize, &str)> = names
+        .iter()
+        .enumerate()
+        .map(|(place, name)| (place, name.as_str()))
+        .collect();
     let more = groups.len().saturating_sub(MAX_PLOTS);
-    let more =
-        if more > 0 { format!(" {more} further settings are in the table alone.") } else { String::new() };
+    let more = if more > 0 {
+        format!(" {more} further settings are in the table alone.")
+    } else {
+        String::new()
+    };
     let note = format!(
         "Bars are 95 % intervals; dashed lines mark knees, where p99.9 exceeds {KNEE} times its first value.{more}"
     );
@@ -179,13 +256,34 @@ fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
 }
 
 fn layers(curve: &Curve, series: usize) -> Vec<Layer> {
-    let points: Vec<(f64, f64)> = curve.points.iter().map(|(x, estimate)| (*x, estimate.value)).collect();
+    let points: Vec<(f64, f64)> = curve
+        .points
+        .iter()
+        .map(|(x, estimate)| (*x, estimate.value))
+        .collect();
     let whiskers = curve.points.iter().filter_map(|(x, estimate)| {
         let range = estimate.interval?;
-        Some(Layer::Whisker { x: *x, low: range.low, high: range.high, series })
+        Some(Layer::Whisker {
+            x: *x,
+            low: range.low,
+            high: range.high,
+            series,
+        })
     });
-    let dots = Layer::Dots { points: points.clone(), series };
-    whiskers.chain([dots, Layer::Line { points, series, class: "" }]).collect()
+    let dots = Layer::Dots {
+        points: points.clone(),
+        series,
+    };
+    whiskers
+        .chain([
+            dots,
+            Layer::Line {
+                points,
+                series,
+                class: "",
+            },
+        ])
+        .collect()
 }
 
 fn knee_layer(knee: &Knee, series: usize) -> Option<Layer> {
@@ -207,7 +305,13 @@ fn knee_table(report: &SweepReport, names: &[String]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = report.knees.iter().map(row).collect();
-    let header = ["", "at", "lowest rate, requests/s", "p99.9 there, ms", "knee, requests/s"];
+    let header = [
+        "",
+        "at",
+        "lowest rate, requests/s",
+        "p99.9 there, ms",
+        "knee, requests/s",
+    ];
     format!("<h2>Knees</h2>\n{}", table(&header, &rows))
 }
 
@@ -216,14 +320,23 @@ fn points_table(report: &SweepReport, names: &[String]) -> String {
         point.rows.iter().enumerate().map(|(number, row)| {
             let quoted = if row.quotable { "" } else { "*" };
             let range = row.p99_9.interval;
-            let range = range.map(|range| format!("<small>{} to {}</small>", ms(range.low), ms(range.high)));
+            let range = range
+                .map(|range| format!("<small>{} to {}</small>", ms(range.low), ms(range.high)));
             vec![
-                if number == 0 { escape(&place(&point.axes)) } else { String::new() },
+                if number == 0 {
+                    escape(&place(&point.axes))
+                } else {
+                    String::new()
+                },
                 swatch(series(names, &row.name), &row.name),
                 row.samples.to_string(),
                 ms(row.p50),
                 ms(row.p99),
-                format!("{}{quoted}{}", ms(row.p99_9.value), range.unwrap_or_default()),
+                format!(
+                    "{}{quoted}{}",
+                    ms(row.p99_9.value),
+                    range.unwrap_or_default()
+                ),
                 estimate(row.gap_ratio),
                 crate::compare::percent(Some(row.without_answer)),
                 crate::compare::percent(row.accuracy),

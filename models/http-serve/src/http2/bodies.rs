@@ -52,8 +52,9 @@ impl Body for RequestBody {
     }
 }
 
-/// As much is handed on at a time as a frame takes. The next piece is asked for when the client has room for it, so that the
-/// time for which nothing is asked for is that for which the client takes nothing.
+/// As much is handed on at a time as a frame takes. The next piece is asked for when the client has
+/// room for it, so that the time for which nothing is asked for is that for which the client takes
+/// nothing.
 const PIECE: usize = 16 * 1024;
 
 /// A response's body, in pieces; it holds its request's [`Ticket`] until it was taken.
@@ -69,7 +70,12 @@ pub struct ResponseBody<B> {
 
 impl<B> ResponseBody<B> {
     pub(super) fn new(body: B, ticket: Ticket) -> Self {
-        Self { body: Box::pin(body), ticket, rest: Bytes::new(), handed_on: 0 }
+        Self {
+            body: Box::pin(body),
+            ticket,
+            rest: Bytes::new(),
+            handed_on: 0,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What of a connection's bytes is requests, and what is frames for their own sake.
 //!
-//! A PING takes 17 bytes and an answer, SETTINGS, empty frames and frames of priority are as cheap, and nothing in HTTP/2 bounds
-//! them. Much as nginx does, a connection is given up that brings several times as many bytes of them as of headers and data. A
-//! window's updates are due for what is written.
+//! A PING takes 17 bytes and an answer, SETTINGS, empty frames and frames of priority are as cheap,
+//! and nothing in HTTP/2 bounds them. Much as nginx does, a connection is given up that brings
+//! several times as many bytes of them as of headers and data. A window's updates are due for what
+//! is written.
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +11,16 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of other frames than requests' that a connection may bring: the pings of one that lives for long.
+/// Bytes of other frames than requests' that a connection may bring: the pings of one that lives
+/// for long.
 const FREE: u64 = 1 << 20;
 /// The same for each byte of a request.
 const SHARE: u64 = 8;
-/// Bytes of answers that are worth one of them. Updates of the windows take far less of each, a PING's answer far more.
+/// Bytes of answers that are worth one of them. Updates of the windows take far less of each, a
+/// PING's answer far more.
 const WRITTEN: u64 = 64;
-/// Bytes after which others have their turn. The small frames in them take longer than anything else of their size.
+/// Bytes after which others have their turn. The small frames in them take longer than anything
+/// else of their size.
 const TURN: usize = 16 * 1024;
 
 /// Bytes before the first frame.
@@ -40,7 +44,12 @@ struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { left: PREFACE, head: None, requests: 0, others: 0 }
+        Self {
+            left: PREFACE,
+            head: None,
+            requests: 0,
+            others: 0,
+        }
     }
 }
 
@@ -86,7 +95,12 @@ pub(super) struct Frames<S> {
 
 impl<S> Frames<S> {
     pub(super) fn new(io: S) -> Self {
-        Self { io, tally: Tally::default(), written: 0, turn: 0 }
+        Self {
+            io,
+            tally: Tally::default(),
+            written: 0,
+            turn: 0,
+        }
     }
 }
 
@@ -110,7 +124,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
         let bytes = buffer.filled().get(before..).unwrap_or_default();
         self.turn += bytes.len();
         self.tally.count(bytes);
-        let Tally { requests, others, .. } = self.tally;
+        let Tally {
+            requests, others, ..
+        } = self.tally;
         if others > FREE + requests.saturating_mul(SHARE) + self.written / WRITTEN {
             return Poll::Ready(Err(io::Error::other("frames without requests")));
         }
@@ -166,15 +182,30 @@ mod tests {
     #[test]
     fn bytes_are_counted_by_their_frames_whatever_their_cuts() {
         let frame = |kind: u8, length: u8| {
-            [&[0, 0, length, kind, 0, 0, 0, 0, 1][..], &vec![0; usize::from(length)]].concat()
+            [
+                &[0, 0, length, kind, 0, 0, 0, 0, 1][..],
+                &vec![0; usize::from(length)],
+            ]
+            .concat()
         };
         // Settings, a header, data, data of nothing, a ping, another header.
-        let frames = [frame(4, 0), frame(1, 30), frame(0, 200), frame(0, 0), frame(6, 8), frame(1, 1)];
+        let frames = [
+            frame(4, 0),
+            frame(1, 30),
+            frame(0, 200),
+            frame(0, 0),
+            frame(6, 8),
+            frame(1, 1),
+        ];
         let bytes = [&[b'P'; PREFACE][..], &frames.concat()].concat();
         for size in [1, 2, 3, 7, 8, 9, 10, 50, 1000] {
             let mut tally = Tally::default();
             bytes.chunks(size).for_each(|chunk| tally.count(chunk));
-            assert_eq!((tally.requests, tally.others), (39 + 209 + 10, 9 + 9 + 17), "{size}");
+            assert_eq!(
+                (tally.requests, tally.others),
+                (39 + 209 + 10, 9 + 9 + 17),
+                "{size}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! HTTP/2: many requests at a time, as gRPC has them.
 //!
-//! What HTTP/1.1 bounds for each connection has to be bounded for each stream here: a client may leave the answer of one
-//! unread, by its flow-control window, while it goes on asking on others, and the socket never tells.
+//! What HTTP/1.1 bounds for each connection has to be bounded for each stream here: a client may
+//! leave the answer of one unread, by its flow-control window, while it goes on asking on others,
+//! and the socket never tells.
 
 mod arrival;
 mod bodies;
@@ -33,7 +34,8 @@ use watch::{Over, Watch};
 use crate::connection::Protocol;
 use crate::{Allowance, Limits};
 
-/// Bytes of one request that may be on their way without having been read; a message of this size needs no round trip more.
+/// Bytes of one request that may be on their way without having been read; a message of this size
+/// needs no round trip more.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for all requests of a connection.
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -43,11 +45,12 @@ const PING: Duration = Duration::from_secs(20);
 const MAX_RESET_STREAMS: usize = 32;
 /// Streams that break the protocol, or are more than allowed, before the connection is given up.
 const MAX_BROKEN_STREAMS: usize = 256;
-/// A connection that was asked to end takes requests that were on their way for so long, and is closed when nothing was in flight
-/// for as long: the client does not close it.
+/// A connection that was asked to end takes requests that were on their way for so long, and is
+/// closed when nothing was in flight for as long: the client does not close it.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
-/// A service, over HTTP/2. Its requests have an [`Allowance`] in their extensions, one for each connection.
+/// A service, over HTTP/2. Its requests have an [`Allowance`] in their extensions, one for each
+/// connection.
 #[derive(Debug, Clone)]
 pub struct Http2<S> {
     pub(crate) service: S,

@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use super::arrival::Arrival;
 use crate::Limits;
 
-/// Requests that may be given up before they have arrived, beyond as many as were answered. A client whose deadline passes
-/// gives up what it has sent; one that opens streams and resets them asks for work and pays nothing for it.
+/// Requests that may be given up before they have arrived, beyond as many as were answered. A
+/// client whose deadline passes gives up what it has sent; one that opens streams and resets them
+/// asks for work and pays nothing for it.
 const MAX_GIVEN_UP: usize = 128;
 
 /// Why a connection is to end.
@@ -64,11 +65,14 @@ impl Watch {
             given_up: 0,
             answers: BTreeMap::new(),
         };
-        Arc::new(Self { state: Mutex::new(state), resets: Notify::new() })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            resets: Notify::new(),
+        })
     }
 
-    /// The client was told to go elsewhere, and knows after `notice`; a client that opens streams all the same does not keep its
-    /// connection by them.
+    /// The client was told to go elsewhere, and knows after `notice`; a client that opens streams
+    /// all the same does not keep its connection by them.
     pub(super) fn close(&self, notice: Duration) {
         self.state.lock().closed_from = Some(Instant::now() + notice);
     }
@@ -78,7 +82,12 @@ impl Watch {
         let mut state = self.state.lock();
         let is_waited_for = state.closed_from.is_none_or(|from| Instant::now() < from);
         state.in_flight += usize::from(is_waited_for);
-        Ticket { watch: Arc::clone(self), arrival: Arc::default(), answer: None, is_waited_for }
+        Ticket {
+            watch: Arc::clone(self),
+            arrival: Arc::default(),
+            answer: None,
+            is_waited_for,
+        }
     }
 
     /// Ends when there was no request for `idle`, or a limit is broken.
@@ -95,19 +104,25 @@ impl Watch {
         }
     }
 
-    /// What is over now, or when to look again. Whatever begins meanwhile is over no sooner than that.
+    /// What is over now, or when to look again. Whatever begins meanwhile is over no sooner than
+    /// that.
     fn look(&self, idle: Duration, limits: &Limits) -> Result<Over, Instant> {
         let (state, now) = (self.state.lock(), Instant::now());
         if state.resets() {
             return Ok(Over::Resets);
         }
-        let idle_end = if state.in_flight == 0 { state.idle_since + idle } else { now + idle };
+        let idle_end = if state.in_flight == 0 {
+            state.idle_since + idle
+        } else {
+            now + idle
+        };
         if idle_end <= now {
             return Ok(Over::Idle);
         }
         let min_rate = f64::from(limits.min_write_rate.max(1));
         let end = |(since, taken): &(Instant, usize)| {
-            let earned = Duration::try_from_secs_f64(*taken as f64 / min_rate).unwrap_or(Duration::MAX);
+            let earned =
+                Duration::try_from_secs_f64(*taken as f64 / min_rate).unwrap_or(Duration::MAX);
             since.checked_add(limits.write_timeout.saturating_add(earned))
         };
         let unread = state.answers.values().filter_map(end).min();
@@ -150,7 +165,10 @@ impl Ticket {
     /// The client has taken so much of the answer.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.watch.state.lock();
-        if let Some((_, taken)) = self.answer.and_then(|number| state.answers.get_mut(&number)) {
+        if let Some((_, taken)) = self
+            .answer
+            .and_then(|number| state.answers.get_mut(&number))
+        {
             *taken += bytes;
         }
     }

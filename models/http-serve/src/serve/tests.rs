@@ -48,7 +48,12 @@ impl Server {
         let (shutdown, asked) = oneshot::channel::<()>();
         let asked = async move { asked.await.unwrap_or(()) };
         let ended = tokio::spawn(super::Server::new(app, limits).run_from(source, asked, GRACE));
-        Self { arrivals, shutdown, answer_slow, ended }
+        Self {
+            arrivals,
+            shutdown,
+            answer_slow,
+            ended,
+        }
     }
 
     async fn connect(&self) -> DuplexStream {
@@ -64,7 +69,10 @@ impl Server {
 }
 
 async fn send(client: &mut DuplexStream, path: &str) {
-    client.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    client
+        .write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
 }
 
 async fn receive(client: &mut DuplexStream) -> String {
@@ -86,12 +94,21 @@ async fn a_connection_serves_one_request_after_another() {
         send(&mut client, "/").await;
         assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
     }
-    assert_eq!(server.shut_down().await, DrainReport { drained: 1, aborted: 0 });
+    assert_eq!(
+        server.shut_down().await,
+        DrainReport {
+            drained: 1,
+            aborted: 0
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_does_not_arrive_closes_the_connection() {
-    let limits = Limits { header_read_timeout: Duration::from_secs(3), ..Limits::default() };
+    let limits = Limits {
+        header_read_timeout: Duration::from_secs(3),
+        ..Limits::default()
+    };
     let server = Server::start(limits);
     let start = Instant::now();
     for beginning in ["", "GET / HTTP/1.1\r\nhos"] {
@@ -110,7 +127,10 @@ async fn a_header_that_does_not_arrive_closes_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_is_too_large_is_refused() {
-    let server = Server::start(Limits { max_header_bytes: 1024, ..Limits::default() });
+    let server = Server::start(Limits {
+        max_header_bytes: 1024,
+        ..Limits::default()
+    });
     let mut client = server.connect().await;
     send(&mut client, &format!("/{}", "x".repeat(1024))).await;
     assert!(receive(&mut client).await.starts_with("HTTP/1.1 431"));
@@ -118,7 +138,11 @@ async fn a_header_that_is_too_large_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_is_closed() {
-    let limits = Limits { max_connections: 1, write_timeout: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits {
+        max_connections: 1,
+        write_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    };
     let server = Server::start(limits);
     let start = Instant::now();
     let mut stalled = server.connect().await;
@@ -141,7 +165,8 @@ async fn a_client_that_reads_a_little_now_and_then_is_closed() {
     let start = Instant::now();
     let mut trickling = server.connect().await;
     send(&mut trickling, "/large").await;
-    // 4 KB each second: half of what is asked for. Each of them comes before the 2 s in which nothing may be taken end.
+    // 4 KB each second: half of what is asked for. Each of them comes before the 2 s in which
+    // nothing may be taken end.
     let mut taken = 0;
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -151,22 +176,38 @@ async fn a_client_that_reads_a_little_now_and_then_is_closed() {
             Ok(bytes) => taken += bytes,
         }
     }
-    assert!((3..10).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(
+        (3..10).contains(&start.elapsed().as_secs()),
+        "{:?}",
+        start.elapsed()
+    );
     assert!(taken < 1 << 16, "{taken}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_old_is_closed_after_an_answer() {
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
-    let server =
-        Server::start(Limits { max_connection_age: minute, header_read_timeout: hour, ..Limits::default() });
+    let server = Server::start(Limits {
+        max_connection_age: minute,
+        header_read_timeout: hour,
+        ..Limits::default()
+    });
     let mut client = server.connect().await;
     tokio::time::sleep(Duration::from_secs(59)).await;
-    assert!(client.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok(), "closed too soon");
+    assert!(
+        client
+            .write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .is_ok(),
+        "closed too soon"
+    );
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.answer_slow.notify_one();
     let answer = receive(&mut client).await;
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"),
+        "{answer}"
+    );
     assert_eq!(receive(&mut client).await, "");
 }
 
@@ -177,14 +218,27 @@ async fn connections_that_wait_to_be_accepted_are_served_on_shutdown() {
     // Nothing runs between these two: the shutdown is seen first.
     let (mut client, io) = duplex(4096);
     server.arrivals.try_send(Ok(io)).unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").now_or_never().unwrap().unwrap();
-    assert_eq!(server.shut_down().await, DrainReport { drained: 1, aborted: 0 });
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        .now_or_never()
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        server.shut_down().await,
+        DrainReport {
+            drained: 1,
+            aborted: 0
+        }
+    );
     assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_beyond_the_limit_wait() {
-    let server = Server::start(Limits { max_connections: 1, ..Limits::default() });
+    let server = Server::start(Limits {
+        max_connections: 1,
+        ..Limits::default()
+    });
     let first = server.connect().await;
     settle().await;
     let mut second = server.connect().await;
@@ -199,13 +253,20 @@ async fn connections_beyond_the_limit_wait() {
 async fn accepting_goes_on_after_errors() {
     let server = Server::start(Limits::default());
     let start = Instant::now();
-    for kind in [io::ErrorKind::OutOfMemory, io::ErrorKind::ConnectionAborted, io::ErrorKind::OutOfMemory] {
+    for kind in [
+        io::ErrorKind::OutOfMemory,
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::OutOfMemory,
+    ] {
         server.arrivals.send(Err(kind.into())).await.unwrap();
     }
     let mut client = server.connect().await;
     send(&mut client, "/").await;
     assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
-    assert!((30..40).contains(&start.elapsed().as_millis()), "10 ms, then 20 ms");
+    assert!(
+        (30..40).contains(&start.elapsed().as_millis()),
+        "10 ms, then 20 ms"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,8 +281,17 @@ async fn a_request_in_flight_is_answered_while_idle_connections_close() {
     assert_eq!(receive(&mut fresh).await, "");
     answer_slow.notify_one();
     let answer = receive(&mut busy).await;
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
-    assert_eq!(drained.await.unwrap(), DrainReport { drained: 2, aborted: 0 });
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"),
+        "{answer}"
+    );
+    assert_eq!(
+        drained.await.unwrap(),
+        DrainReport {
+            drained: 2,
+            aborted: 0
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,7 +301,13 @@ async fn the_grace_period_ends() {
     send(&mut busy, "/slow").await;
     settle().await;
     let start = Instant::now();
-    assert_eq!(server.shut_down().await, DrainReport { drained: 0, aborted: 1 });
+    assert_eq!(
+        server.shut_down().await,
+        DrainReport {
+            drained: 0,
+            aborted: 1
+        }
+    );
     assert_eq!(start.elapsed(), GRACE);
     assert_eq!(receive(&mut busy).await, "");
 }

@@ -18,10 +18,14 @@ impl InferenceEngine for Gated {
         self.gate.lock().recv().unwrap();
         let values = inputs[0].f32s().unwrap();
         if values.iter().any(|&value| value < 0.0) {
-            return Err(EngineError::Run { reason: "negative".to_owned() });
+            return Err(EngineError::Run {
+                reason: "negative".to_owned(),
+            });
         }
         let sums: Vec<f32> = values.iter().map(|value| value + 1.0).collect();
-        Ok(vec![Tensor::from_f32("y", inputs[0].shape.clone(), &sums).unwrap()])
+        Ok(vec![
+            Tensor::from_f32("y", inputs[0].shape.clone(), &sums).unwrap(),
+        ])
     }
 }
 
@@ -34,11 +38,21 @@ struct Setup {
 fn start(capacity: usize) -> Setup {
     let (gate, opened) = std::sync::mpsc::channel();
     let (seen, batches) = mpsc::unbounded_channel();
-    let engine = Gated { gate: Mutex::new(opened), batches: seen };
-    let policy = BatchPolicy { max_rows: 4, max_delay: Duration::ZERO };
+    let engine = Gated {
+        gate: Mutex::new(opened),
+        batches: seen,
+    };
+    let policy = BatchPolicy {
+        max_rows: 4,
+        max_delay: Duration::ZERO,
+    };
     let metrics = Metrics::new().unwrap().model("m").batch;
     let batcher = Batcher::start("m", Box::new(engine), policy, capacity, metrics).unwrap();
-    Setup { batcher: Arc::new(batcher), gate, batches }
+    Setup {
+        batcher: Arc::new(batcher),
+        gate,
+        batches,
+    }
 }
 
 impl Setup {
@@ -46,10 +60,15 @@ impl Setup {
         let batcher = self.batcher.clone();
         let input = Tensor::from_f32("x", [values.len(), 1], values).unwrap();
         let rows = values.len();
-        tokio::spawn(async move { Ok(batcher.infer(vec![input], rows).await?.outputs[0].f32s().unwrap()) })
+        tokio::spawn(async move {
+            Ok(batcher.infer(vec![input], rows).await?.outputs[0]
+                .f32s()
+                .unwrap())
+        })
     }
 
-    /// Sends a request and waits until the engine holds it, so that what follows waits in the queue.
+    /// Sends a request and waits until the engine holds it, so that what follows waits in the
+    /// queue.
     async fn occupy(&mut self) -> tokio::task::JoinHandle<Result<Vec<f32>, BatchError>> {
         let occupying = self.send(&[0.0]);
         assert_eq!(self.batches.recv().await.unwrap(), [1, 1]);
@@ -88,7 +107,10 @@ async fn a_request_that_fails_does_not_hurt_its_neighbours() {
     // The first, the failing batch, and its two requests one by one.
     (0..4).for_each(|_| setup.gate.send(()).unwrap());
     assert_eq!(good.await.unwrap().unwrap(), [2.0]);
-    assert!(matches!(bad.await.unwrap(), Err(BatchError::Engine(EngineError::Run { .. }))));
+    assert!(matches!(
+        bad.await.unwrap(),
+        Err(BatchError::Engine(EngineError::Run { .. }))
+    ));
 }
 
 #[tokio::test]
@@ -110,7 +132,10 @@ async fn a_full_queue_refuses() {
     let _first = setup.occupy().await;
     let waiting = setup.send(&[1.0]);
     reach_the_queue().await;
-    assert!(matches!(setup.send(&[2.0]).await.unwrap(), Err(BatchError::Full)));
+    assert!(matches!(
+        setup.send(&[2.0]).await.unwrap(),
+        Err(BatchError::Full)
+    ));
     (0..2).for_each(|_| setup.gate.send(()).unwrap());
     assert_eq!(waiting.await.unwrap().unwrap(), [2.0]);
 }
@@ -123,7 +148,10 @@ async fn requests_hear_of_a_worker_that_dies() {
     reach_the_queue().await;
     drop(setup.gate);
     assert!(matches!(first.await.unwrap(), Err(BatchError::WorkerGone)));
-    assert!(matches!(waiting.await.unwrap(), Err(BatchError::WorkerGone)));
+    assert!(matches!(
+        waiting.await.unwrap(),
+        Err(BatchError::WorkerGone)
+    ));
     while setup.batcher.is_alive() {
         tokio::task::yield_now().await;
     }

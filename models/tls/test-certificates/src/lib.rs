@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use parapet_tls::Identity;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
-    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use x509_parser::pem::parse_x509_pem;
 
@@ -100,7 +100,10 @@ fn write(folder: &Path, name: &str, issuer: &Issuer, params: CertificateParams) 
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, issuer).unwrap();
     let file = |end: &str| folder.join(format!("{name}.{end}"));
-    let identity = Identity { certificate: file("crt"), key: file("key") };
+    let identity = Identity {
+        certificate: file("crt"),
+        key: file("key"),
+    };
     fs::write(&identity.certificate, certificate.pem()).unwrap();
     fs::write(&identity.key, key.serialize_pem()).unwrap();
     identity

@@ -14,8 +14,8 @@ use crate::spec::ArraySpec;
 /// Reports on their way to the registry's membership; a node keeps what finds no room.
 const REPORTS: usize = 1024;
 
-/// Shows a node the registry's view, and tells the registry what the node reports. While the registry is away, the view
-/// keeps its last value and reports wait. Ends when it is dropped.
+/// Shows a node the registry's view, and tells the registry what the node reports. While the
+/// registry is away, the view keeps its last value and reports wait. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Bridge {
     view: watch::Receiver<Arc<node::View>>,
@@ -52,19 +52,29 @@ impl Bridge {
                 }
             }
         }));
-        Self { view, reports, _task: task }
+        Self {
+            view,
+            reports,
+            _task: task,
+        }
     }
 
     /// The end for one node.
     pub fn membership(&self) -> node::Membership {
-        node::Membership { view: self.view.clone(), reports: self.reports.clone() }
+        node::Membership {
+            view: self.view.clone(),
+            reports: self.reports.clone(),
+        }
     }
 
-    /// The end for a node whose word does not count: one that other processes may be, too. Each of them ends the others'
-    /// connections, which says nothing about the servers.
+    /// The end for a node whose word does not count: one that other processes may be, too. Each of
+    /// them ends the others' connections, which says nothing about the servers.
     pub fn silent(&self) -> node::Membership {
         let (reports, _) = mpsc::channel(1);
-        node::Membership { view: self.view.clone(), reports }
+        node::Membership {
+            view: self.view.clone(),
+            reports,
+        }
     }
 }
 
@@ -85,9 +95,9 @@ fn tell(membership: &registry::Membership, report: node::Report) {
     }
 }
 
-/// What the registry has told of: arrays, whose descriptions never change, so that each is read once; and where servers
-/// are. One that the registry misses, but the table still names, keeps its place: the registry may have been away itself,
-/// and whether it is dead shows in its connections.
+/// What the registry has told of: arrays, whose descriptions never change, so that each is read
+/// once; and where servers are. One that the registry misses, but the table still names, keeps its
+/// place: the registry may have been away itself, and whether it is dead shows in its connections.
 #[derive(Debug, Default)]
 struct Known {
     arrays: Arrays,
@@ -104,30 +114,54 @@ impl Known {
             routing: view.table.routing.clone(),
             servers: self.addresses.clone(),
             workers: (view.workers.version, view.workers.workers.clone()),
-            hand_overs: view.table.hand_overs.iter().map(|hand_over| (hand_over.at, hand_over.to)).collect(),
+            hand_overs: view
+                .table
+                .hand_overs
+                .iter()
+                .map(|hand_over| (hand_over.at, hand_over.to))
+                .collect(),
         }
     }
 
     fn remember(&mut self, view: &registry::View) {
-        let listening = view.servers.iter().filter(|(_, server)| !server.address.is_empty());
-        let named: BTreeSet<NodeId> =
-            view.table.routing.routes().iter().flat_map(|route| route.chain.iter().copied()).collect();
+        let listening = view
+            .servers
+            .iter()
+            .filter(|(_, server)| !server.address.is_empty());
+        let named: BTreeSet<NodeId> = view
+            .table
+            .routing
+            .routes()
+            .iter()
+            .flat_map(|route| route.chain.iter().copied())
+            .collect();
         self.addresses.retain(|server, _| named.contains(server));
-        self.addresses.extend(listening.map(|(&server, info)| (server, info.address.clone())));
+        self.addresses
+            .extend(listening.map(|(&server, info)| (server, info.address.clone())));
     }
 
     fn learn(&mut self, view: &registry::View) {
-        let is_new = |array: &ArrayId| !self.arrays.0.contains_key(array) && !self.unreadable.contains(array);
+        let is_new = |array: &ArrayId| {
+            !self.arrays.0.contains_key(array) && !self.unreadable.contains(array)
+        };
         let new: Vec<ArrayId> = view.arrays.keys().copied().filter(is_new).collect();
         if new.is_empty() {
             return;
         }
         let mut arrays: BTreeMap<ArrayId, Defined> = (*self.arrays.0).clone();
         for array in new {
-            let Some(info) = view.arrays.get(&array) else { continue };
+            let Some(info) = view.arrays.get(&array) else {
+                continue;
+            };
             match ArraySpec::parse(array, &info.description) {
                 Ok(spec) => {
-                    arrays.insert(array, Defined { config: spec.server(), filters: spec.filters.into() });
+                    arrays.insert(
+                        array,
+                        Defined {
+                            config: spec.server(),
+                            filters: spec.filters.into(),
+                        },
+                    );
                 }
                 Err(error) => {
                     tracing::error!(%error, "this server cannot hold the array");

@@ -1,4 +1,5 @@
-//! The commands of processes: `server`, `coordinator`, `cluster` and `top`. Arguments in, a process's life out.
+//! The commands of processes: `server`, `coordinator`, `cluster` and `top`. Arguments in, a
+//! process's life out.
 
 mod coordinator;
 mod server;
@@ -65,7 +66,9 @@ pub enum CommandError {
         source: std::io::Error,
     },
     /// There is nothing that could compute.
-    #[error("this program has no workers: start them by `parity-trainer cluster up`, or leave --workers out")]
+    #[error(
+        "this program has no workers: start them by `parity-trainer cluster up`, or leave --workers out"
+    )]
     NoWorkers,
     /// No server is left.
     #[error(
@@ -86,11 +89,14 @@ impl Command {
     /// # Errors
     /// In one line.
     pub fn run(&self, programs: &Programs) -> Result<(), CommandError> {
-        // Not one for each processor: one task decides, and where workers compute beside it, each thread that is woken takes
-        // one of them off its processor.
+        // Not one for each processor: one task decides, and where workers compute beside it, each
+        // thread that is woken takes one of them off its processor.
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = processors.div_ceil(2);
-        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(CommandError::Runtime)?;
         let outcome = runtime.block_on(async {
             match self {

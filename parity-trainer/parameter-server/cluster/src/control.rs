@@ -1,4 +1,5 @@
-//! The control plane: what a server that runs is asked, over gRPC. Parameters pass here only for a training's checkpoints.
+//! The control plane: what a server that runs is asked, over gRPC. Parameters pass here only for a
+//! training's checkpoints.
 
 mod client;
 mod server;
@@ -9,7 +10,13 @@ pub use client::{Control, StoredRows};
 pub(crate) use server::ControlServer;
 
 /// What protoc makes of `proto/control.proto`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated")]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    unreachable_pub,
+    reason = "generated"
+)]
 pub(crate) mod proto {
     tonic::include_proto!("parapet.control.v1");
 }

@@ -79,7 +79,9 @@ pub enum ClusterError {
         cause: String,
     },
     /// No answer.
-    #[error("step {step} is not done after {waited:?}: see `top` for servers and workers that are missing")]
+    #[error(
+        "step {step} is not done after {waited:?}: see `top` for servers and workers that are missing"
+    )]
     Late {
         /// The step.
         step: u64,
@@ -125,7 +127,9 @@ pub enum ClusterError {
         waited: Duration,
     },
     /// A server that wanted to leave still holds shards.
-    #[error("{node} still holds shards after {waited:?} and was stopped: their other replicas go on")]
+    #[error(
+        "{node} still holds shards after {waited:?} and was stopped: their other replicas go on"
+    )]
     NotEmptied {
         /// The server.
         node: NodeId,

@@ -6,11 +6,12 @@ use std::str::FromStr;
 use parapet_parameter_server::{ArrayFilters, Precision};
 use serde::{Deserialize, Serialize};
 
-/// What shortens the messages about a dense array, as `lz4`, `bf16` or `f16`, or `lz4` and one of the others. By default,
-/// nothing does.
+/// What shortens the messages about a dense array, as `lz4`, `bf16` or `f16`, or `lz4` and one of
+/// the others. By default, nothing does.
 ///
-/// Others fit no training: all of its rows are pushed, so that there are no lists of keys; and a row that is left out of a push
-/// would fall behind in its learning rate and Adam's corrections, which go by how often it was updated.
+/// Others fit no training: all of its rows are pushed, so that there are no lists of keys; and a
+/// row that is left out of a push would fall behind in its learning rate and Adam's corrections,
+/// which go by how often it was updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FilterSpec {
@@ -22,7 +23,10 @@ pub struct FilterSpec {
 
 impl FilterSpec {
     /// Messages go as they are.
-    pub const NONE: Self = Self { lz4: false, precision: Precision::F32 };
+    pub const NONE: Self = Self {
+        lz4: false,
+        precision: Precision::F32,
+    };
 
     /// Whether nothing is filtered.
     pub fn is_none(&self) -> bool {
@@ -37,7 +41,11 @@ impl FilterSpec {
 
 impl From<FilterSpec> for ArrayFilters {
     fn from(FilterSpec { lz4, precision }: FilterSpec) -> Self {
-        Self { lz4, precision, ..Self::default() }
+        Self {
+            lz4,
+            precision,
+            ..Self::default()
+        }
     }
 }
 
@@ -74,7 +82,9 @@ impl FromStr for FilterSpec {
                 "bf16" => Precision::Bf16,
                 "f16" => Precision::F16,
                 _ => {
-                    return Err(format!("{name:?} is no filter: write none, or some of lz4 and bf16 or f16"));
+                    return Err(format!(
+                        "{name:?} is no filter: write none, or some of lz4 and bf16 or f16"
+                    ));
                 }
             };
             if spec.is_lossy() && spec.precision != precision {
@@ -111,10 +121,19 @@ mod tests {
             assert_eq!(spec.map(|spec| spec.to_string()), Ok(text.to_owned()));
         }
         let spec = |text: &str| text.parse::<FilterSpec>();
-        assert_eq!(spec(" bf16, lz4"), Ok(FilterSpec { lz4: true, precision: Precision::Bf16 }));
+        assert_eq!(
+            spec(" bf16, lz4"),
+            Ok(FilterSpec {
+                lz4: true,
+                precision: Precision::Bf16
+            })
+        );
         for text in ["", "zstd", "lz4,", "none,lz4", "bf16,f16"] {
             let error = spec(text).err();
-            assert!(error.as_ref().is_some_and(|error| error.contains("write")), "{text}: {error:?}");
+            assert!(
+                error.as_ref().is_some_and(|error| error.contains("write")),
+                "{text}: {error:?}"
+            );
         }
     }
 }

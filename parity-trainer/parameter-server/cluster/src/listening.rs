@@ -14,7 +14,10 @@ pub(crate) struct Listening {
 impl Listening {
     /// Listens at `HOST:PORT`, port 0 for any that is free.
     pub(crate) async fn at(address: &str) -> Result<Self, ClusterError> {
-        let failed = |source| ClusterError::Listen { address: address.to_owned(), source };
+        let failed = |source| ClusterError::Listen {
+            address: address.to_owned(),
+            source,
+        };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?.to_string();
         Ok(Self { listener, address })

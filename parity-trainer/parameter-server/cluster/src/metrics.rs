@@ -65,11 +65,18 @@ impl Found {
         let mut arrays: BTreeMap<ArrayId, Held> = BTreeMap::new();
         for shard in server.shards() {
             let held = arrays.entry(shard.at.array).or_default();
-            let route = view.table.routing.route(shard.at.array, shard.at.range.start);
+            let route = view
+                .table
+                .routing
+                .route(shard.at.array, shard.at.range.start);
             let is_head = route.is_some_and(|route| route.head() == Some(server.node()));
-            let clocks = shard.clocks.workers().filter_map(|w| shard.clocks.lowest_of(w, shard.at.range));
-            let (low, high) =
-                clocks.fold((u64::MAX, 0), |(low, high), clock| (low.min(clock.0), high.max(clock.0)));
+            let clocks = shard
+                .clocks
+                .workers()
+                .filter_map(|w| shard.clocks.lowest_of(w, shard.at.range));
+            let (low, high) = clocks.fold((u64::MAX, 0), |(low, high), clock| {
+                (low.min(clock.0), high.max(clock.0))
+            });
             held.shards += 1;
             held.heads += u32::from(is_head);
             held.stopped += u32::from(!shard.accepts_pushes);
@@ -78,16 +85,28 @@ impl Found {
             held.log += shard.applied.0.saturating_sub(shard.committed.0);
             held.apart = held.apart.max(high.saturating_sub(low));
         }
-        Self { node: server.node().0, counters, arrays }
+        Self {
+            node: server.node().0,
+            counters,
+            arrays,
+        }
     }
 
-    /// Prometheus' text. A recorder for each scrape, so that an array which is gone is gone here, too.
+    /// Prometheus' text. A recorder for each scrape, so that an array which is gone is gone here,
+    /// too.
     fn render(&self, view: &View) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            let Counters { received, sent, dropped, connected, lost, ref filtered, ref unfiltered } =
-                self.counters;
+            let Counters {
+                received,
+                sent,
+                dropped,
+                connected,
+                lost,
+                ref filtered,
+                ref unfiltered,
+            } = self.counters;
             for (what, count) in [("received", received), ("sent", sent), ("dropped", dropped)] {
                 counter!(MESSAGES, "what" => what).absolute(count);
             }
@@ -96,7 +115,9 @@ impl Found {
             }
             for (direction, traffic) in [("sent", filtered), ("received", unfiltered)] {
                 // Those of trainings that are over would pile up.
-                for (array, filter, bytes) in traffic.iter().filter(|(a, ..)| self.arrays.contains_key(a)) {
+                for (array, filter, bytes) in
+                    traffic.iter().filter(|(a, ..)| self.arrays.contains_key(a))
+                {
                     for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
                         let array = array.0.to_string();
                         let filter = filter.name();
@@ -106,8 +127,9 @@ impl Found {
                 }
             }
             for (array, held) in &self.arrays {
-                let set =
-                    |name: &'static str, value: f64| gauge!(name, "array" => array.0.to_string()).set(value);
+                let set = |name: &'static str, value: f64| {
+                    gauge!(name, "array" => array.0.to_string()).set(value)
+                };
                 set(SHARDS, f64::from(held.shards));
                 set(HEADS, f64::from(held.heads));
                 set(STOPPED, f64::from(held.stopped));
@@ -116,9 +138,9 @@ impl Found {
                 set(LOG, held.log as f64);
                 set(APART, held.apart as f64);
             }
-            let leads = view
-                .leader
-                .is_some_and(|leader| matches!(leader.member, Member::Server(node) if node.0 == self.node));
+            let leads = view.leader.is_some_and(
+                |leader| matches!(leader.member, Member::Server(node) if node.0 == self.node),
+            );
             gauge!(REACHABLE).set(if view.reachable { 1.0 } else { 0.0 });
             gauge!(LEADS).set(if leads { 1.0 } else { 0.0 });
             gauge!(TABLE).set(view.table.routing.version() as f64);
@@ -129,7 +151,10 @@ impl Found {
 }
 
 fn describe() {
-    describe_counter!(MESSAGES, "Messages by what became of them; dropped ones found no connection or room.");
+    describe_counter!(
+        MESSAGES,
+        "Messages by what became of them; dropped ones found no connection or room."
+    );
     describe_counter!(
         FILTERED,
         "Bytes of keys and values before and after each filter, by array; the difference is what it saves."
@@ -137,18 +162,33 @@ fn describe() {
     describe_counter!(CONNECTIONS, "Connections that were made and lost.");
     describe_gauge!(SHARDS, "Shards held here, by array.");
     describe_gauge!(HEADS, "Shards that this server heads, by array.");
-    describe_gauge!(STOPPED, "Shards that take no pushes: they are copied, or were taken over, by array.");
+    describe_gauge!(
+        STOPPED,
+        "Shards that take no pushes: they are copied, or were taken over, by array."
+    );
     describe_gauge!(ROWS, "Rows held here, by array.");
-    describe_gauge!(MEMORY, "Bytes that rows take with the optimiser's state, by array.");
-    describe_gauge!(LOG, "Log entries that chains have not acknowledged, by array.");
+    describe_gauge!(
+        MEMORY,
+        "Bytes that rows take with the optimiser's state, by array."
+    );
+    describe_gauge!(
+        LOG,
+        "Log entries that chains have not acknowledged, by array."
+    );
     describe_gauge!(
         APART,
         "Clocks between the fastest and the slowest worker where they are most, by array."
     );
     describe_gauge!(REACHABLE, "1 while the registry answers.");
     describe_gauge!(LEADS, "1 on the server that leads.");
-    describe_gauge!(TABLE, "The version of the routing table; each change raises it.");
-    describe_gauge!(HAND_OVERS, "Shards that are being copied, in the whole cluster.");
+    describe_gauge!(
+        TABLE,
+        "The version of the routing table; each change raises it."
+    );
+    describe_gauge!(
+        HAND_OVERS,
+        "Shards that are being copied, in the whole cluster."
+    );
 }
 
 /// A listener for scrapes of `/metrics`.
@@ -170,9 +210,19 @@ impl MetricsServer {
     pub(crate) fn start(self, handle: ServerHandle, registry: Registry) -> AbortOnDropHandle<()> {
         let scrape = move || scrape(handle.clone(), registry.clone());
         let app = Router::new().route("/metrics", get(scrape));
-        let limits = Limits { max_connections: SCRAPERS, ..Limits::default() };
+        let limits = Limits {
+            max_connections: SCRAPERS,
+            ..Limits::default()
+        };
         AbortOnDropHandle::new(tokio::spawn(async move {
-            serve(self.0.listener, app, limits, std::future::pending(), std::time::Duration::ZERO).await;
+            serve(
+                self.0.listener,
+                app,
+                limits,
+                std::future::pending(),
+                std::time::Duration::ZERO,
+            )
+            .await;
         }))
     }
 }
@@ -180,11 +230,15 @@ impl MetricsServer {
 async fn scrape(handle: ServerHandle, registry: Registry) -> Response {
     let view = std::sync::Arc::clone(&registry.view().borrow());
     let seen = std::sync::Arc::clone(&view);
-    let found = handle.look(move |server, counters| Found::look(server, counters, &seen)).await;
+    let found = handle
+        .look(move |server, counters| Found::look(server, counters, &seen))
+        .await;
     match found {
-        Some(found) => {
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], found.render(&view)).into_response()
-        }
+        Some(found) => (
+            [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+            found.render(&view),
+        )
+            .into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "the server has stopped\n").into_response(),
     }
 }
@@ -203,13 +257,34 @@ mod tests {
         filtered.count(ArrayId(8), Filter::Lz4, 400, 300);
         let mut unfiltered = Traffic::default();
         unfiltered.count(ArrayId(9), Filter::Precision, 200, 100);
-        let counters =
-            Counters { received: 5, sent: 4, dropped: 1, connected: 3, lost: 2, filtered, unfiltered };
-        let held = Held { shards: 2, heads: 1, stopped: 1, rows: 10, memory: 80, log: 7, apart: 3 };
-        let found = Found { node: 4, counters, arrays: [(ArrayId(9), held)].into() };
+        let counters = Counters {
+            received: 5,
+            sent: 4,
+            dropped: 1,
+            connected: 3,
+            lost: 2,
+            filtered,
+            unfiltered,
+        };
+        let held = Held {
+            shards: 2,
+            heads: 1,
+            stopped: 1,
+            rows: 10,
+            memory: 80,
+            log: 7,
+            apart: 3,
+        };
+        let found = Found {
+            node: 4,
+            counters,
+            arrays: [(ArrayId(9), held)].into(),
+        };
         let text = found.render(&View::default());
-        let mut lines: Vec<&str> =
-            text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        let mut lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .collect();
         lines.sort_unstable();
         let expected = [
             "parapet_parameter_server_clocks_apart{array=\"9\"} 3",

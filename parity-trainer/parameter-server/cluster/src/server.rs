@@ -28,7 +28,8 @@ pub struct ServerSettings {
     pub advertise: Option<String>,
     /// Where it answers questions about itself, `HOST:PORT`; `None`: nowhere.
     pub control: Option<String>,
-    /// Where it answers scrapes of its metrics (`/metrics`, Prometheus), `HOST:PORT`; `None`: nowhere.
+    /// Where it answers scrapes of its metrics (`/metrics`, Prometheus), `HOST:PORT`; `None`:
+    /// nowhere.
     pub metrics: Option<String>,
     /// Its part of the load, relative to the others'.
     pub weight: u32,
@@ -57,7 +58,8 @@ impl ServerSettings {
     }
 }
 
-/// A server that has joined and listens, and is to be run. Dropped before that or meanwhile, it ends like a crash.
+/// A server that has joined and listens, and is to be run. Dropped before that or meanwhile, it
+/// ends like a crash.
 pub struct ServerRole<T: Transport> {
     id: NodeId,
     node: ServerNode<T>,
@@ -87,10 +89,17 @@ impl<T: Transport> ServerRole<T> {
         settings: ServerSettings,
         transport: T,
     ) -> Result<Self, ClusterError> {
-        // Under weight 0 until it listens: its number goes into its handshakes, so the number comes first.
-        let unknown = ServerInfo { address: String::new(), control: String::new(), weight: 0 };
+        // Under weight 0 until it listens: its number goes into its handshakes, so the number comes
+        // first.
+        let unknown = ServerInfo {
+            address: String::new(),
+            control: String::new(),
+            weight: 0,
+        };
         let membership = Arc::new(registry.join(Joining::Server(unknown)).await?);
-        let Member::Server(id) = membership.id() else { return Err(RegistryError::Closed.into()) };
+        let Member::Server(id) = membership.id() else {
+            return Err(RegistryError::Closed.into());
+        };
         let bridge = Bridge::new(Arc::clone(&membership));
         let config = ServerNodeConfig {
             cluster: settings.cluster,
@@ -108,11 +117,17 @@ impl<T: Transport> ServerRole<T> {
             Some(listen) => Some(MetricsServer::bind(listen).await?),
             None => None,
         };
-        let measured_at = measuring.as_ref().map(|measuring| measuring.address().to_owned());
-        let asked_at = control
+        let measured_at = measuring
             .as_ref()
-            .map_or_else(String::new, |control| reached_at(control.address(), settings.advertise.as_deref()));
-        let info = ServerInfo { address, control: asked_at, weight: settings.weight };
+            .map(|measuring| measuring.address().to_owned());
+        let asked_at = control.as_ref().map_or_else(String::new, |control| {
+            reached_at(control.address(), settings.advertise.as_deref())
+        });
+        let info = ServerInfo {
+            address,
+            control: asked_at,
+            weight: settings.weight,
+        };
         let answering = control.map(|control| control.start(node.handle()));
         let measuring = measuring.map(|measuring| measuring.start(node.handle(), registry.clone()));
         membership.update(&info)?;
@@ -205,7 +220,10 @@ async fn empty(
     info: &ServerInfo,
     leave: Duration,
 ) -> Result<(), ClusterError> {
-    membership.update(&ServerInfo { weight: 0, ..info.clone() })?;
+    membership.update(&ServerInfo {
+        weight: 0,
+        ..info.clone()
+    })?;
     let mut views = membership.registry().view();
     let is_over = |view: &Arc<View>| !holds(view, id) || is_last(view, id);
     match timeout(leave, views.wait_for(is_over)).await {
@@ -216,18 +234,28 @@ async fn empty(
             Ok(())
         }
         Ok(Err(_)) => Err(RegistryError::Closed.into()),
-        Err(_) => Err(ClusterError::NotEmptied { node: id, waited: leave }),
+        Err(_) => Err(ClusterError::NotEmptied {
+            node: id,
+            waited: leave,
+        }),
     }
 }
 
 /// Whether the table names the server.
 fn holds(view: &View, id: NodeId) -> bool {
     let table = &view.table;
-    table.routing.routes().iter().any(|route| route.chain.contains(&id))
+    table
+        .routing
+        .routes()
+        .iter()
+        .any(|route| route.chain.contains(&id))
         || table.hand_overs.iter().any(|&HandOver { to, .. }| to == id)
 }
 
 /// Whether there is nobody else to take its shards.
 fn is_last(view: &View, id: NodeId) -> bool {
-    !view.servers.iter().any(|(&other, info)| other != id && info.weight > 0)
+    !view
+        .servers
+        .iter()
+        .any(|(&other, info)| other != id && info.weight > 0)
 }

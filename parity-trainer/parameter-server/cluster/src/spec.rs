@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use parapet_optimiser::TrainingRule;
 use parapet_parameter_server::{
-    AdaGrad, Adam, Add, ArrayConfig, ArrayId, ClientArray, Consistency, ConsistencyPolicy as _, Decay, Ftrl,
-    Layout, Momentum, Sgd, UpdateRule,
+    AdaGrad, Adam, Add, ArrayConfig, ArrayId, ClientArray, Consistency, ConsistencyPolicy as _,
+    Decay, Ftrl, Layout, Momentum, Sgd, UpdateRule,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{ClusterError, FilterSpec};
 
-/// An array, as its servers and workers have to know it: the description in its registry entry, as TOML, whose floats read
-/// back to the last bit.
+/// An array, as its servers and workers have to know it: the description in its registry entry, as
+/// TOML, whose floats read back to the last bit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ArraySpec {
     /// Numbers in a row.
@@ -57,7 +57,8 @@ pub enum RuleSpec {
         #[serde(default)]
         decay: f32,
     },
-    /// Adam (Kingma and Ba 2015), or with decoupled weight decay AdamW (Loshchilov and Hutter 2019).
+    /// Adam (Kingma and Ba 2015), or with decoupled weight decay AdamW (Loshchilov and Hutter
+    /// 2019).
     Adam {
         /// Learning rate.
         rate: f32,
@@ -171,15 +172,50 @@ impl RuleSpec {
         match self {
             Self::Add => Arc::new(Add),
             Self::Sgd { rate, decay } => Arc::new(Sgd { rate, decay }),
-            Self::Momentum { rate, momentum, nesterov, decay } => {
-                Arc::new(Momentum { rate, momentum, nesterov, decay })
-            }
-            Self::Adam { rate, beta1, beta2, epsilon, decay, decoupled } => {
-                let decay = if decoupled { Decay::Decoupled(decay) } else { Decay::Penalty(decay) };
-                Arc::new(Adam { rate, beta1, beta2, epsilon, decay })
+            Self::Momentum {
+                rate,
+                momentum,
+                nesterov,
+                decay,
+            } => Arc::new(Momentum {
+                rate,
+                momentum,
+                nesterov,
+                decay,
+            }),
+            Self::Adam {
+                rate,
+                beta1,
+                beta2,
+                epsilon,
+                decay,
+                decoupled,
+            } => {
+                let decay = if decoupled {
+                    Decay::Decoupled(decay)
+                } else {
+                    Decay::Penalty(decay)
+                };
+                Arc::new(Adam {
+                    rate,
+                    beta1,
+                    beta2,
+                    epsilon,
+                    decay,
+                })
             }
             Self::AdaGrad { rate, epsilon } => Arc::new(AdaGrad { rate, epsilon }),
-            Self::Ftrl { alpha, beta, l1, l2 } => Arc::new(Ftrl { alpha, beta, l1, l2 }),
+            Self::Ftrl {
+                alpha,
+                beta,
+                l1,
+                l2,
+            } => Arc::new(Ftrl {
+                alpha,
+                beta,
+                l1,
+                l2,
+            }),
             Self::Training(rule) => Arc::new(rule),
         }
     }
@@ -191,7 +227,8 @@ impl ArraySpec {
     /// # Errors
     /// If it is not understood.
     pub fn parse(array: ArrayId, description: &str) -> Result<Self, ClusterError> {
-        toml::from_str(description).map_err(|error| Self::unreadable(array, description, error.message()))
+        toml::from_str(description)
+            .map_err(|error| Self::unreadable(array, description, error.message()))
     }
 
     /// What stands in the registry.
@@ -199,7 +236,8 @@ impl ArraySpec {
     /// # Errors
     /// If it does not read back as it is: a number is none.
     pub fn describe(&self, array: ArrayId) -> Result<String, ClusterError> {
-        let text = toml::to_string(self).map_err(|error| Self::unreadable(array, "", &error.to_string()))?;
+        let text = toml::to_string(self)
+            .map_err(|error| Self::unreadable(array, "", &error.to_string()))?;
         match Self::parse(array, &text)? == *self {
             true => Ok(text),
             false => Err(Self::unreadable(array, &text, "a number is not finite")),
@@ -209,19 +247,33 @@ impl ArraySpec {
     /// One line, whatever the description.
     fn unreadable(array: ArrayId, description: &str, cause: &str) -> ClusterError {
         let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        ClusterError::Array { array, description: line(description), cause: line(cause) }
+        ClusterError::Array {
+            array,
+            description: line(description),
+            cause: line(cause),
+        }
     }
 
     /// For a server.
     pub fn server(&self) -> ArrayConfig {
-        let layout =
-            Layout { width: self.width.max(1), sparse: self.sparse, rule: self.rule.rule(), initial: None };
-        ArrayConfig { layout, policy: Arc::new(Consistency::from(self.consistency)) }
+        let layout = Layout {
+            width: self.width.max(1),
+            sparse: self.sparse,
+            rule: self.rule.rule(),
+            initial: None,
+        };
+        ArrayConfig {
+            layout,
+            policy: Arc::new(Consistency::from(self.consistency)),
+        }
     }
 
     /// For a worker.
     pub fn client(&self) -> ClientArray {
-        ClientArray { width: self.width.max(1), consistency: self.consistency.into() }
+        ClientArray {
+            width: self.width.max(1),
+            consistency: self.consistency.into(),
+        }
     }
 }
 
@@ -233,15 +285,37 @@ mod tests {
 
     #[test]
     fn a_description_reads_back_and_a_bad_one_says_what_is_wrong() {
-        let rule = RuleSpec::Momentum { rate: 0.1, momentum: 0.9, nesterov: true, decay: 0.0 };
+        let rule = RuleSpec::Momentum {
+            rate: 0.1,
+            momentum: 0.9,
+            nesterov: true,
+            decay: 0.0,
+        };
         let consistency = ConsistencySpec::Ssp(2);
-        let filters = FilterSpec { lz4: true, ..FilterSpec::default() };
-        let spec = ArraySpec { width: 3, sparse: true, rule, consistency, filters };
+        let filters = FilterSpec {
+            lz4: true,
+            ..FilterSpec::default()
+        };
+        let spec = ArraySpec {
+            width: 3,
+            sparse: true,
+            rule,
+            consistency,
+            filters,
+        };
         let text = spec.describe(ArrayId(4)).unwrap();
         assert_eq!(ArraySpec::parse(ArrayId(4), &text).unwrap(), spec);
-        let error = ArraySpec::parse(ArrayId(4), "width = 3\n").unwrap_err().to_string();
-        assert!(error.starts_with("array 4 is described as") && !error.contains('\n'), "{error}");
-        let rule = RuleSpec::Sgd { rate: f32::NAN, decay: 0.0 };
+        let error = ArraySpec::parse(ArrayId(4), "width = 3\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("array 4 is described as") && !error.contains('\n'),
+            "{error}"
+        );
+        let rule = RuleSpec::Sgd {
+            rate: f32::NAN,
+            decay: 0.0,
+        };
         assert!(ArraySpec { rule, ..spec }.describe(ArrayId(4)).is_err());
     }
 }

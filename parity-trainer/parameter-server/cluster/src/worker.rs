@@ -29,11 +29,17 @@ pub struct WorkerSettings {
 impl WorkerSettings {
     /// One that uses these arrays from the first clock on.
     pub fn new(cluster: impl Into<String>, arrays: Vec<(ArrayId, ArraySpec)>) -> Self {
-        Self { cluster: cluster.into(), clock: Clock(0), arrays, timing: Timing::default() }
+        Self {
+            cluster: cluster.into(),
+            clock: Clock(0),
+            arrays,
+            timing: Timing::default(),
+        }
     }
 }
 
-/// A worker that has joined. Dropped, it ends like a crash: the others wait until the leader misses it.
+/// A worker that has joined. Dropped, it ends like a crash: the others wait until the leader misses
+/// it.
 #[derive(Debug)]
 pub struct WorkerRole {
     id: WorkerId,
@@ -53,9 +59,15 @@ impl WorkerRole {
         transport: T,
     ) -> Result<Self, ClusterError> {
         let membership = Arc::new(registry.join(Joining::Worker(settings.clock)).await?);
-        let Member::Worker(id) = membership.id() else { return Err(RegistryError::Closed.into()) };
+        let Member::Worker(id) = membership.id() else {
+            return Err(RegistryError::Closed.into());
+        };
         let bridge = Bridge::new(Arc::clone(&membership));
-        let arrays = settings.arrays.iter().map(|(array, spec)| (*array, spec.client())).collect();
+        let arrays = settings
+            .arrays
+            .iter()
+            .map(|(array, spec)| (*array, spec.client()))
+            .collect();
         let config = ClientNodeConfig {
             cluster: settings.cluster,
             timing: settings.timing,
@@ -63,7 +75,12 @@ impl WorkerRole {
         };
         let worker = ClientNode::start(config, transport, bridge.membership());
         tracing::info!(worker = %id, "joined");
-        Ok(Self { id, worker, membership, _bridge: bridge })
+        Ok(Self {
+            id,
+            worker,
+            membership,
+            _bridge: bridge,
+        })
     }
 
     /// Its number.
@@ -97,7 +114,11 @@ pub async fn define(
     shards: u64,
     spec: &ArraySpec,
 ) -> Result<(), ClusterError> {
-    let info = ArrayInfo { keys, shards, description: spec.describe(array)? };
+    let info = ArrayInfo {
+        keys,
+        shards,
+        description: spec.describe(array)?,
+    };
     Ok(registry.define(array, &info).await?)
 }
 
@@ -113,7 +134,12 @@ pub async fn await_array(
     let is_held = |view: &Arc<View>| {
         let keys = view.arrays.get(&array).map(|info| info.keys);
         keys.is_some_and(|keys| {
-            let held: u64 = view.table.routing.overlapping(array, keys).map(|route| route.range.len()).sum();
+            let held: u64 = view
+                .table
+                .routing
+                .overlapping(array, keys)
+                .map(|route| route.range.len())
+                .sum();
             held == keys.len()
         })
     };
@@ -121,6 +147,9 @@ pub async fn await_array(
     match timeout(patience, views.wait_for(is_held)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => Err(RegistryError::Closed.into()),
-        Err(_) => Err(ClusterError::NoServers { array, waited: patience }),
+        Err(_) => Err(ClusterError::NoServers {
+            array,
+            waited: patience,
+        }),
     }
 }

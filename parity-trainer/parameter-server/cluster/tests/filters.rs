@@ -12,7 +12,8 @@ use support::learning::{EXECUTORS, new, plain, start, work};
 use support::{CLUSTER, Cluster, soon};
 use tokio::sync::mpsc;
 
-/// What the filters of all servers made of an array's messages: of those that were sent, and of those that were received.
+/// What the filters of all servers made of an array's messages: of those that were sent, and of
+/// those that were received.
 async fn traffic<T: Transport>(cluster: &Cluster<T>, array: ArrayId, filter: Filter) -> [Bytes; 2] {
     let (mut sent, mut received) = (Traffic::default(), Traffic::default());
     for counters in cluster.counters().await {
@@ -22,19 +23,27 @@ async fn traffic<T: Transport>(cluster: &Cluster<T>, array: ArrayId, filter: Fil
     [sent.of(array, filter), received.of(array, filter)]
 }
 
-/// The mean distance of a training's weights from those of plain training; with what the servers have counted, by filter.
+/// The mean distance of a training's weights from those of plain training; with what the servers
+/// have counted, by filter.
 async fn train<T: Transport>(transport: T, filters: FilterSpec) -> (f32, [[Bytes; 2]; 2]) {
     const STEPS: u64 = 20;
     let cluster = Cluster::start(transport, 2, 2, ConsistencySpec::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
-    let new = NewTraining { filters, ..new(STEPS, &weights) };
+    let new = NewTraining {
+        filters,
+        ..new(STEPS, &weights)
+    };
     let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new);
     let mut training = soon(begun).await.unwrap();
     let (told, _news) = mpsc::unbounded_channel();
     soon(work(&mut training, STEPS, &told)).await.unwrap();
     let (expected, _) = plain(STEPS);
-    let distances = training.weights().iter().zip(&expected).map(|(a, b)| (a - b).abs());
+    let distances = training
+        .weights()
+        .iter()
+        .zip(&expected)
+        .map(|(a, b)| (a - b).abs());
     let distance = distances.sum::<f32>() / expected.len() as f32;
     let array = training.job().array();
     let compressed = traffic(&cluster, array, Filter::Lz4).await;
@@ -49,14 +58,28 @@ async fn filters_save_bytes_and_what_is_learned_stays_about_the_same() {
     assert_eq!((distance, counted), (0.0, [[Bytes::default(); 2]; 2]));
 
     let (distance, [[sent, received], rounded]) = train(Tcp, "lz4".parse().unwrap()).await;
-    assert_eq!((distance, rounded), (0.0, [Bytes::default(); 2]), "they are undone exactly");
-    assert!(sent.saved() > 0 && received.saved() > 0, "{sent:?} {received:?}");
+    assert_eq!(
+        (distance, rounded),
+        (0.0, [Bytes::default(); 2]),
+        "they are undone exactly"
+    );
+    assert!(
+        sent.saved() > 0 && received.saved() > 0,
+        "{sent:?} {received:?}"
+    );
 
-    let (distance, [[sent, received], [_, rounded]]) = train(Tcp, "lz4,bf16".parse().unwrap()).await;
+    let (distance, [[sent, received], [_, rounded]]) =
+        train(Tcp, "lz4,bf16".parse().unwrap()).await;
     // A step of AdamW is up to 0.01 long.
     assert!(distance > 0.0 && distance < 0.001, "{distance}");
-    assert!(sent.saved() > 0 && received.saved() > 0, "{sent:?} {received:?}");
-    assert!(rounded.after > 0 && rounded.before == 2 * rounded.after, "{rounded:?}");
+    assert!(
+        sent.saved() > 0 && received.saved() > 0,
+        "{sent:?} {received:?}"
+    );
+    assert!(
+        rounded.after > 0 && rounded.before == 2 * rounded.after,
+        "{rounded:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +88,11 @@ async fn what_is_measured_is_not_rounded() {
     let weights = vec![0.0; 2 * ROW + 5];
     let registry = cluster.open().await;
     let filters = "f16".parse().unwrap();
-    let new = NewTraining { filters, measured_from: Some(2), ..new(3, &weights) };
+    let new = NewTraining {
+        filters,
+        measured_from: Some(2),
+        ..new(3, &weights)
+    };
     let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new);
     let mut training = soon(begun).await.unwrap();
     for step in 1..=3 {

@@ -1,4 +1,5 @@
-//! Servers die, join and leave under workers that go on, over a registry in memory and both transports.
+//! Servers die, join and leave under workers that go on, over a registry in memory and both
+//! transports.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -54,7 +55,13 @@ async fn a_killed_head_is_succeeded_and_nothing_acknowledged_is_lost<T: Transpor
     // The next pushes are on their way while it dies.
     let mut under_way = Vec::new();
     for clock in 21..=40 {
-        under_way.push(worker.worker().push(support::spec(clock), support::ones()).await.unwrap());
+        under_way.push(
+            worker
+                .worker()
+                .push(support::spec(clock), support::ones())
+                .await
+                .unwrap(),
+        );
         if clock == 30 {
             cluster.kill(dead);
         }
@@ -62,29 +69,56 @@ async fn a_killed_head_is_succeeded_and_nothing_acknowledged_is_lost<T: Transpor
     for pushed in under_way {
         support::soon(pushed).await.unwrap();
     }
-    let after = cluster.until("the dead server is in no chain", |view| !holds(view, dead)).await;
-    for old in view.table.routing.routes().iter().filter(|route| route.head() == Some(dead)) {
-        let new = after.table.routing.route(old.array, old.range.start).unwrap();
-        assert!(new.epoch > old.epoch && new.head() == old.chain.get(1).copied(), "{old:?}, then {new:?}");
+    let after = cluster
+        .until("the dead server is in no chain", |view| !holds(view, dead))
+        .await;
+    for old in view
+        .table
+        .routing
+        .routes()
+        .iter()
+        .filter(|route| route.head() == Some(dead))
+    {
+        let new = after
+            .table
+            .routing
+            .route(old.array, old.range.start)
+            .unwrap();
+        assert!(
+            new.epoch > old.epoch && new.head() == old.chain.get(1).copied(),
+            "{old:?}, then {new:?}"
+        );
     }
     assert_within::<T>(BOUND, since, "the succession");
     push(&worker, 41..=60).await;
     assert_sum(&worker, 0, 60.0).await;
-    cluster.until("each shard has two replicas again", is_replicated).await;
+    cluster
+        .until("each shard has two replicas again", is_replicated)
+        .await;
     assert_within::<T>(BOUND, since, "replication");
     push(&worker, 61..=65).await;
     assert_sum(&worker, 0, 65.0).await;
 }
 
 fn is_replicated(view: &View) -> bool {
-    view.table.hand_overs.is_empty() && view.table.routing.routes().iter().all(|route| route.chain.len() == 2)
+    view.table.hand_overs.is_empty()
+        && view
+            .table
+            .routing
+            .routes()
+            .iter()
+            .all(|route| route.chain.len() == 2)
 }
 
 async fn a_killed_leader_is_succeeded_too<T: Transport>(transport: T) {
     let mut cluster = Cluster::start(transport, 3, 2, ConsistencySpec::Ssp(0), false).await;
     let worker = cluster.worker(ConsistencySpec::Ssp(0)).await;
     push(&worker, 1..=5).await;
-    let leader = cluster.until("somebody leads", |view| view.leader.is_some()).await.leader.unwrap();
+    let leader = cluster
+        .until("somebody leads", |view| view.leader.is_some())
+        .await
+        .leader
+        .unwrap();
     let dead = match leader.member {
         parapet_parameter_server_registry::Member::Server(node) => node,
         other => panic!("{other} leads"),
@@ -92,26 +126,46 @@ async fn a_killed_leader_is_succeeded_too<T: Transport>(transport: T) {
     let since = Instant::now();
     cluster.kill(dead);
     push(&worker, 6..=10).await;
-    cluster.until("another one leads", |view| view.leader.is_some_and(|next| next.term > leader.term)).await;
-    cluster.until("the dead server is in no chain", |view| !holds(view, dead)).await;
+    cluster
+        .until("another one leads", |view| {
+            view.leader.is_some_and(|next| next.term > leader.term)
+        })
+        .await;
+    cluster
+        .until("the dead server is in no chain", |view| !holds(view, dead))
+        .await;
     assert_within::<T>(BOUND, since, "the succession");
     push(&worker, 11..=15).await;
     assert_sum(&worker, 16, 15.0).await;
     assert_within::<T>(BOUND, since, "what follows it");
 }
 
-/// Heads die one after the other, some while the registry still lists the one before, and another takes its place each
-/// time. A process that says nothing of servers is there, too, so that the workers' word does not count.
+/// Heads die one after the other, some while the registry still lists the one before, and another
+/// takes its place each time. A process that says nothing of servers is there, too, so that the
+/// workers' word does not count.
 async fn dies_again_and_again(coordinator: bool, seed: u64) {
-    let mut cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Eventual, coordinator).await;
+    let mut cluster = Cluster::start(
+        Memory::default(),
+        2,
+        2,
+        ConsistencySpec::Eventual,
+        coordinator,
+    )
+    .await;
     let worker = cluster.worker(ConsistencySpec::Eventual).await;
     let _host = cluster.registry.join(Joining::Host).await.unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut clock = 0;
     for kill in 1..=20 {
         let since = Instant::now();
-        cluster.until("each shard has two replicas", is_replicated).await;
-        assert_within::<Memory>(BOUND, since, &format!("seed {seed}: replication before kill {kill}"));
+        cluster
+            .until("each shard has two replicas", is_replicated)
+            .await;
+        assert_within::<Memory>(
+            BOUND,
+            since,
+            &format!("seed {seed}: replication before kill {kill}"),
+        );
         tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
         let view = cluster.view();
         let routes = view.table.routing.routes();
@@ -120,15 +174,24 @@ async fn dies_again_and_again(coordinator: bool, seed: u64) {
         let since = Instant::now();
         cluster.kill(dead);
         push(&worker, clock + 2..=clock + 3).await;
-        assert_within::<Memory>(BOUND, since, &format!("seed {seed}: the push after kill {kill}"));
+        assert_within::<Memory>(
+            BOUND,
+            since,
+            &format!("seed {seed}: the push after kill {kill}"),
+        );
         clock += 3;
         cluster.join().await;
-        // What the next table, the newcomer and the dead server's lease set off must not make pushes wait either.
+        // What the next table, the newcomer and the dead server's lease set off must not make
+        // pushes wait either.
         for _ in 0..random.random_range(0..40) {
             let since = Instant::now();
             clock += 1;
             push(&worker, clock..=clock).await;
-            assert_within::<Memory>(BOUND, since, &format!("seed {seed}: a push after kill {kill}"));
+            assert_within::<Memory>(
+                BOUND,
+                since,
+                &format!("seed {seed}: a push after kill {kill}"),
+            );
             tokio::time::sleep(Duration::from_millis(random.random_range(0..100))).await;
         }
         assert_sum(&worker, 0, clock as f32).await;
@@ -155,7 +218,9 @@ async fn a_server_that_joins_gets_shards<T: Transport>(transport: T) {
     push(&worker, 1..=5).await;
     let joined = cluster.join().await;
     push(&worker, 6..=10).await;
-    cluster.until("the newcomer holds shards", |view| holds(view, joined)).await;
+    cluster
+        .until("the newcomer holds shards", |view| holds(view, joined))
+        .await;
     push(&worker, 11..=15).await;
     assert_sum(&worker, 16, 15.0).await;
 }
@@ -168,7 +233,11 @@ async fn a_server_that_leaves_takes_nothing_with_it<T: Transport>(transport: T) 
     let leaves = routing.routes()[0].head().unwrap();
     assert!(cluster.heads(leaves) > 0);
     cluster.leave(leaves).await;
-    cluster.until("it is gone", |view| !view.servers.contains_key(&leaves) && !holds(view, leaves)).await;
+    cluster
+        .until("it is gone", |view| {
+            !view.servers.contains_key(&leaves) && !holds(view, leaves)
+        })
+        .await;
     push(&worker, 6..=10).await;
     assert_sum(&worker, 11, 10.0).await;
 }
@@ -193,5 +262,7 @@ async fn the_last_server_may_leave<T: Transport>(transport: T) {
     let mut cluster = Cluster::start(transport, 1, 1, ConsistencySpec::Bsp, true).await;
     let only = *cluster.view().servers.keys().next().unwrap();
     cluster.leave(only).await;
-    cluster.until("it is gone", |view| view.servers.is_empty()).await;
+    cluster
+        .until("it is gone", |view| view.servers.is_empty())
+        .await;
 }

@@ -1,5 +1,5 @@
-//! Trainings under other consistency models than BSP: processes at paces of their own, which no slow one holds up sooner than it
-//! must.
+//! Trainings under other consistency models than BSP: processes at paces of their own, which no
+//! slow one holds up sooner than it must.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -26,23 +26,37 @@ fn target(index: usize, executor: usize) -> f32 {
 }
 
 fn distance(weights: &[f32]) -> f32 {
-    let mean = |index| (0..EXECUTORS).map(|executor| target(index, executor)).sum::<f32>() / EXECUTORS as f32;
-    let squares = weights.iter().enumerate().map(|(index, weight)| (weight - mean(index)).powi(2));
+    let mean = |index| {
+        (0..EXECUTORS)
+            .map(|executor| target(index, executor))
+            .sum::<f32>()
+            / EXECUTORS as f32
+    };
+    let squares = weights
+        .iter()
+        .enumerate()
+        .map(|(index, weight)| (weight - mean(index)).powi(2));
     (squares.sum::<f32>() / weights.len() as f32).sqrt()
 }
 
-/// What a process has seen after each of its steps: the step, and that of the slowest executor in the parameters it got.
+/// What a process has seen after each of its steps: the step, and that of the slowest executor in
+/// the parameters it got.
 type Seen = Vec<(u64, u64)>;
 
 /// One process's steps until the last, each of its parts in so much time.
-async fn steps<T: Transport>(training: &mut Training<T>, each: Duration) -> Result<Seen, ClusterError> {
+async fn steps<T: Transport>(
+    training: &mut Training<T>,
+    each: Duration,
+) -> Result<Seen, ClusterError> {
     let mut seen = Seen::new();
     while training.steps_done() < STEPS {
         loop {
             for executor in training.to_do() {
                 tokio::time::sleep(each).await;
                 let weights = training.weights().iter().enumerate();
-                let gradient: Vec<f32> = weights.map(|(i, weight)| weight - target(i, executor)).collect();
+                let gradient: Vec<f32> = weights
+                    .map(|(i, weight)| weight - target(i, executor))
+                    .collect();
                 training.push(executor, gradient.into_iter()).await?;
             }
             if training.settle().await? == Settled::Done {
@@ -54,11 +68,17 @@ async fn steps<T: Transport>(training: &mut Training<T>, each: Duration) -> Resu
     Ok(seen)
 }
 
-fn host<T: Transport>(cluster: &Cluster<T>, registry: Registry, each: Duration) -> JoinHandle<Seen> {
+fn host<T: Transport>(
+    cluster: &Cluster<T>,
+    registry: Registry,
+    each: Duration,
+) -> JoinHandle<Seen> {
     let transport = cluster.transport();
     tokio::spawn(async move {
         let job: Job = next_job(&registry, None).await.unwrap();
-        let mut training = Training::join(&registry, CLUSTER, transport, job).await.unwrap();
+        let mut training = Training::join(&registry, CLUSTER, transport, job)
+            .await
+            .unwrap();
         let seen = steps(&mut training, each).await.unwrap();
         training.leave().await.unwrap();
         seen
@@ -66,8 +86,17 @@ fn host<T: Transport>(cluster: &Cluster<T>, registry: Registry, each: Duration) 
 }
 
 fn rule() -> UpdateRule {
-    let optimiser = OptimiserSpec::Sgd { momentum: 0.0, weight_decay: 0.0 };
-    UpdateRule { optimiser, learning_rate: 0.2, schedule: Schedule::Cosine, steps: STEPS, clip: None }
+    let optimiser = OptimiserSpec::Sgd {
+        momentum: 0.0,
+        weight_decay: 0.0,
+    };
+    UpdateRule {
+        optimiser,
+        learning_rate: 0.2,
+        schedule: Schedule::Cosine,
+        steps: STEPS,
+        clip: None,
+    }
 }
 
 async fn begin<T: Transport>(
@@ -76,8 +105,14 @@ async fn begin<T: Transport>(
     consistency: ConsistencySpec,
 ) -> Training<T> {
     let weights = vec![0.0; LENGTH];
-    let new = NewTraining { rule: rule(), consistency, ..new(STEPS, &weights) };
-    soon(Training::begin(registry, CLUSTER, cluster.transport(), new)).await.unwrap()
+    let new = NewTraining {
+        rule: rule(),
+        consistency,
+        ..new(STEPS, &weights)
+    };
+    soon(Training::begin(registry, CLUSTER, cluster.transport(), new))
+        .await
+        .unwrap()
 }
 
 /// How far apart the processes came, the fast one and the slow one, and how long it took.
@@ -95,18 +130,30 @@ async fn race(consistency: ConsistencySpec) -> Race {
     let mut training = begin(&cluster, &registry, consistency).await;
     let slow = host(&cluster, cluster.open().await, Duration::from_millis(200));
     let mut views = registry.view();
-    soon(views.wait_for(|view| view.present_workers.len() == 2)).await.unwrap();
+    soon(views.wait_for(|view| view.present_workers.len() == 2))
+        .await
+        .unwrap();
     let begun = Instant::now();
-    let fast = soon(steps(&mut training, Duration::from_millis(50))).await.unwrap();
+    let fast = soon(steps(&mut training, Duration::from_millis(50)))
+        .await
+        .unwrap();
     let took = begun.elapsed();
     let distance = distance(training.weights());
     let slow = soon(slow).await.unwrap();
     soon(training.leave()).await.unwrap();
-    Race { fast, slow, distance, took }
+    Race {
+        fast,
+        slow,
+        distance,
+        took,
+    }
 }
 
 fn most_missed(seen: &Seen) -> u64 {
-    seen.iter().map(|&(step, contained)| step - contained.min(step)).max().unwrap()
+    seen.iter()
+        .map(|&(step, contained)| step - contained.min(step))
+        .max()
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,15 +165,37 @@ async fn nobody_reads_what_misses_more_than_the_model_allows_and_it_converges() 
         (ConsistencySpec::Ssp(0), 0),
         (ConsistencySpec::Eventual, STEPS),
     ] {
-        let Race { fast, slow, distance, took } = race(consistency).await;
+        let Race {
+            fast,
+            slow,
+            distance,
+            took,
+        } = race(consistency).await;
         let missed = most_missed(&fast);
-        assert!(missed <= bound && most_missed(&slow) <= bound, "{consistency:?}: missed {missed}");
+        assert!(
+            missed <= bound && most_missed(&slow) <= bound,
+            "{consistency:?}: missed {missed}"
+        );
         // Or nothing of this would have been seen.
-        assert!(missed >= bound.min(5), "{consistency:?}: missed {missed} at most");
-        assert_eq!(fast.last(), Some(&(STEPS, STEPS)), "{consistency:?}: the last one lacks nothing");
+        assert!(
+            missed >= bound.min(5),
+            "{consistency:?}: missed {missed} at most"
+        );
+        assert_eq!(
+            fast.last(),
+            Some(&(STEPS, STEPS)),
+            "{consistency:?}: the last one lacks nothing"
+        );
         // Without a bound, the slow one goes on alone in the end, towards what it is given.
-        let near = if consistency == ConsistencySpec::Eventual { 0.6 } else { 0.05 };
-        assert!(distance < near, "{consistency:?}: {distance} from what is to be learned, after {took:?}");
+        let near = if consistency == ConsistencySpec::Eventual {
+            0.6
+        } else {
+            0.05
+        };
+        assert!(
+            distance < near,
+            "{consistency:?}: {distance} from what is to be learned, after {took:?}"
+        );
     }
 }
 
@@ -138,12 +207,16 @@ async fn executors_of_a_process_that_dies_are_taken_over() {
     let dying = host(&cluster, cluster.open().await, Duration::from_millis(80));
     let staying = host(&cluster, cluster.open().await, Duration::from_millis(120));
     let mut views = registry.view();
-    soon(views.wait_for(|view| view.present_workers.len() == 3)).await.unwrap();
+    soon(views.wait_for(|view| view.present_workers.len() == 3))
+        .await
+        .unwrap();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(2)).await;
         dying.abort();
     });
-    let seen = soon(steps(&mut training, Duration::from_millis(50))).await.unwrap();
+    let seen = soon(steps(&mut training, Duration::from_millis(50)))
+        .await
+        .unwrap();
     assert!(most_missed(&seen) <= 2, "{seen:?}");
     assert_eq!(seen.last(), Some(&(STEPS, STEPS)));
     let distance = distance(training.weights());
@@ -168,7 +241,11 @@ async fn one_executor_makes_the_steps_of_plain_training_under_every_model() {
         let cluster = Cluster::start(Tcp, 2, 1, ConsistencySpec::Bsp, true).await;
         let registry = cluster.open().await;
         let weights = vec![0.5; LENGTH];
-        let new = NewTraining { consistency, executors: 1, ..new(STEPS, &weights) };
+        let new = NewTraining {
+            consistency,
+            executors: 1,
+            ..new(STEPS, &weights)
+        };
         let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new);
         let mut training = soon(begun).await.unwrap();
         soon(steps(&mut training, Duration::ZERO)).await.unwrap();

@@ -1,7 +1,12 @@
-//! Writes one frame of each kind for the fuzzer to begin with; its first byte says how the input is cut. To be run after a
-//! change of the format; `tests/wire.rs` checks that the files are of the format.
+//! Writes one frame of each kind for the fuzzer to begin with; its first byte says how the input is
+//! cut. To be run after a change of the format; `tests/wire.rs` checks that the files are of the
+//! format.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a tool that shares its frames with the tests")]
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a tool that shares its frames with the tests"
+)]
 
 #[path = "../tests/support/frames.rs"]
 mod frames;
@@ -27,7 +32,10 @@ fn encode(frame: Frame) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 3];
         let filled = batch.slices(&mut slices);
         let before = bytes.len();
-        slices.iter().take(filled).for_each(|slice| bytes.extend_from_slice(slice));
+        slices
+            .iter()
+            .take(filled)
+            .for_each(|slice| bytes.extend_from_slice(slice));
         batch.advance(bytes.len() - before);
     }
     bytes
@@ -43,7 +51,10 @@ fn main() -> io::Result<()> {
         }
     }
     for (kind, bytes) in kinds {
-        let file = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode/kind-{:02}"), kind);
+        let file = format!(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode/kind-{:02}"),
+            kind
+        );
         fs::write(file, [&[63], &bytes[..]].concat())?;
     }
     Ok(())

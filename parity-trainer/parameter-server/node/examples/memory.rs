@@ -1,8 +1,9 @@
-//! One process of the memory benchmark in `cargo xtask bench-parameter-server`: a server of one large dense shard, or a
-//! worker that pushes all of it again and again.
+//! One process of the memory benchmark in `cargo xtask bench-parameter-server`: a server of one
+//! large dense shard, or a worker that pushes all of it again and again.
 //!
-//! Lines on the standard input are what a registry would say: `copy ADDRESS` asks server 0 to copy the shard to the server
-//! there, `joined ADDRESS` tells everyone that it has. A process ends with its standard input.
+//! Lines on the standard input are what a registry would say: `copy ADDRESS` asks server 0 to copy
+//! the shard to the server there, `joined ADDRESS` tells everyone that it has. A process ends with
+//! its standard input.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -11,13 +12,13 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use parapet_parameter_server::{
-    Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId, Route,
-    Routing, ShardRef, Values, WorkerId,
+    Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
+    NodeId, Route, Routing, ShardRef, Values, WorkerId,
 };
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_node::{
-    ClientNode, ClientNodeConfig, Embedded, ServerNode, ServerNodeConfig, TaskError, TaskSpec, Timing, View,
-    Worker,
+    ClientNode, ClientNodeConfig, Embedded, ServerNode, ServerNodeConfig, TaskError, TaskSpec,
+    Timing, View, Worker,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -30,8 +31,11 @@ const WORKER: WorkerId = WorkerId(0);
 /// Numbers in a row.
 const WIDTH: usize = 1000;
 
-/// A busy machine must not look like a dead one: the registry of a single process gives up whom it has suspected once.
-const TIMING: Timing = Timing { heartbeat: Duration::from_secs(1) };
+/// A busy machine must not look like a dead one: the registry of a single process gives up whom it
+/// has suspected once.
+const TIMING: Timing = Timing {
+    heartbeat: Duration::from_secs(1),
+};
 
 /// Rows in a push.
 const AT_ONCE: u64 = 1000;
@@ -85,7 +89,12 @@ impl Args {
     /// The shard at `chain`, with server 0 at this address.
     fn view(&self, epoch: u64, chain: &[u64], address: &str) -> Result<View, Box<dyn Error>> {
         let chain = chain.iter().copied().map(NodeId).collect();
-        let route = Route { array: ARRAY, range: self.range(), epoch: Epoch(epoch), chain };
+        let route = Route {
+            array: ARRAY,
+            range: self.range(),
+            epoch: Epoch(epoch),
+            chain,
+        };
         Ok(View {
             routing: Routing::new(epoch, vec![route])?,
             servers: [(NodeId(0), address.to_owned())].into(),
@@ -120,12 +129,18 @@ fn lines() -> mpsc::Receiver<String> {
 /// Tells a node what the lines say, to the end of them.
 async fn follow(args: &Args, view: watch::Sender<Arc<View>>, mut lines: mpsc::Receiver<String>) {
     while let Some(line) = lines.recv().await {
-        let Some((word, address)) = line.split_once(' ') else { continue };
+        let Some((word, address)) = line.split_once(' ') else {
+            continue;
+        };
         let mut next = View::clone(&view.borrow());
         next.servers.insert(NodeId(1), address.to_owned());
         match word {
             "copy" => {
-                let at = ShardRef { array: ARRAY, range: args.range(), epoch: Epoch(1) };
+                let at = ShardRef {
+                    array: ARRAY,
+                    range: args.range(),
+                    epoch: Epoch(1),
+                };
                 next.hand_overs.push((at, NodeId(1)));
             }
             _ => {
@@ -151,14 +166,23 @@ async fn announce(mut view: watch::Receiver<Arc<View>>) {
 }
 
 async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
-    let arrays = vec![(ARRAY, ArrayConfig { layout: args.layout(), policy: Arc::new(Consistency::Bsp) })];
+    let arrays = vec![(
+        ARRAY,
+        ArrayConfig {
+            layout: args.layout(),
+            policy: Arc::new(Consistency::Bsp),
+        },
+    )];
     let mut view = args.view(1, &[0], "")?;
     // Server 0 connects to server 1.
     view.servers.clear();
     let embedded = Embedded::new(view);
     let (membership, view) = (embedded.membership(), embedded.view());
     let joined = announce(view.subscribe());
-    let config = ServerNodeConfig { timing: TIMING, ..ServerNodeConfig::new(NodeId(node), arrays) };
+    let config = ServerNodeConfig {
+        timing: TIMING,
+        ..ServerNodeConfig::new(NodeId(node), arrays)
+    };
     let mut server = ServerNode::bind(config, Sockets, membership).await?;
     say(server.address());
     tokio::select! {
@@ -170,10 +194,19 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
 }
 
 async fn work(args: &Args, address: &str) -> Result<(), Box<dyn Error>> {
-    let arrays = vec![(ARRAY, ClientArray { width: WIDTH, consistency: Consistency::Bsp })];
+    let arrays = vec![(
+        ARRAY,
+        ClientArray {
+            width: WIDTH,
+            consistency: Consistency::Bsp,
+        },
+    )];
     let embedded = Embedded::new(args.view(1, &[0], address)?);
     let (membership, view) = (embedded.membership(), embedded.view());
-    let config = ClientNodeConfig { timing: TIMING, ..ClientNodeConfig::new(WORKER, arrays) };
+    let config = ClientNodeConfig {
+        timing: TIMING,
+        ..ClientNodeConfig::new(WORKER, arrays)
+    };
     let (mut node, worker) = ClientNode::new(config, Sockets, membership);
     let joined = announce(view.subscribe());
     tokio::select! {
@@ -192,7 +225,11 @@ async fn push(args: &Args, worker: &Worker) -> Result<(), TaskError> {
         for start in (0..args.range().end).step_by(AT_ONCE as usize) {
             let range = KeyRange::new(start, (start + AT_ONCE).min(args.range().end));
             let values = values.slice(0..range.len() as usize * WIDTH);
-            pending.push(worker.push(TaskSpec::new(ARRAY, range, clock), values).await?);
+            pending.push(
+                worker
+                    .push(TaskSpec::new(ARRAY, range, clock), values)
+                    .await?,
+            );
         }
         for push in pending {
             push.await?;

@@ -1,5 +1,5 @@
-//! One process of the benchmark `cargo xtask bench-parameter-server`: a server that adds up, or a worker that pushes and
-//! pulls with all of its keys under way, and prints what it took.
+//! One process of the benchmark `cargo xtask bench-parameter-server`: a server that adds up, or a
+//! worker that pushes and pulls with all of its keys under way, and prints what it took.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use parapet_parameter_server::{
-    Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId, Route,
-    Routing, Values, WorkerId,
+    Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId,
+    Route, Routing, Values, WorkerId,
 };
 use parapet_parameter_server_node::transport::{Sockets, Tcp, Transport};
 use parapet_parameter_server_node::{
-    ClientNode, ClientNodeConfig, Embedded, Pending, Pulled, ServerNode, ServerNodeConfig, TaskSpec, View,
-    Worker,
+    ClientNode, ClientNodeConfig, Embedded, Pending, Pulled, ServerNode, ServerNodeConfig,
+    TaskSpec, View, Worker,
 };
 use tokio::runtime::Builder;
 
@@ -73,39 +73,70 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = match args.threads {
         // The main thread is one of them.
         0 | 1 => Builder::new_current_thread().enable_all().build()?,
-        threads => Builder::new_multi_thread().worker_threads(threads - 1).enable_all().build()?,
+        threads => Builder::new_multi_thread()
+            .worker_threads(threads - 1)
+            .enable_all()
+            .build()?,
     };
-    if args.tcp { runtime.block_on(play(&args, Tcp)) } else { runtime.block_on(play(&args, Sockets)) }
+    if args.tcp {
+        runtime.block_on(play(&args, Tcp))
+    } else {
+        runtime.block_on(play(&args, Sockets))
+    }
 }
 
 async fn play<T: Transport>(args: &Args, transport: T) -> Result<(), Box<dyn Error>> {
     match &args.role {
         Role::Server { node } => serve(args, transport, NodeId(*node)).await,
-        Role::Worker { worker, rounds, address } => {
-            work(args, transport, WorkerId(*worker), *rounds, address).await
-        }
+        Role::Worker {
+            worker,
+            rounds,
+            address,
+        } => work(args, transport, WorkerId(*worker), *rounds, address).await,
     }
 }
 
 /// The keys cut into one shard for each server.
 fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
     let shards = KeyRange::new(0, args.keys).cut(args.servers);
-    let route = |(node, range)| Route { array: ARRAY, range, epoch: Epoch(1), chain: vec![NodeId(node)] };
-    let servers: BTreeMap<NodeId, String> = (0..).map(NodeId).zip(addresses.iter().cloned()).collect();
+    let route = |(node, range)| Route {
+        array: ARRAY,
+        range,
+        epoch: Epoch(1),
+        chain: vec![NodeId(node)],
+    };
+    let servers: BTreeMap<NodeId, String> =
+        (0..).map(NodeId).zip(addresses.iter().cloned()).collect();
     Ok(View {
         routing: Routing::new(1, (0..).zip(shards).map(route).collect())?,
         servers,
-        workers: (1, (0..args.workers).map(|worker| (WorkerId(worker), Clock(0))).collect()),
+        workers: (
+            1,
+            (0..args.workers)
+                .map(|worker| (WorkerId(worker), Clock(0)))
+                .collect(),
+        ),
         ..View::default()
     })
 }
 
-async fn serve<T: Transport>(args: &Args, transport: T, node: NodeId) -> Result<(), Box<dyn Error>> {
+async fn serve<T: Transport>(
+    args: &Args,
+    transport: T,
+    node: NodeId,
+) -> Result<(), Box<dyn Error>> {
     let layout = Layout::dense(args.bytes / 4, Add);
-    let arrays = vec![(ARRAY, ArrayConfig { layout, policy: Arc::new(Consistency::Bsp) })];
+    let arrays = vec![(
+        ARRAY,
+        ArrayConfig {
+            layout,
+            policy: Arc::new(Consistency::Bsp),
+        },
+    )];
     let embedded = Embedded::new(view(args, &[])?);
     let membership = embedded.membership();
-    let mut server = ServerNode::bind(ServerNodeConfig::new(node, arrays), transport, membership).await?;
+    let mut server =
+        ServerNode::bind(ServerNodeConfig::new(node, arrays), transport, membership).await?;
     println!("{}", server.address());
     std::io::stdout().flush()?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -113,7 +144,9 @@ async fn serve<T: Transport>(args: &Args, transport: T, node: NodeId) -> Result<
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(stop);
     });
-    server.run(async { stopped.await.unwrap_or_default() }).await;
+    server
+        .run(async { stopped.await.unwrap_or_default() })
+        .await;
     Ok(())
 }
 
@@ -125,13 +158,21 @@ async fn work<T: Transport>(
     addresses: &[String],
 ) -> Result<(), Box<dyn Error>> {
     let width = args.bytes / 4;
-    let arrays = vec![(ARRAY, ClientArray { width, consistency: Consistency::Bsp })];
+    let arrays = vec![(
+        ARRAY,
+        ClientArray {
+            width,
+            consistency: Consistency::Bsp,
+        },
+    )];
     let embedded = Embedded::new(view(args, addresses)?);
     let config = ClientNodeConfig::new(id, arrays);
     let (mut node, worker) = ClientNode::new(config, transport, embedded.membership());
     let rounds = rounds.max(1);
     let measuring = async move {
-        let values: Vec<Values> = (0..args.keys).map(|key| Values::from(vec![key as f32; width])).collect();
+        let values: Vec<Values> = (0..args.keys)
+            .map(|key| Values::from(vec![key as f32; width]))
+            .collect();
         let warm_up = rounds.min(3);
         let mut clock = 0;
         let mut seconds = Vec::new();
@@ -158,8 +199,8 @@ enum Phase {
     Both,
 }
 
-/// Every key `rounds` times: a key's next round begins when its last has ended, so all keys are under way at a time. The
-/// clock afterwards.
+/// Every key `rounds` times: a key's next round begins when its last has ended, so all keys are
+/// under way at a time. The clock afterwards.
 async fn run(
     worker: &Worker,
     values: &[Values],
@@ -170,7 +211,8 @@ async fn run(
     let mut pushes: Vec<Option<Pending<()>>> = values.iter().map(|_| None).collect();
     let mut pulls: Vec<Option<Pending<Pulled>>> = values.iter().map(|_| None).collect();
     for round in 1..=rounds + 1 {
-        for ((key, value), (push, pull)) in (0..).zip(values).zip(pushes.iter_mut().zip(&mut pulls)) {
+        for ((key, value), (push, pull)) in (0..).zip(values).zip(pushes.iter_mut().zip(&mut pulls))
+        {
             if let Some(push) = push.take() {
                 push.await?;
             }
@@ -182,7 +224,11 @@ async fn run(
             }
             let range = KeyRange::new(key, key + 1);
             if phase == Phase::Pull {
-                *pull = Some(worker.pull(TaskSpec::new(ARRAY, range, Clock(clock))).await?);
+                *pull = Some(
+                    worker
+                        .pull(TaskSpec::new(ARRAY, range, Clock(clock)))
+                        .await?,
+                );
                 continue;
             }
             let spec = TaskSpec::new(ARRAY, range, Clock(clock + round));
@@ -194,7 +240,11 @@ async fn run(
             }
         }
     }
-    Ok(if phase == Phase::Pull { clock } else { clock + rounds })
+    Ok(if phase == Phase::Pull {
+        clock
+    } else {
+        clock + rounds
+    })
 }
 
 /// The server must have added up everything.
@@ -203,7 +253,11 @@ async fn check(worker: &Worker, args: &Args, clock: u64) -> Result<(), Box<dyn E
     let spec = TaskSpec::new(ARRAY, KeyRange::new(key, key + 1), Clock(clock + 1));
     let pulled = worker.pull(spec).await?.await?;
     let expected = (key * clock * args.workers) as f32;
-    match pulled.values.iter().find(|&&found| (found - expected).abs() > expected * 1e-3) {
+    match pulled
+        .values
+        .iter()
+        .find(|&&found| (found - expected).abs() > expected * 1e-3)
+    {
         None => Ok(()),
         Some(found) => Err(format!("the servers have {found} where the sum is {expected}").into()),
     }

@@ -1,4 +1,5 @@
-//! A worker's end: one task that owns a [`Client`] and its connections, and handles for whoever computes.
+//! A worker's end: one task that owns a [`Client`] and its connections, and handles for whoever
+//! computes.
 
 mod worker;
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use futures::future::select_all;
 use parapet_parameter_server::{
-    ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle, Message,
-    Outcome, Peer, WorkerId,
+    ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle,
+    Message, Outcome, Peer, WorkerId,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -35,7 +36,8 @@ pub struct ClientNodeConfig {
     pub cluster: String,
     /// The arrays that it uses.
     pub arrays: Vec<(ArrayId, ClientArray)>,
-    /// Filters on what it sends (those that the receiver undoes; others are applied before a push is submitted).
+    /// Filters on what it sends (those that the receiver undoes; others are applied before a push
+    /// is submitted).
     pub filters: Vec<(ArrayId, ArrayFilters)>,
     /// Intervals and timeouts.
     pub timing: Timing,
@@ -74,7 +76,11 @@ impl ClientNodeConfig {
     fn local(&self) -> Local {
         let peer = Peer::Worker(self.worker);
         Local {
-            hello: Hello { peer, cluster: self.cluster.clone(), max_frame: self.max_frame },
+            hello: Hello {
+                peer,
+                cluster: self.cluster.clone(),
+                max_frame: self.max_frame,
+            },
             queue: self.queue,
             pooled: self.pooled,
             handshake: self.timing.connect(),
@@ -109,7 +115,13 @@ impl<T: Transport> ClientNode<T> {
             max_tasks: config.max_tasks,
         };
         let (worker, commands) = Worker::new(&config);
-        let connections = Connections::new(transport, local, config.timing, config.inbox, config.filters);
+        let connections = Connections::new(
+            transport,
+            local,
+            config.timing,
+            config.inbox,
+            config.filters,
+        );
         let node = Self {
             client: Client::new(config.worker, core, config.arrays),
             timing: config.timing,
@@ -147,10 +159,18 @@ impl<T: Transport> ClientNode<T> {
         self.look();
         while open || self.client.unfinished() > 0 {
             self.tell(ClientEvent::Rooms(self.connections.rooms()));
-            let room = self.max_tasks.saturating_sub(self.client.unfinished()).min(AT_ONCE);
+            let room = self
+                .max_tasks
+                .saturating_sub(self.client.unfinished())
+                .min(AT_ONCE);
             let full: Vec<Sender> = match self.client.held_back() {
-                held_back if held_back.is_empty() => self.connections.long_server().into_iter().collect(),
-                held_back => held_back.iter().filter_map(|&node| self.connections.sender(node)).collect(),
+                held_back if held_back.is_empty() => {
+                    self.connections.long_server().into_iter().collect()
+                }
+                held_back => held_back
+                    .iter()
+                    .filter_map(|&node| self.connections.sender(node))
+                    .collect(),
             };
             tokio::select! {
                 biased;
@@ -181,7 +201,9 @@ impl<T: Transport> ClientNode<T> {
 
     fn take(&mut self, item: Inbound) {
         match self.connections.take(item) {
-            Some(Happened::Message(Peer::Server(_), message)) => self.tell(ClientEvent::Received(message)),
+            Some(Happened::Message(Peer::Server(_), message)) => {
+                self.tell(ClientEvent::Received(message))
+            }
             Some(Happened::Up(Peer::Server(node))) => {
                 let _ = self.membership.reports.try_send(Report::Trust(node));
                 // Also what was given to it while there was no connection.
@@ -196,7 +218,11 @@ impl<T: Transport> ClientNode<T> {
     }
 
     fn tick(&mut self) {
-        if self.client.next_timer().is_some_and(|due| due <= self.now()) {
+        if self
+            .client
+            .next_timer()
+            .is_some_and(|due| due <= self.now())
+        {
             self.tell(ClientEvent::Tick);
         }
     }
@@ -206,15 +232,29 @@ impl<T: Transport> ClientNode<T> {
         for (&array, defined) in view.arrays.0.iter() {
             self.connections.define(array, defined.filters);
         }
-        self.connections.keep(view.servers.iter().map(|(&node, address)| (node, address.clone())));
-        self.tell(ClientEvent::Received(Message::Routing(view.routing.clone())));
+        self.connections.keep(
+            view.servers
+                .iter()
+                .map(|(&node, address)| (node, address.clone())),
+        );
+        self.tell(ClientEvent::Received(Message::Routing(
+            view.routing.clone(),
+        )));
     }
 
     fn submit(&mut self, command: Command) {
-        let Command { id, mut task, after, answer } = command;
-        // What is not running any more has ended; a task after one that failed is told so by the client only if it was
-        // submitted before.
-        task.after = after.iter().filter_map(|other| self.handles.get(other).copied()).collect();
+        let Command {
+            id,
+            mut task,
+            after,
+            answer,
+        } = command;
+        // What is not running any more has ended; a task after one that failed is told so by the
+        // client only if it was submitted before.
+        task.after = after
+            .iter()
+            .filter_map(|other| self.handles.get(other).copied())
+            .collect();
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
         match self.client.submit(now, task, &mut actions) {
@@ -239,7 +279,9 @@ impl<T: Transport> ClientNode<T> {
     fn act(&mut self, mut actions: Vec<ClientAction>) {
         for action in actions.drain(..) {
             match action {
-                ClientAction::Send { to, message } => self.connections.send(Peer::Server(to), message),
+                ClientAction::Send { to, message } => {
+                    self.connections.send(Peer::Server(to), message)
+                }
                 ClientAction::Done { handle, outcome } => self.done(handle, outcome),
                 // The registry sends every table to everyone.
                 ClientAction::FetchRouting => {}
@@ -249,11 +291,23 @@ impl<T: Transport> ClientNode<T> {
     }
 
     fn done(&mut self, handle: Handle, outcome: Outcome) {
-        let Some((id, answer)) = self.running.remove(&handle) else { return };
+        let Some((id, answer)) = self.running.remove(&handle) else {
+            return;
+        };
         self.handles.remove(&id);
         let done = match outcome {
             Outcome::Pushed => Ok(None),
-            Outcome::Pulled { clock, newest, own, values } => Ok(Some(Pulled { clock, newest, own, values })),
+            Outcome::Pulled {
+                clock,
+                newest,
+                own,
+                values,
+            } => Ok(Some(Pulled {
+                clock,
+                newest,
+                own,
+                values,
+            })),
             Outcome::Refused(reason) => Err(TaskError::Refused(reason)),
             Outcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
         };

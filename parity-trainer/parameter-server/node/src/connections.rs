@@ -1,9 +1,10 @@
 //! A node's connections: made, kept alive, given up and made again.
 //!
-//! A worker connects to every server, and a server to every server of a higher number, so that there is one connection
-//! between any two. A task for each connection receives and hands on to the node's inbox; it also counts the heartbeats
-//! that were missed. What is received waits there until there is room for the answers (a peer that reads nothing gets no
-//! more work done), and, if it comes from a worker, until the replicas can follow.
+//! A worker connects to every server, and a server to every server of a higher number, so that
+//! there is one connection between any two. A task for each connection receives and hands on to the
+//! node's inbox; it also counts the heartbeats that were missed. What is received waits there until
+//! there is room for the answers (a peer that reads nothing gets no more work done), and, if it
+//! comes from a worker, until the replicas can follow.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -41,10 +42,25 @@ const HANDSHAKES: usize = 64;
     reason = "passed on at once: a box would cost an allocation for each message"
 )]
 pub(crate) enum Inbound {
-    Connected { id: u64, peer: Peer, sender: Sender, interest: oneshot::Sender<()> },
-    Frame { id: u64, frame: Frame, bytes: Option<OwnedSemaphorePermit> },
-    Closed { id: u64, error: TransportError },
-    Unreachable { node: NodeId, error: TransportError },
+    Connected {
+        id: u64,
+        peer: Peer,
+        sender: Sender,
+        interest: oneshot::Sender<()>,
+    },
+    Frame {
+        id: u64,
+        frame: Frame,
+        bytes: Option<OwnedSemaphorePermit>,
+    },
+    Closed {
+        id: u64,
+        error: TransportError,
+    },
+    Unreachable {
+        node: NodeId,
+        error: TransportError,
+    },
 }
 
 /// What that means to a state machine.
@@ -129,7 +145,8 @@ pub(crate) struct Connections<T: Transport> {
 }
 
 impl<T: Transport> Connections<T> {
-    /// None yet. Received messages that wait take up to `inbox` bytes, beside one frame for each connection.
+    /// None yet. Received messages that wait take up to `inbox` bytes, beside one frame for each
+    /// connection.
     pub(crate) fn new(
         transport: T,
         local: Arc<Local>,
@@ -142,7 +159,9 @@ impl<T: Transport> Connections<T> {
         let shared = Shared {
             inbox: sender,
             budget: Arc::new(Semaphore::new(
-                usize::try_from(units).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
+                usize::try_from(units)
+                    .unwrap_or(usize::MAX)
+                    .min(Semaphore::MAX_PERMITS),
             )),
             units,
             workers: Arc::default(),
@@ -174,27 +193,41 @@ impl<T: Transport> Connections<T> {
     pub(crate) fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
         if filters != ArrayFilters::default() && !self.filters.contains_key(&array) {
             self.filters.insert(array, filters);
-            self.live.values_mut().for_each(|live| live.link.define(array, filters));
+            self.live
+                .values_mut()
+                .for_each(|live| live.link.define(array, filters));
         }
     }
 
     /// Takes connections at `address`; where that is.
     pub(crate) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
-        let listener = self.transport.listen(address, Arc::clone(&self.local)).await?;
+        let listener = self
+            .transport
+            .listen(address, Arc::clone(&self.local))
+            .await?;
         let address = listener.address();
-        self.acceptor = Some(AbortOnDropHandle::new(tokio::spawn(accept(listener, self.shared.clone()))));
+        self.acceptor = Some(AbortOnDropHandle::new(tokio::spawn(accept(
+            listener,
+            self.shared.clone(),
+        ))));
         Ok(address)
     }
 
     /// Keeps connections to these servers, and no others.
     pub(crate) fn keep(&mut self, servers: impl IntoIterator<Item = (NodeId, String)>) {
         let wanted: BTreeMap<NodeId, String> = servers.into_iter().collect();
-        self.dialers.retain(|node, (address, _)| wanted.get(node) == Some(address));
+        self.dialers
+            .retain(|node, (address, _)| wanted.get(node) == Some(address));
         let gone = |peer: &Peer| {
             // Those that are kept by a dialer end with it.
             matches!(peer, Peer::Server(node) if self.is_dialled(*node) && !wanted.contains_key(node))
         };
-        let gone: Vec<u64> = self.by_peer.iter().filter(|(peer, _)| gone(peer)).map(|(_, &id)| id).collect();
+        let gone: Vec<u64> = self
+            .by_peer
+            .iter()
+            .filter(|(peer, _)| gone(peer))
+            .map(|(_, &id)| id)
+            .collect();
         for id in gone {
             self.forget(id);
         }
@@ -207,7 +240,10 @@ impl<T: Transport> Connections<T> {
                     Arc::clone(&self.local),
                     self.shared.clone(),
                 );
-                self.dialers.insert(node, (address, AbortOnDropHandle::new(tokio::spawn(dialing))));
+                self.dialers.insert(
+                    node,
+                    (address, AbortOnDropHandle::new(tokio::spawn(dialing))),
+                );
             }
         }
     }
@@ -228,21 +264,36 @@ impl<T: Transport> Connections<T> {
     /// What it means. The bytes are accounted for as received until the result is dropped.
     pub(crate) fn take(&mut self, inbound: Inbound) -> Option<Happened> {
         match inbound {
-            Inbound::Connected { id, peer, sender, interest } => {
+            Inbound::Connected {
+                id,
+                peer,
+                sender,
+                interest,
+            } => {
                 let link = Link::new(
                     LinkLimits {
                         bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
                         ..LinkLimits::default()
                     },
-                    self.filters.iter().map(|(&array, &filters)| (array, filters)),
+                    self.filters
+                        .iter()
+                        .map(|(&array, &filters)| (array, filters)),
                 );
                 // A peer that connects again has given up the old connection.
                 let old = self.by_peer.insert(peer, id);
                 if let Some(old) = old {
                     self.end(old);
                 }
-                self.live
-                    .insert(id, Live { peer, sender, link, parked: VecDeque::new(), _interest: interest });
+                self.live.insert(
+                    id,
+                    Live {
+                        peer,
+                        sender,
+                        link,
+                        parked: VecDeque::new(),
+                        _interest: interest,
+                    },
+                );
                 self.counters.connected += 1;
                 Some(Happened::Up(peer))
             }
@@ -287,7 +338,10 @@ impl<T: Transport> Connections<T> {
 
     /// Those whose requests wait, to be asked for room.
     pub(crate) fn parked(&self) -> Option<Sender> {
-        self.live.values().find(|live| !live.parked.is_empty()).map(|live| live.sender.clone())
+        self.live
+            .values()
+            .find(|live| !live.parked.is_empty())
+            .map(|live| live.sender.clone())
     }
 
     fn end(&mut self, id: u64) -> Option<Live> {
@@ -337,13 +391,21 @@ impl<T: Transport> Connections<T> {
         let live = self.by_peer.get(&to).and_then(|id| self.live.get_mut(id));
         let sent = live.is_some_and(|live| {
             let packed = if self.filters.is_empty() {
-                Packed { message, keys: None, values: None }
+                Packed {
+                    message,
+                    keys: None,
+                    values: None,
+                }
             } else {
                 live.link.pack(message)
             };
             live.sender.try_send(Frame::Message(packed)).is_ok()
         });
-        let counter = if sent { &mut self.counters.sent } else { &mut self.counters.dropped };
+        let counter = if sent {
+            &mut self.counters.sent
+        } else {
+            &mut self.counters.dropped
+        };
         *counter += 1;
     }
 
@@ -370,13 +432,21 @@ impl<T: Transport> Connections<T> {
 
     /// The way to a server, if there is one.
     pub(crate) fn sender(&self, node: NodeId) -> Option<Sender> {
-        self.by_peer.get(&Peer::Server(node)).and_then(|id| self.live.get(id)).map(|live| live.sender.clone())
+        self.by_peer
+            .get(&Peer::Server(node))
+            .and_then(|id| self.live.get(id))
+            .map(|live| live.sender.clone())
     }
 
     /// A server whose queue is long.
     pub(crate) fn long_server(&self) -> Option<Sender> {
-        let mut servers = self.live.values().filter(|live| matches!(live.peer, Peer::Server(_)));
-        servers.find(|live| live.sender.is_long()).map(|live| live.sender.clone())
+        let mut servers = self
+            .live
+            .values()
+            .filter(|live| matches!(live.peer, Peer::Server(_)));
+        servers
+            .find(|live| live.sender.is_long())
+            .map(|live| live.sender.clone())
     }
 }
 
@@ -406,12 +476,22 @@ async fn accept(mut listener: impl Listener, shared: Shared) {
     }
 }
 
-/// Tells the node of a connection, and hands on what comes until it is lost. Whether the node is still there.
+/// Tells the node of a connection, and hands on what comes until it is lost. Whether the node is
+/// still there.
 async fn serve(connection: Connection, shared: &Shared) -> bool {
-    let Connection { peer, sender, receiver } = connection;
+    let Connection {
+        peer,
+        sender,
+        receiver,
+    } = connection;
     let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
     let (interest, given_up) = oneshot::channel();
-    let connected = Inbound::Connected { id, peer, sender: sender.clone(), interest };
+    let connected = Inbound::Connected {
+        id,
+        peer,
+        sender: sender.clone(),
+        interest,
+    };
     if shared.inbox.send(connected).await.is_err() {
         return false;
     }
@@ -420,11 +500,21 @@ async fn serve(connection: Connection, shared: &Shared) -> bool {
         _ = given_up => return !shared.inbox.is_closed(),
         error = receive(id, peer, receiver, &sender, shared) => error,
     };
-    shared.inbox.send(Inbound::Closed { id, error }).await.is_ok()
+    shared
+        .inbox
+        .send(Inbound::Closed { id, error })
+        .await
+        .is_ok()
 }
 
 /// Keeps a connection to a server.
-async fn dial<T: Transport>(transport: T, address: String, node: NodeId, local: Arc<Local>, shared: Shared) {
+async fn dial<T: Transport>(
+    transport: T,
+    address: String,
+    node: NodeId,
+    local: Arc<Local>,
+    shared: Shared,
+) {
     let timing = shared.timing;
     let mut backoff = timing.first_backoff();
     loop {
@@ -432,7 +522,10 @@ async fn dial<T: Transport>(transport: T, address: String, node: NodeId, local: 
         let connected = connected.and_then(|connection| match connection.peer {
             peer if peer == Peer::Server(node) => Ok(connection),
             // Another process has the address now.
-            peer => Err(TransportError { who: Who::Peer(peer, address.clone()), reason: Reason::Closed }),
+            peer => Err(TransportError {
+                who: Who::Peer(peer, address.clone()),
+                reason: Reason::Closed,
+            }),
         });
         match connected {
             Ok(connection) => {
@@ -445,7 +538,12 @@ async fn dial<T: Transport>(transport: T, address: String, node: NodeId, local: 
                 }
             }
             Err(error) => {
-                if shared.inbox.send(Inbound::Unreachable { node, error }).await.is_err() {
+                if shared
+                    .inbox
+                    .send(Inbound::Unreachable { node, error })
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -490,7 +588,8 @@ async fn receive(
         if matches!(frame, Frame::Heartbeat) {
             continue;
         }
-        // Answers, and what servers say to one another, never wait: two that wait for each other would wait forever.
+        // Answers, and what servers say to one another, never wait: two that wait for each other
+        // would wait forever.
         if is_worker {
             sender.room().await;
             shared.workers.pass().await;
@@ -498,10 +597,21 @@ async fn receive(
         let cost = frame.cost();
         let bytes = match u32::try_from(cost / UNIT).unwrap_or(u32::MAX) {
             0 => None,
-            units => Arc::clone(&shared.budget).acquire_many_owned(units.min(shared.units)).await.ok(),
+            units => Arc::clone(&shared.budget)
+                .acquire_many_owned(units.min(shared.units))
+                .await
+                .ok(),
         };
-        if shared.inbox.send(Inbound::Frame { id, frame, bytes }).await.is_err() {
-            return TransportError { who: Who::Peer(peer, "its connection".into()), reason: Reason::Closed };
+        if shared
+            .inbox
+            .send(Inbound::Frame { id, frame, bytes })
+            .await
+            .is_err()
+        {
+            return TransportError {
+                who: Who::Peer(peer, "its connection".into()),
+                reason: Reason::Closed,
+            };
         }
         received += cost;
         if received >= TURN {

@@ -9,7 +9,8 @@ pub struct Counters {
     pub received: u64,
     /// Messages sent.
     pub sent: u64,
-    /// Messages for which there was no connection or no room: they are sent again when nobody answers.
+    /// Messages for which there was no connection or no room: they are sent again when nobody
+    /// answers.
     pub dropped: u64,
     /// Connections that were made.
     pub connected: u64,

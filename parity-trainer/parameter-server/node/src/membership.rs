@@ -1,4 +1,5 @@
-//! What a node hears from the registry, and tells it. The registry itself is none of the data plane's business.
+//! What a node hears from the registry, and tells it. The registry itself is none of the data
+//! plane's business.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ pub struct Defined {
     pub filters: ArrayFilters,
 }
 
-/// Arrays that have been defined since the servers were started. An array never changes, so that two of these are equal
-/// if they have the same numbers.
+/// Arrays that have been defined since the servers were started. An array never changes, so that
+/// two of these are equal if they have the same numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Arrays(pub Arc<BTreeMap<ArrayId, Defined>>);
 
@@ -80,8 +81,8 @@ pub struct Membership {
 /// Reports on their way at once.
 const REPORTS: usize = 1024;
 
-/// A registry for tests and for clusters within one process: it believes every suspicion, and is not safe against two
-/// servers that suspect each other.
+/// A registry for tests and for clusters within one process: it believes every suspicion, and is
+/// not safe against two servers that suspect each other.
 #[derive(Debug)]
 pub struct Embedded {
     view: watch::Sender<Arc<View>>,
@@ -93,12 +94,19 @@ impl Embedded {
     /// With this view to begin with.
     pub fn new(view: View) -> Self {
         let (reports, inbox) = mpsc::channel(REPORTS);
-        Self { view: watch::Sender::new(Arc::new(view)), inbox, reports }
+        Self {
+            view: watch::Sender::new(Arc::new(view)),
+            inbox,
+            reports,
+        }
     }
 
     /// The end for one node.
     pub fn membership(&self) -> Membership {
-        Membership { view: self.view.subscribe(), reports: self.reports.clone() }
+        Membership {
+            view: self.view.subscribe(),
+            reports: self.reports.clone(),
+        }
     }
 
     /// What a caller changes the view with while [`Embedded::run`] runs.
@@ -127,28 +135,58 @@ fn decide(view: &View, report: Report) -> Option<View> {
     let mut next = view.clone();
     match report {
         Report::Propose { at, add } => {
-            let route =
-                view.routing.route(at.array, at.range.start).filter(|route| !route.chain.contains(&add))?;
+            let route = view
+                .routing
+                .route(at.array, at.range.start)
+                .filter(|route| !route.chain.contains(&add))?;
             let chain = route.chain.iter().copied().chain([add]).collect();
-            next.routing =
-                view.routing.replace(at.array, at.range, at.epoch, vec![(at.range, chain)]).ok()?;
-            next.hand_overs.retain(|(other, _)| (other.array, other.range) != (at.array, at.range));
+            next.routing = view
+                .routing
+                .replace(at.array, at.range, at.epoch, vec![(at.range, chain)])
+                .ok()?;
+            next.hand_overs
+                .retain(|(other, _)| (other.array, other.range) != (at.array, at.range));
         }
         Report::Lost { by, at } => {
             let route = view.routing.route(at.array, at.range.start)?;
-            let chain: Vec<NodeId> = route.chain.iter().copied().filter(|&node| node != by).collect();
-            next.routing =
-                view.routing.replace(at.array, at.range, at.epoch, vec![(at.range, chain)]).ok()?;
+            let chain: Vec<NodeId> = route
+                .chain
+                .iter()
+                .copied()
+                .filter(|&node| node != by)
+                .collect();
+            next.routing = view
+                .routing
+                .replace(at.array, at.range, at.epoch, vec![(at.range, chain)])
+                .ok()?;
         }
         Report::Suspect(node) => {
-            for route in view.routing.routes().iter().filter(|route| route.chain.contains(&node)) {
-                let chain: Vec<NodeId> = route.chain.iter().copied().filter(|&other| other != node).collect();
+            for route in view
+                .routing
+                .routes()
+                .iter()
+                .filter(|route| route.chain.contains(&node))
+            {
+                let chain: Vec<NodeId> = route
+                    .chain
+                    .iter()
+                    .copied()
+                    .filter(|&other| other != node)
+                    .collect();
                 // The last replica stays: nobody else has the state.
-                let without =
-                    next.routing.replace(route.array, route.range, route.epoch, vec![(route.range, chain)]);
+                let without = next.routing.replace(
+                    route.array,
+                    route.range,
+                    route.epoch,
+                    vec![(route.range, chain)],
+                );
                 next.routing = without.unwrap_or(next.routing);
             }
-            let held = next.routing.routes().iter().any(|route| route.chain.contains(&node));
+            let held = next
+                .routing
+                .routes()
+                .iter()
+                .any(|route| route.chain.contains(&node));
             if !held {
                 next.servers.remove(&node);
             }

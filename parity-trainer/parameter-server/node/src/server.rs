@@ -23,7 +23,8 @@ pub use handle::ServerHandle;
 /// Things taken from the inbox at a time.
 const AT_ONCE: usize = 128;
 
-/// Bytes of messages after which other tasks get their turn: answers leave while further messages are handled.
+/// Bytes of messages after which other tasks get their turn: answers leave while further messages
+/// are handled.
 const TURN: usize = 512 * 1024;
 
 /// Reports that wait for room.
@@ -50,7 +51,8 @@ pub struct ServerNodeConfig {
     pub queue: usize,
     /// Bytes of received messages that wait to be handled.
     pub inbox: usize,
-    /// Bytes of vectors that each connection keeps to be read into again, and the server to answer with.
+    /// Bytes of vectors that each connection keeps to be read into again, and the server to answer
+    /// with.
     pub pooled: usize,
 }
 
@@ -74,7 +76,11 @@ impl ServerNodeConfig {
     fn local(&self) -> Local {
         let peer = Peer::Server(self.node);
         Local {
-            hello: Hello { peer, cluster: self.cluster.clone(), max_frame: self.max_frame },
+            hello: Hello {
+                peer,
+                cluster: self.cluster.clone(),
+                max_frame: self.max_frame,
+            },
             queue: self.queue,
             pooled: self.pooled,
             handshake: self.timing.connect(),
@@ -114,7 +120,13 @@ impl<T: Transport> ServerNode<T> {
         membership: Membership,
     ) -> Result<Self, TransportError> {
         let local = Arc::new(config.local());
-        let mut connections = Connections::new(transport, local, config.timing, config.inbox, config.filters);
+        let mut connections = Connections::new(
+            transport,
+            local,
+            config.timing,
+            config.inbox,
+            config.filters,
+        );
         let address = connections.listen(&config.listen).await?;
         let core = ServerConfig {
             resend: config.timing.server_resend(),
@@ -211,7 +223,11 @@ impl<T: Transport> ServerNode<T> {
     }
 
     fn tick(&mut self) {
-        if self.server.next_timer().is_some_and(|due| due <= self.now()) {
+        if self
+            .server
+            .next_timer()
+            .is_some_and(|due| due <= self.now())
+        {
             self.tell(Event::Tick);
         }
     }
@@ -221,7 +237,8 @@ impl<T: Transport> ServerNode<T> {
         let view: Arc<View> = Arc::clone(&self.membership.view.borrow_and_update());
         let own = self.server.node();
         let servers = view.servers.iter().filter(|(node, _)| **node > own);
-        self.connections.keep(servers.map(|(&node, address)| (node, address.clone())));
+        self.connections
+            .keep(servers.map(|(&node, address)| (node, address.clone())));
         for (&array, defined) in view.arrays.0.iter() {
             self.server.define(array, defined.config.clone());
             self.connections.define(array, defined.filters);
@@ -229,7 +246,10 @@ impl<T: Transport> ServerNode<T> {
         let from = Peer::Server(own);
         let (version, workers) = view.workers.clone();
         self.tell(Event::Members { version, workers });
-        self.tell(Event::Received { from, message: Message::Routing(view.routing.clone()) });
+        self.tell(Event::Received {
+            from,
+            message: Message::Routing(view.routing.clone()),
+        });
         for &(at, to) in &view.hand_overs {
             self.tell(Event::HandOver { at, to });
         }
@@ -243,10 +263,15 @@ impl<T: Transport> ServerNode<T> {
             match action {
                 Action::Send { to, message } => self.connections.send(to, message),
                 Action::Propose { at, add } => self.report(Report::Propose { at, add }),
-                Action::Lost { at } => self.report(Report::Lost { by: self.server.node(), at }),
+                Action::Lost { at } => self.report(Report::Lost {
+                    by: self.server.node(),
+                    at,
+                }),
                 Action::CopyRefused { at, to, reason } => {
                     let (array, range) = (at.array, at.range);
-                    tracing::error!("server {to} cannot join the chain of {array}, keys {range}: {reason}");
+                    tracing::error!(
+                        "server {to} cannot join the chain of {array}, keys {range}: {reason}"
+                    );
                 }
             }
         }

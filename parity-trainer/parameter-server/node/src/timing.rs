@@ -11,7 +11,9 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { heartbeat: Duration::from_millis(100) }
+        Self {
+            heartbeat: Duration::from_millis(100),
+        }
     }
 }
 
@@ -44,8 +46,9 @@ impl Timing {
         self.heartbeat / 5
     }
 
-    /// When a worker sends again what was not answered. Late: what a lost connection swallowed is sent again as soon as
-    /// there is another, and a push that waits for a slow worker should not be sent over and over.
+    /// When a worker sends again what was not answered. Late: what a lost connection swallowed is
+    /// sent again as soon as there is another, and a push that waits for a slow worker should not
+    /// be sent over and over.
     pub const fn client_resend(self) -> Duration {
         self.heartbeat.saturating_mul(20)
     }
@@ -60,8 +63,8 @@ impl Timing {
         self.heartbeat.saturating_mul(2)
     }
 
-    /// When a server drops a copy that is not complete and gets no further: late, as a piece may take long over a slow
-    /// network.
+    /// When a server drops a copy that is not complete and gets no further: late, as a piece may
+    /// take long over a slow network.
     pub const fn forget(self) -> Duration {
         self.heartbeat.saturating_mul(300)
     }

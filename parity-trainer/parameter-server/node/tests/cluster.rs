@@ -1,6 +1,12 @@
 //! Servers and workers over real sockets: sums, replication, failures, bad input.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
 
 #[path = "support/cluster.rs"]
 mod cluster;
@@ -10,7 +16,8 @@ use std::time::Duration;
 
 use cluster::{ARRAY, Cluster, KEYS, WIDTH, soon, spec};
 use parapet_parameter_server::{
-    ArrayFilters, Clock, Consistency, KeyRange, Keys, NodeId, Refusal, SubmitError, Values, ValuesError,
+    ArrayFilters, Clock, Consistency, KeyRange, Keys, NodeId, Refusal, SubmitError, Values,
+    ValuesError,
 };
 use parapet_parameter_server_node::transport::{Memory, Tcp};
 use parapet_parameter_server_node::{TaskError, TaskSpec, Worker};
@@ -20,7 +27,8 @@ fn ones() -> Values {
     Values::from(vec![1.0; KEYS as usize * WIDTH])
 }
 
-/// Pushes ones for these clocks, each before it pulls; everything pulled must be what all workers have pushed.
+/// Pushes ones for these clocks, each before it pulls; everything pulled must be what all workers
+/// have pushed.
 async fn count(worker: &Worker, clocks: std::ops::RangeInclusive<u64>, workers: f32) {
     for clock in clocks {
         let both = worker.push_pull(spec(clock), ones()).await.unwrap();
@@ -57,8 +65,8 @@ async fn in_memory_works_alike() {
     tokio::join!(count(&one, 1..=20, 2.0), count(&other, 1..=20, 2.0));
 }
 
-/// What is given to a full queue, or before there is a connection, is lost, and sent again after two seconds: the worker
-/// must wait for room before that.
+/// What is given to a full queue, or before there is a connection, is lost, and sent again after
+/// two seconds: the worker must wait for room before that.
 #[tokio::test(start_paused = true)]
 async fn many_large_pushes_at_once_wait_for_room() {
     let mut cluster = Cluster::start(Memory::default(), 1, 1, 1, Consistency::Bsp).await;
@@ -67,12 +75,27 @@ async fn many_large_pushes_at_once_wait_for_room() {
     let mut pending = Vec::new();
     for clock in (1..=100).map(Clock) {
         let values = Values::from(vec![1.0; cluster::BIG]);
-        pending.push(worker.push(TaskSpec { clock, ..cluster.big() }, values).await.unwrap());
+        pending.push(
+            worker
+                .push(
+                    TaskSpec {
+                        clock,
+                        ..cluster.big()
+                    },
+                    values,
+                )
+                .await
+                .unwrap(),
+        );
     }
     for push in pending {
         soon(push).await.unwrap();
     }
-    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    assert!(
+        since.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        since.elapsed()
+    );
 }
 
 /// Pushes clock after clock while servers fail; every acknowledged push is there in the end, once.
@@ -93,10 +116,22 @@ async fn survives(fail: impl AsyncFnOnce(&mut Cluster<Tcp>), within: Duration) {
     fail(&mut cluster).await;
     let (worker, longest) = soon(pushing).await.unwrap();
     let pulled = soon(worker.pull(spec(0)).await.unwrap()).await.unwrap();
-    assert!(pulled.values.iter().all(|&v| v == 300.0), "{:?}", pulled.values);
-    let chains: Vec<Vec<NodeId>> =
-        cluster.view().routing.routes().iter().map(|route| route.chain.clone()).collect();
-    assert!(chains.iter().all(|chain| chain[..] == [NodeId(1)]), "the successor is promoted: {chains:?}");
+    assert!(
+        pulled.values.iter().all(|&v| v == 300.0),
+        "{:?}",
+        pulled.values
+    );
+    let chains: Vec<Vec<NodeId>> = cluster
+        .view()
+        .routing
+        .routes()
+        .iter()
+        .map(|route| route.chain.clone())
+        .collect();
+    assert!(
+        chains.iter().all(|chain| chain[..] == [NodeId(1)]),
+        "the successor is promoted: {chains:?}"
+    );
     assert!(longest < within, "a push took {longest:?}");
 }
 
@@ -120,7 +155,14 @@ async fn a_server_joins_by_a_copy_and_the_old_one_may_go() {
     cluster.kill(0);
     cluster.kill(1);
     count(&worker, 11..=15, 1.0).await;
-    assert!(cluster.view().routing.routes().iter().all(|route| route.chain[..] == [NodeId(2)]));
+    assert!(
+        cluster
+            .view()
+            .routing
+            .routes()
+            .iter()
+            .all(|route| route.chain[..] == [NodeId(2)])
+    );
 }
 
 #[tokio::test]
@@ -141,13 +183,26 @@ async fn tasks_that_cannot_succeed_say_so() {
     let push = worker.push(spec(1), values.into()).await.unwrap();
     let later = worker.push(spec(2).after([push.id()]), ones()).await;
     let refusal = Refusal::BadValues(ValuesError::NotFinite { at: 3 });
-    assert_eq!(soon(push).await, Err(TaskError::Submit(SubmitError::Malformed(refusal))));
+    assert_eq!(
+        soon(push).await,
+        Err(TaskError::Submit(SubmitError::Malformed(refusal)))
+    );
     drop(later);
     let long = TaskSpec::new(ARRAY, KeyRange::new(0, 1 << 40), Clock(1));
-    assert!(matches!(worker.pull(long).await, Err(TaskError::TooLong { .. })));
-    let unknown = TaskSpec::new(parapet_parameter_server::ArrayId(9), KeyRange::new(0, 1), Clock(1));
+    assert!(matches!(
+        worker.pull(long).await,
+        Err(TaskError::TooLong { .. })
+    ));
+    let unknown = TaskSpec::new(
+        parapet_parameter_server::ArrayId(9),
+        KeyRange::new(0, 1),
+        Clock(1),
+    );
     let unknown = worker.pull(unknown).await.unwrap();
-    assert!(matches!(soon(unknown).await, Err(TaskError::Submit(SubmitError::UnknownArray(_)))));
+    assert!(matches!(
+        soon(unknown).await,
+        Err(TaskError::Submit(SubmitError::UnknownArray(_)))
+    ));
 }
 
 #[tokio::test]
@@ -156,7 +211,11 @@ async fn nonsense_at_a_servers_socket_does_not_disturb_it() {
     let worker = cluster.worker(0);
     count(&worker, 1..=2, 1.0).await;
     let address = cluster.address(0);
-    for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 200], vec![0xff; 5]] {
+    for bytes in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0; 200],
+        vec![0xff; 5],
+    ] {
         let mut raw = tokio::net::TcpStream::connect(&address).await.unwrap();
         raw.write_all(&bytes).await.unwrap();
     }
@@ -165,7 +224,11 @@ async fn nonsense_at_a_servers_socket_does_not_disturb_it() {
 
 #[tokio::test]
 async fn rows_named_by_keys_travel_through_filters() {
-    let filters = ArrayFilters { key_lists: true, lz4: true, ..ArrayFilters::default() };
+    let filters = ArrayFilters {
+        key_lists: true,
+        lz4: true,
+        ..ArrayFilters::default()
+    };
     let mut cluster = Cluster::start_filtered(Tcp, 1, 2, 1, Consistency::Eventual, filters).await;
     let worker = cluster.worker(0);
     let keys: Vec<u64> = (0..KEYS).step_by(2).collect();
@@ -174,10 +237,20 @@ async fn rows_named_by_keys_travel_through_filters() {
         let values = Values::from(vec![1.0; keys.len() * WIDTH]);
         let both = worker.push_pull(named(clock), values).await.unwrap();
         soon(both.push).await.unwrap();
-        assert!(soon(both.pull).await.unwrap().values.iter().all(|&v| v == clock as f32));
+        assert!(
+            soon(both.pull)
+                .await
+                .unwrap()
+                .values
+                .iter()
+                .all(|&v| v == clock as f32)
+        );
     }
     let all = soon(worker.pull(spec(0)).await.unwrap()).await.unwrap();
-    assert_eq!(all.values.iter().sum::<f32>(), 3.0 * (keys.len() * WIDTH) as f32);
+    assert_eq!(
+        all.values.iter().sum::<f32>(),
+        3.0 * (keys.len() * WIDTH) as f32
+    );
 }
 
 /// Far more is asked for than queues hold: peers wait for one another, and nothing is dropped.

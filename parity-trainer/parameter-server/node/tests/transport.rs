@@ -1,6 +1,11 @@
 //! One suite for every transport, and bad input at a real socket.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
 use std::future::Future;
 use std::io::IoSlice;
@@ -8,10 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Pool, Push, ShardRef, Values, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Pool, Push, ShardRef, Values,
+    WorkerId,
 };
 use parapet_parameter_server_node::transport::{
-    Connection, Listener as _, Local, Memory, Reason, SendError, Sockets, Tcp, Transport, TransportError,
+    Connection, Listener as _, Local, Memory, Reason, SendError, Sockets, Tcp, Transport,
+    TransportError,
 };
 use parapet_parameter_server_node::wire::{Batch, Frame, HEADER_LEN, HELLO_LEN, Hello, WireError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +28,11 @@ const QUEUE: usize = 64 * 1024;
 
 fn local(peer: Peer) -> Local {
     Local {
-        hello: Hello { peer, cluster: "test".into(), max_frame: 8 << 20 },
+        hello: Hello {
+            peer,
+            cluster: "test".into(),
+            max_frame: 8 << 20,
+        },
         queue: QUEUE,
         pooled: 1 << 20,
         handshake: Duration::from_secs(5),
@@ -42,15 +53,31 @@ fn push(clock: u64, numbers: usize) -> Frame {
 
 fn push_of(clock: u64, values: Values) -> Frame {
     let range = KeyRange::new(0, values.len() as u64);
-    let at = ShardRef { array: ArrayId(0), range, epoch: Epoch(1) };
-    Message::Push(Push { at, worker: WorkerId(2), clock: Clock(clock), keys: Keys::All, values }).into()
+    let at = ShardRef {
+        array: ArrayId(0),
+        range,
+        epoch: Epoch(1),
+    };
+    Message::Push(Push {
+        at,
+        worker: WorkerId(2),
+        clock: Clock(clock),
+        keys: Keys::All,
+        values,
+    })
+    .into()
 }
 
 async fn soon<R>(future: impl Future<Output = R>) -> R {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("took longer than 20 s")
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .expect("took longer than 20 s")
 }
 
-type Ends = (Result<Connection, TransportError>, Result<Connection, TransportError>);
+type Ends = (
+    Result<Connection, TransportError>,
+    Result<Connection, TransportError>,
+);
 
 /// Both ends of a connection: the one that connects first.
 async fn ends<T: Transport>(transport: &T, address: &str, one: Local, other: Local) -> Ends {
@@ -67,7 +94,10 @@ async fn pair<T: Transport>(transport: &T, address: &str) -> (Connection, Connec
 
 async fn carries_frames_in_order<T: Transport>(transport: T, address: &str) {
     let (mut one, mut other) = pair(&transport, address).await;
-    assert_eq!((one.peer, other.peer), (Peer::Server(NodeId(1)), Peer::Worker(WorkerId(2))));
+    assert_eq!(
+        (one.peer, other.peer),
+        (Peer::Server(NodeId(1)), Peer::Worker(WorkerId(2)))
+    );
     let sizes = [1, 0, 10, 500_000, 7, 1_500_000, 3];
     let sending = async {
         for (clock, &size) in sizes.iter().enumerate() {
@@ -78,7 +108,10 @@ async fn carries_frames_in_order<T: Transport>(transport: T, address: &str) {
     };
     let receiving = async {
         for (clock, &size) in sizes.iter().enumerate() {
-            assert!(other.receiver.recv().await.unwrap() == push(clock as u64, size), "frame {clock}");
+            assert!(
+                other.receiver.recv().await.unwrap() == push(clock as u64, size),
+                "frame {clock}"
+            );
         }
         assert_eq!(other.receiver.recv().await.unwrap(), Frame::Heartbeat);
     };
@@ -103,7 +136,10 @@ async fn bounds_its_queue<T: Transport>(transport: T, address: &str) {
     }
     assert!(refused && one.sender.is_long());
     let mut room = Box::pin(one.sender.room());
-    assert!(futures_poll(room.as_mut()).await.is_none(), "there is no room before somebody receives");
+    assert!(
+        futures_poll(room.as_mut()).await.is_none(),
+        "there is no room before somebody receives"
+    );
     let receiving = async {
         for clock in 0..sent {
             assert!(other.receiver.recv().await.unwrap() == push(clock, 4096));
@@ -136,7 +172,10 @@ async fn notices_a_loss_at_once<T: Transport>(transport: T, address: &str) {
         }
     })
     .await;
-    assert!(matches!(error.reason, Reason::Closed | Reason::Io(_)), "{error}");
+    assert!(
+        matches!(error.reason, Reason::Closed | Reason::Io(_)),
+        "{error}"
+    );
     assert!(error.to_string().starts_with("worker 2 at "), "{error}");
     soon(other.sender.room()).await;
 }
@@ -146,13 +185,19 @@ async fn refuses_strangers_at_both_ends<T: Transport>(transport: T, address: &st
     stranger.hello.cluster = "another".into();
     let (one, other) = ends(&transport, address, stranger, server()).await;
     for error in [one.unwrap_err(), other.unwrap_err()] {
-        assert!(matches!(error.reason, Reason::Wire(WireError::Cluster { .. })), "{error}");
+        assert!(
+            matches!(error.reason, Reason::Wire(WireError::Cluster { .. })),
+            "{error}"
+        );
     }
     let mut stranger = worker();
     stranger.hello.max_frame = 1;
     let (one, other) = ends(&transport, address, stranger, server()).await;
     for error in [one.unwrap_err(), other.unwrap_err()] {
-        assert!(matches!(error.reason, Reason::Wire(WireError::FrameLimit { .. })), "{error}");
+        assert!(
+            matches!(error.reason, Reason::Wire(WireError::FrameLimit { .. })),
+            "{error}"
+        );
     }
 }
 
@@ -160,14 +205,18 @@ async fn says_when_nobody_listens<T: Transport>(transport: T, address: &str) {
     let listener = transport.listen(address, Arc::new(server())).await.unwrap();
     let free = listener.address();
     drop(listener);
-    let error = soon(transport.connect(&free, Arc::new(worker()))).await.unwrap_err();
+    let error = soon(transport.connect(&free, Arc::new(worker())))
+        .await
+        .unwrap_err();
     assert!(matches!(error.reason, Reason::Connect(_)), "{error}");
     assert!(error.to_string().contains(&free), "{error}");
 }
 
 async fn says_when_an_address_is_taken<T: Transport>(transport: T, address: &str) {
     let listener = transport.listen(address, Arc::new(server())).await.unwrap();
-    let again = transport.listen(&listener.address(), Arc::new(server())).await;
+    let again = transport
+        .listen(&listener.address(), Arc::new(server()))
+        .await;
     assert!(matches!(again.err().unwrap().reason, Reason::Listen(_)));
 }
 
@@ -204,7 +253,9 @@ async fn what_waits_to_be_read_is_not_used_again() {
         for clock in 0..FRAMES {
             one.sender.room().await;
             let values = pool.filled(NUMBERS, |values| values.extend([clock as f32; NUMBERS]));
-            one.sender.try_send(push_of(clock, Values::F32(values))).unwrap();
+            one.sender
+                .try_send(push_of(clock, Values::F32(values)))
+                .unwrap();
         }
     };
     let receiving = async {
@@ -213,7 +264,10 @@ async fn what_waits_to_be_read_is_not_used_again() {
             for _ in 0..32 {
                 tokio::task::yield_now().await;
             }
-            assert!(other.receiver.recv().await.unwrap() == push(clock, NUMBERS), "frame {clock}");
+            assert!(
+                other.receiver.recv().await.unwrap() == push(clock, NUMBERS),
+                "frame {clock}"
+            );
         }
     };
     soon(async { tokio::join!(sending, receiving) }).await;
@@ -232,7 +286,9 @@ async fn after_the_handshake(bytes: &[u8], then_close: bool) -> Result<Frame, Re
     if then_close {
         raw.take();
     }
-    soon(connection.receiver.recv()).await.map_err(|error| error.reason)
+    soon(connection.receiver.recv())
+        .await
+        .map_err(|error| error.reason)
 }
 
 fn encoded(frame: Frame) -> Vec<u8> {
@@ -243,7 +299,9 @@ fn encoded(frame: Frame) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 8];
         let filled = batch.slices(&mut slices);
         let before = bytes.len();
-        slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+        slices[..filled]
+            .iter()
+            .for_each(|slice| bytes.extend_from_slice(slice));
         batch.advance(bytes.len() - before);
     }
     bytes
@@ -252,7 +310,10 @@ fn encoded(frame: Frame) -> Vec<u8> {
 #[tokio::test]
 async fn bad_frames_end_a_connection_with_a_reason() {
     let good = encoded(push(1, 100_000));
-    assert_eq!(after_the_handshake(&good, false).await.unwrap(), push(1, 100_000));
+    assert_eq!(
+        after_the_handshake(&good, false).await.unwrap(),
+        push(1, 100_000)
+    );
 
     let cut = after_the_handshake(&good[..good.len() / 2], true).await;
     assert!(matches!(cut, Err(Reason::Closed)), "{cut:?}");
@@ -260,7 +321,10 @@ async fn bad_frames_end_a_connection_with_a_reason() {
     let mut corrupt = good.clone();
     *corrupt.last_mut().unwrap() ^= 1;
     let corrupt = after_the_handshake(&corrupt, false).await;
-    assert!(matches!(corrupt, Err(Reason::Wire(WireError::Checksum))), "{corrupt:?}");
+    assert!(
+        matches!(corrupt, Err(Reason::Wire(WireError::Checksum))),
+        "{corrupt:?}"
+    );
 
     let mut huge = good[..HEADER_LEN].to_vec();
     huge[8..16].copy_from_slice(&(1u64 << 60).to_le_bytes());
@@ -273,20 +337,31 @@ async fn bad_frames_end_a_connection_with_a_reason() {
     );
 
     let garbage = after_the_handshake(&[0xa5; 64], false).await;
-    assert!(matches!(garbage, Err(Reason::Wire(WireError::Header))), "{garbage:?}");
+    assert!(
+        matches!(garbage, Err(Reason::Wire(WireError::Header))),
+        "{garbage:?}"
+    );
 }
 
 #[tokio::test]
 async fn another_protocol_or_version_is_named() {
     for (first, check) in [
-        (b"GET / HTTP/1.1\r\n".to_vec(), (|e| matches!(e, WireError::NotOurs)) as fn(&WireError) -> bool),
-        ([&worker().hello.encode()[..8], &[7, 0]].concat(), |e| matches!(e, WireError::Version { found: 7 })),
+        (
+            b"GET / HTTP/1.1\r\n".to_vec(),
+            (|e| matches!(e, WireError::NotOurs)) as fn(&WireError) -> bool,
+        ),
+        ([&worker().hello.encode()[..8], &[7, 0]].concat(), |e| {
+            matches!(e, WireError::Version { found: 7 })
+        }),
     ] {
         let mut listener = Tcp.listen("127.0.0.1:0", Arc::new(server())).await.unwrap();
         let mut raw = TcpStream::connect(listener.address()).await.unwrap();
         raw.write_all(&first).await.unwrap();
         let error = soon(listener.accept().await.unwrap()).await.unwrap_err();
-        assert!(matches!(&error.reason, Reason::Wire(wire) if check(wire)), "{error}");
+        assert!(
+            matches!(&error.reason, Reason::Wire(wire) if check(wire)),
+            "{error}"
+        );
         // The peer learns this node's version before the connection ends.
         let mut answer = [0; HELLO_LEN];
         soon(raw.read_exact(&mut answer)).await.unwrap();
@@ -296,7 +371,10 @@ async fn another_protocol_or_version_is_named() {
 
 #[tokio::test]
 async fn a_peer_that_says_nothing_does_not_wait_forever() {
-    let patience = Local { handshake: Duration::from_millis(50), ..server() };
+    let patience = Local {
+        handshake: Duration::from_millis(50),
+        ..server()
+    };
     let mut listener = Tcp.listen("127.0.0.1:0", Arc::new(patience)).await.unwrap();
     let silent = TcpStream::connect(listener.address()).await.unwrap();
     let waiting = listener.accept().await.unwrap();
@@ -307,18 +385,29 @@ async fn a_peer_that_says_nothing_does_not_wait_forever() {
 
 /// Where a connected node is, as its peer says it in errors.
 async fn seen_from<A: Transport, B: Transport>(connects: A, listens: B) -> String {
-    let mut listener = listens.listen("127.0.0.1:0", Arc::new(server())).await.unwrap();
+    let mut listener = listens
+        .listen("127.0.0.1:0", Arc::new(server()))
+        .await
+        .unwrap();
     let address = listener.address();
     let accepted = async { listener.accept().await.unwrap().await };
     let (one, other) =
-        soon(async { tokio::join!(connects.connect(&address, Arc::new(worker())), accepted) }).await;
+        soon(async { tokio::join!(connects.connect(&address, Arc::new(worker())), accepted) })
+            .await;
     drop(one.unwrap());
-    soon(other.unwrap().receiver.recv()).await.unwrap_err().who.to_string()
+    soon(other.unwrap().receiver.recv())
+        .await
+        .unwrap_err()
+        .who
+        .to_string()
 }
 
 #[tokio::test]
 async fn nodes_on_one_machine_use_a_unix_socket_if_both_can() {
-    assert_eq!(seen_from(Sockets, Sockets).await, "worker 2 at this machine");
+    assert_eq!(
+        seen_from(Sockets, Sockets).await,
+        "worker 2 at this machine"
+    );
     for seen in [seen_from(Tcp, Sockets).await, seen_from(Sockets, Tcp).await] {
         assert!(seen.starts_with("worker 2 at 127.0.0.1:"), "{seen}");
     }

@@ -1,6 +1,12 @@
 //! Frames and handshakes survive the wire, and nothing else does.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
 
 #[path = "support/frames.rs"]
 mod frames;
@@ -16,7 +22,10 @@ use parapet_parameter_server_node::wire::{
 };
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { max_frame: 8 << 20, pooled: 1 << 20 };
+const LIMITS: Limits = Limits {
+    max_frame: 8 << 20,
+    pooled: 1 << 20,
+};
 
 /// Writes at most `most` bytes at a time, as a socket with little room would.
 fn bytes_of(batch: &mut Batch, most: usize) -> Vec<u8> {
@@ -38,7 +47,9 @@ fn bytes_of(batch: &mut Batch, most: usize) -> Vec<u8> {
 
 fn encode(frames: &[Frame]) -> Vec<u8> {
     let mut batch = Batch::new(LIMITS.max_frame);
-    frames.iter().for_each(|frame| batch.push(frame.clone()).unwrap());
+    frames
+        .iter()
+        .for_each(|frame| batch.push(frame.clone()).unwrap());
     bytes_of(&mut batch, usize::MAX)
 }
 
@@ -71,13 +82,26 @@ fn decode(mut bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Frame>, Resu
 }
 
 fn push(numbers: usize) -> Frame {
-    push_of(Shared::from((0..numbers).map(|n| n as f32).collect::<Vec<_>>()))
+    push_of(Shared::from(
+        (0..numbers).map(|n| n as f32).collect::<Vec<_>>(),
+    ))
 }
 
 fn push_of(values: Shared<f32>) -> Frame {
-    let at = ShardRef { array: ArrayId(1), range: KeyRange::new(0, values.len() as u64), epoch: Epoch(1) };
+    let at = ShardRef {
+        array: ArrayId(1),
+        range: KeyRange::new(0, values.len() as u64),
+        epoch: Epoch(1),
+    };
     let values = Values::F32(values);
-    Message::Push(Push { at, worker: WorkerId(2), clock: Clock(3), keys: Keys::All, values }).into()
+    Message::Push(Push {
+        at,
+        worker: WorkerId(2),
+        clock: Clock(3),
+        keys: Keys::All,
+        values,
+    })
+    .into()
 }
 
 proptest! {
@@ -151,7 +175,13 @@ fn a_frame_that_claims_2_to_the_60_bytes_is_refused_at_its_header() {
     bytes[8..16].copy_from_slice(&(1u64 << 60).to_le_bytes());
     sign(&mut bytes);
     let (_, end) = decode(&bytes[..HEADER_LEN], &[usize::MAX], LIMITS);
-    assert_eq!(end, Err(WireError::TooLong { length: 1 << 60, limit: LIMITS.max_frame }));
+    assert_eq!(
+        end,
+        Err(WireError::TooLong {
+            length: 1 << 60,
+            limit: LIMITS.max_frame
+        })
+    );
 }
 
 #[test]
@@ -160,17 +190,26 @@ fn sections_longer_than_their_frame_are_refused_before_they_have_memory() {
     let head = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
     bytes[HEADER_LEN + head - 8..HEADER_LEN + head].copy_from_slice(&(1u64 << 60).to_le_bytes());
     let (_, end) = decode(&bytes[..HEADER_LEN + head], &[usize::MAX], LIMITS);
-    assert_eq!(end, Err(WireError::Malformed("sections that do not fill it")));
+    assert_eq!(
+        end,
+        Err(WireError::Malformed("sections that do not fill it"))
+    );
 }
 
 #[test]
 fn a_frame_above_the_limit_is_not_sent() {
     let mut batch = Batch::new(1000);
     batch.push(push(1)).unwrap();
-    assert!(matches!(batch.push(push(1000)), Err(WireError::TooLong { limit: 1000, .. })));
+    assert!(matches!(
+        batch.push(push(1000)),
+        Err(WireError::TooLong { limit: 1000, .. })
+    ));
     batch.push(push(2)).unwrap();
     let bytes = bytes_of(&mut batch, usize::MAX);
-    assert_eq!(decode(&bytes, &[usize::MAX], LIMITS), (vec![push(1), push(2)], Ok(())));
+    assert_eq!(
+        decode(&bytes, &[usize::MAX], LIMITS),
+        (vec![push(1), push(2)], Ok(()))
+    );
 }
 
 #[test]
@@ -179,19 +218,35 @@ fn an_unknown_kind_of_frame_is_named() {
     bytes[HEADER_LEN] = 99;
     let sum = twox_hash::XxHash3_64::oneshot(&[99]);
     bytes[HEADER_LEN + 1..].copy_from_slice(&sum.to_le_bytes());
-    assert_eq!(decode(&bytes, &[usize::MAX], LIMITS).1, Err(WireError::UnknownTag(99)));
+    assert_eq!(
+        decode(&bytes, &[usize::MAX], LIMITS).1,
+        Err(WireError::UnknownTag(99))
+    );
 }
 
 #[test]
 fn values_are_written_from_where_they_lie() {
     let values = Values::from(vec![1.0f32; 100_000]);
-    let at = ShardRef { array: ArrayId(1), range: KeyRange::new(0, 100_000), epoch: Epoch(1) };
-    let push = Push { at, worker: WorkerId(2), clock: Clock(3), keys: Keys::All, values: values.clone() };
+    let at = ShardRef {
+        array: ArrayId(1),
+        range: KeyRange::new(0, 100_000),
+        epoch: Epoch(1),
+    };
+    let push = Push {
+        at,
+        worker: WorkerId(2),
+        clock: Clock(3),
+        keys: Keys::All,
+        values: values.clone(),
+    };
     let mut batch = Batch::new(LIMITS.max_frame);
     batch.push(Message::Push(push).into()).unwrap();
     let mut slices = [IoSlice::new(&[]); 4];
     assert_eq!(batch.slices(&mut slices), 2);
-    assert!(slices[1].len() < values.as_bytes().len(), "summed up as a whole before it is written");
+    assert!(
+        slices[1].len() < values.as_bytes().len(),
+        "summed up as a whole before it is written"
+    );
     assert_eq!(slices[1].as_ptr(), values.as_bytes().as_ptr());
 }
 
@@ -205,8 +260,12 @@ fn buffers_are_used_again_once_nobody_has_them() {
             rest = &rest[decoder.feed(rest)..];
             keep.extend(decoder.next().unwrap());
         }
-        let Some(Frame::Message(packed)) = keep.last() else { panic!("no message") };
-        let Message::Push(push) = &packed.message else { panic!("no push") };
+        let Some(Frame::Message(packed)) = keep.last() else {
+            panic!("no message")
+        };
+        let Message::Push(push) = &packed.message else {
+            panic!("no push")
+        };
         push.values.as_bytes().as_ptr()
     };
     let mut held = Vec::new();
@@ -223,33 +282,72 @@ fn a_number_that_is_not_finite_is_found_wherever_it_is_cut() {
     const NUMBERS: usize = 100_000;
     for bad in [None, Some(0), Some(50_001), Some(NUMBERS - 1)] {
         let mut numbers = vec![1.0; NUMBERS];
-        numbers.iter_mut().enumerate().filter(|(at, _)| Some(*at) == bad).for_each(|(_, n)| *n = f32::NAN);
-        let at = ShardRef { array: ArrayId(1), range: KeyRange::new(0, NUMBERS as u64), epoch: Epoch(1) };
+        numbers
+            .iter_mut()
+            .enumerate()
+            .filter(|(at, _)| Some(*at) == bad)
+            .for_each(|(_, n)| *n = f32::NAN);
+        let at = ShardRef {
+            array: ArrayId(1),
+            range: KeyRange::new(0, NUMBERS as u64),
+            epoch: Epoch(1),
+        };
         let (values, keys) = (Values::from(numbers), Keys::All);
-        let push = Message::Push(Push { at, worker: WorkerId(2), clock: Clock(3), keys, values });
+        let push = Message::Push(Push {
+            at,
+            worker: WorkerId(2),
+            clock: Clock(3),
+            keys,
+            values,
+        });
         for cut in [777, 4096, usize::MAX] {
             let (frames, end) = decode(&encode(&[push.clone().into()]), &[cut], LIMITS);
             assert_eq!(end, Ok(()));
-            let [Frame::Message(packed)] = &frames[..] else { panic!("{frames:?}") };
-            let Message::Push(push) = &packed.message else { panic!("no push") };
+            let [Frame::Message(packed)] = &frames[..] else {
+                panic!("{frames:?}")
+            };
+            let Message::Push(push) = &packed.message else {
+                panic!("no push")
+            };
             let found = push.values.check(NUMBERS, 1);
-            assert_eq!(found, bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at })), "cut at {cut}");
+            assert_eq!(
+                found,
+                bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at })),
+                "cut at {cut}"
+            );
         }
     }
 }
 
 fn hello() -> Hello {
-    Hello { peer: Peer::Worker(WorkerId(7)), cluster: "digits".into(), max_frame: 1 << 20 }
+    Hello {
+        peer: Peer::Worker(WorkerId(7)),
+        cluster: "digits".into(),
+        max_frame: 1 << 20,
+    }
 }
 
 #[test]
 fn a_handshake_survives() {
-    for (peer, cluster) in [(Peer::Worker(WorkerId(7)), ""), (Peer::Server(NodeId(u64::MAX)), "größe")] {
-        let hello = Hello { peer, cluster: cluster.into(), max_frame: 1 };
+    for (peer, cluster) in [
+        (Peer::Worker(WorkerId(7)), ""),
+        (Peer::Server(NodeId(u64::MAX)), "größe"),
+    ] {
+        let hello = Hello {
+            peer,
+            cluster: cluster.into(),
+            max_frame: 1,
+        };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
     }
-    let long = Hello { cluster: "ö".repeat(40), ..hello() };
-    assert_eq!(Hello::decode(&long.encode()).unwrap().cluster, "ö".repeat(32));
+    let long = Hello {
+        cluster: "ö".repeat(40),
+        ..hello()
+    };
+    assert_eq!(
+        Hello::decode(&long.encode()).unwrap().cluster,
+        "ö".repeat(32)
+    );
     assert_eq!(long.accept(&Hello::decode(&long.encode()).unwrap()), Ok(()));
 }
 
@@ -267,18 +365,34 @@ fn handshakes_that_do_not_fit_are_told_apart() {
     let mut http = [0; PREFIX_LEN];
     http.copy_from_slice(b"GET / HTTP");
     assert_eq!(Hello::check_prefix(&http), Err(WireError::NotOurs));
-    let other = Hello { cluster: "letters".into(), ..hello() };
-    let error = WireError::Cluster { found: "letters".into(), own: "digits".into() };
+    let other = Hello {
+        cluster: "letters".into(),
+        ..hello()
+    };
+    let error = WireError::Cluster {
+        found: "letters".into(),
+        own: "digits".into(),
+    };
     assert_eq!(hello().accept(&other), Err(error));
-    let small = Hello { max_frame: 1, ..hello() };
-    assert_eq!(hello().accept(&small), Err(WireError::FrameLimit { found: 1, own: 1 << 20 }));
+    let small = Hello {
+        max_frame: 1,
+        ..hello()
+    };
+    assert_eq!(
+        hello().accept(&small),
+        Err(WireError::FrameLimit {
+            found: 1,
+            own: 1 << 20
+        })
+    );
     assert_eq!(u16::from_le_bytes([good[8], good[9]]), VERSION);
     assert_eq!(good.len(), HELLO_LEN);
 }
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
 
-/// Written by `cargo run -p parapet-parameter-server-node --example fuzz_corpus`, after a change of the format.
+/// Written by `cargo run -p parapet-parameter-server-node --example fuzz_corpus`, after a change of
+/// the format.
 #[test]
 fn the_fuzzers_corpus_is_of_this_format() {
     let mut kinds = 0;
@@ -286,7 +400,13 @@ fn the_fuzzers_corpus_is_of_this_format() {
         let path = file.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
         let (frames, end) = decode(&bytes[1..], &[usize::from(bytes[0]) + 1], LIMITS);
-        if path.file_name().unwrap().to_str().unwrap().starts_with("kind-") {
+        if path
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("kind-")
+        {
             assert_eq!((frames.len(), end), (1, Ok(())), "{}", path.display());
             kinds += 1;
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::{Registry, RegistryError};
 
-/// Names a registry: `parapet://HOST:PORT`, one that a coordinator serves; `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, one
-/// in etcd.
+/// Names a registry: `parapet://HOST:PORT`, one that a coordinator serves;
+/// `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, one in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Served by a process at `HOST:PORT`.
@@ -26,17 +26,22 @@ impl FromStr for Address {
         #[cfg(feature = "served")]
         if let Some(endpoint) = text.strip_prefix("parapet://") {
             let parts = endpoint.rsplit_once(':');
-            let names_a_port = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+            let names_a_port =
+                |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
             return match parts.is_some_and(names_a_port) {
                 true => Ok(Self::Served(endpoint.to_owned())),
-                false => Err(RegistryError::Address { given: text.to_owned() }),
+                false => Err(RegistryError::Address {
+                    given: text.to_owned(),
+                }),
             };
         }
         #[cfg(feature = "etcd")]
         if text.starts_with("etcd://") {
             return crate::EtcdConfig::parse(text).map(Self::Etcd);
         }
-        Err(RegistryError::Address { given: text.to_owned() })
+        Err(RegistryError::Address {
+            given: text.to_owned(),
+        })
     }
 }
 
@@ -46,7 +51,12 @@ impl fmt::Display for Address {
             #[cfg(feature = "served")]
             Self::Served(endpoint) => write!(f, "parapet://{endpoint}"),
             #[cfg(feature = "etcd")]
-            Self::Etcd(config) => write!(f, "etcd://{}/{}", config.endpoints.join(","), config.cluster),
+            Self::Etcd(config) => write!(
+                f,
+                "etcd://{}/{}",
+                config.endpoints.join(","),
+                config.cluster
+            ),
             #[cfg(not(any(feature = "etcd", feature = "served")))]
             _ => f.write_str("nowhere"),
         }
@@ -94,12 +104,27 @@ mod tests {
 
     #[test]
     fn addresses_read_back_and_others_are_told_what_to_write() {
-        for text in ["parapet://10.0.0.5:7070", "etcd://a:2379,b:2379/mnist", "etcd://a:1/default"] {
+        for text in [
+            "parapet://10.0.0.5:7070",
+            "etcd://a:2379,b:2379/mnist",
+            "etcd://a:1/default",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for text in ["", "memory", "parapet://", "parapet://host", "parapet://:1", "etcd://a", "http://a:1"] {
+        for text in [
+            "",
+            "memory",
+            "parapet://",
+            "parapet://host",
+            "parapet://:1",
+            "etcd://a",
+            "http://a:1",
+        ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
-            assert!(error.contains("parapet://HOST:PORT") && error.contains("etcd://"), "{error}");
+            assert!(
+                error.contains("parapet://HOST:PORT") && error.contains("etcd://"),
+                "{error}"
+            );
         }
     }
 }

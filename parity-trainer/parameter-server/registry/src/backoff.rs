@@ -18,7 +18,9 @@ impl Backoff {
     }
 
     pub(crate) async fn pause(&mut self) {
-        let pause = Self::FIRST.saturating_mul(1 << self.failures.min(5)).min(Self::LONGEST);
+        let pause = Self::FIRST
+            .saturating_mul(1 << self.failures.min(5))
+            .min(Self::LONGEST);
         self.failures = self.failures.saturating_add(1);
         tokio::time::sleep(pause).await;
     }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ArrayInfo, Member, RegistryError, Report, ServerInfo, Table, Workers};
 
-/// Bytes of a value, at most; etcd takes requests of 1.5 MiB. A table of 8,000 shards has about 600 kB.
+/// Bytes of a value, at most; etcd takes requests of 1.5 MiB. A table of 8,000 shards has about 600
+/// kB.
 pub const MAX_DOCUMENT: usize = 1 << 20;
 
 pub(crate) const LEADER: &str = "leader";
@@ -105,14 +106,23 @@ struct ShardDocument {
 
 impl From<ShardRef> for ShardDocument {
     fn from(at: ShardRef) -> Self {
-        Self { array: at.array.0, start: at.range.start, end: at.range.end, epoch: at.epoch.0 }
+        Self {
+            array: at.array.0,
+            start: at.range.start,
+            end: at.range.end,
+            epoch: at.epoch.0,
+        }
     }
 }
 
 impl From<ShardDocument> for ShardRef {
     fn from(at: ShardDocument) -> Self {
         let range = KeyRange::new(at.start, at.end);
-        Self { array: ArrayId(at.array), range, epoch: Epoch(at.epoch) }
+        Self {
+            array: ArrayId(at.array),
+            range,
+            epoch: Epoch(at.epoch),
+        }
     }
 }
 
@@ -132,13 +142,19 @@ struct HandOverDocument {
 
 impl From<HandOver> for HandOverDocument {
     fn from(HandOver { at, to }: HandOver) -> Self {
-        Self { at: at.into(), to: to.0 }
+        Self {
+            at: at.into(),
+            to: to.0,
+        }
     }
 }
 
 impl From<HandOverDocument> for HandOver {
     fn from(HandOverDocument { at, to }: HandOverDocument) -> Self {
-        Self { at: at.into(), to: NodeId(to) }
+        Self {
+            at: at.into(),
+            to: NodeId(to),
+        }
     }
 }
 
@@ -185,9 +201,14 @@ struct ArrayDocument {
 }
 
 fn write(what: &'static str, document: &impl Serialize) -> Result<Vec<u8>, RegistryError> {
-    let bytes = serde_json::to_vec(document).map_err(|error| RegistryError::malformed(what, error))?;
+    let bytes =
+        serde_json::to_vec(document).map_err(|error| RegistryError::malformed(what, error))?;
     if bytes.len() > MAX_DOCUMENT {
-        return Err(RegistryError::TooLarge { what, bytes: bytes.len(), limit: MAX_DOCUMENT });
+        return Err(RegistryError::TooLarge {
+            what,
+            bytes: bytes.len(),
+            limit: MAX_DOCUMENT,
+        });
     }
     Ok(bytes)
 }
@@ -196,40 +217,103 @@ fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, RegistryError
     serde_json::from_slice(value).map_err(|error| RegistryError::malformed(key, error))
 }
 
-pub(crate) fn write_table(routing: &Routing, hand_overs: &[HandOver]) -> Result<Vec<u8>, RegistryError> {
+pub(crate) fn write_table(
+    routing: &Routing,
+    hand_overs: &[HandOver],
+) -> Result<Vec<u8>, RegistryError> {
     let route = |route: &Route| RouteDocument {
-        at: ShardRef { array: route.array, range: route.range, epoch: route.epoch }.into(),
+        at: ShardRef {
+            array: route.array,
+            range: route.range,
+            epoch: route.epoch,
+        }
+        .into(),
         chain: route.chain.iter().map(|node| node.0).collect(),
     };
     let routes = routing.routes().iter().map(route).collect();
-    let hand_overs = hand_overs.iter().copied().map(HandOverDocument::from).collect();
-    write("the routing table", &TableDocument { version: routing.version(), routes, hand_overs })
+    let hand_overs = hand_overs
+        .iter()
+        .copied()
+        .map(HandOverDocument::from)
+        .collect();
+    write(
+        "the routing table",
+        &TableDocument {
+            version: routing.version(),
+            routes,
+            hand_overs,
+        },
+    )
 }
 
 pub(crate) fn read_table(key: &str, value: &[u8]) -> Result<Table, RegistryError> {
     let document: TableDocument = read(key, value)?;
     let route = |route: RouteDocument| {
-        let ShardRef { array, range, epoch } = route.at.into();
-        Route { array, range, epoch, chain: route.chain.into_iter().map(NodeId).collect() }
+        let ShardRef {
+            array,
+            range,
+            epoch,
+        } = route.at.into();
+        Route {
+            array,
+            range,
+            epoch,
+            chain: route.chain.into_iter().map(NodeId).collect(),
+        }
     };
     let routes = document.routes.into_iter().map(route).collect();
-    let routing =
-        Routing::new(document.version, routes).map_err(|error| RegistryError::routing(key, error))?;
-    let hand_overs = document.hand_overs.into_iter().map(HandOver::from).collect();
-    Ok(Table { routing, hand_overs, ..Table::default() })
+    let routing = Routing::new(document.version, routes)
+        .map_err(|error| RegistryError::routing(key, error))?;
+    let hand_overs = document
+        .hand_overs
+        .into_iter()
+        .map(HandOver::from)
+        .collect();
+    Ok(Table {
+        routing,
+        hand_overs,
+        ..Table::default()
+    })
 }
 
 pub(crate) fn write_workers(workers: &Workers) -> Result<Vec<u8>, RegistryError> {
-    let listed = workers.workers.iter().map(|(worker, clock)| (worker.0, clock.0)).collect();
-    let executors = workers.executors.iter().map(|executor| executor.0).collect();
-    write("the list of workers", &WorkersDocument { version: workers.version, workers: listed, executors })
+    let listed = workers
+        .workers
+        .iter()
+        .map(|(worker, clock)| (worker.0, clock.0))
+        .collect();
+    let executors = workers
+        .executors
+        .iter()
+        .map(|executor| executor.0)
+        .collect();
+    write(
+        "the list of workers",
+        &WorkersDocument {
+            version: workers.version,
+            workers: listed,
+            executors,
+        },
+    )
 }
 
 pub(crate) fn read_workers(key: &str, value: &[u8]) -> Result<Workers, RegistryError> {
-    let WorkersDocument { version, workers, executors } = read(key, value)?;
-    let workers = workers.into_iter().map(|(worker, clock)| (WorkerId(worker), Clock(clock))).collect();
+    let WorkersDocument {
+        version,
+        workers,
+        executors,
+    } = read(key, value)?;
+    let workers = workers
+        .into_iter()
+        .map(|(worker, clock)| (WorkerId(worker), Clock(clock)))
+        .collect();
     let executors = executors.into_iter().map(WorkerId).collect();
-    Ok(Workers { version, workers, executors, ..Workers::default() })
+    Ok(Workers {
+        version,
+        workers,
+        executors,
+        ..Workers::default()
+    })
 }
 
 pub(crate) fn write_report(report: &Report) -> Result<Vec<u8>, RegistryError> {
@@ -250,23 +334,63 @@ pub(crate) fn read_report(key: &str, value: &[u8]) -> Result<Report, RegistryErr
 }
 
 pub(crate) fn write_server(server: &ServerInfo) -> Result<Vec<u8>, RegistryError> {
-    let ServerInfo { address, control, weight } = server.clone();
-    write("a server's entry", &ServerDocument { address, control, weight })
+    let ServerInfo {
+        address,
+        control,
+        weight,
+    } = server.clone();
+    write(
+        "a server's entry",
+        &ServerDocument {
+            address,
+            control,
+            weight,
+        },
+    )
 }
 
 pub(crate) fn read_server(key: &str, value: &[u8]) -> Result<ServerInfo, RegistryError> {
-    let ServerDocument { address, control, weight } = read(key, value)?;
-    Ok(ServerInfo { address, control, weight })
+    let ServerDocument {
+        address,
+        control,
+        weight,
+    } = read(key, value)?;
+    Ok(ServerInfo {
+        address,
+        control,
+        weight,
+    })
 }
 
 pub(crate) fn write_array(array: &ArrayInfo) -> Result<Vec<u8>, RegistryError> {
-    let ArrayInfo { keys: KeyRange { start, end }, shards, description } = array.clone();
-    write("an array's entry", &ArrayDocument { start, end, shards, description })
+    let ArrayInfo {
+        keys: KeyRange { start, end },
+        shards,
+        description,
+    } = array.clone();
+    write(
+        "an array's entry",
+        &ArrayDocument {
+            start,
+            end,
+            shards,
+            description,
+        },
+    )
 }
 
 pub(crate) fn read_array(key: &str, value: &[u8]) -> Result<ArrayInfo, RegistryError> {
-    let ArrayDocument { start, end, shards, description } = read(key, value)?;
-    Ok(ArrayInfo { keys: KeyRange::new(start, end), shards, description })
+    let ArrayDocument {
+        start,
+        end,
+        shards,
+        description,
+    } = read(key, value)?;
+    Ok(ArrayInfo {
+        keys: KeyRange::new(start, end),
+        shards,
+        description,
+    })
 }
 
 pub(crate) fn write_job(job: &str) -> Result<Vec<u8>, RegistryError> {

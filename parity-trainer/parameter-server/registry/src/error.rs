@@ -88,11 +88,17 @@ pub enum RegistryError {
 impl RegistryError {
     /// Whether the same call can succeed later.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Contended { .. } | Self::Conflict)
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Contended { .. } | Self::Conflict
+        )
     }
 
     pub(crate) fn malformed(key: &str, cause: impl std::fmt::Display) -> Self {
-        Self::Malformed { key: key.to_owned(), cause: cause.to_string() }
+        Self::Malformed {
+            key: key.to_owned(),
+            cause: cause.to_string(),
+        }
     }
 
     pub(crate) fn routing(key: &str, cause: RoutingError) -> Self {

@@ -1,9 +1,9 @@
 //! A store in etcd (v3 protocol; 3.4 and later).
 //!
-//! All keys of a cluster begin with `/parapet/CLUSTER/`. A lease is granted for whole seconds, and for at least one and a
-//! half of etcd's election timeouts: asked for one second, a single etcd of Debian grants two and takes keys away after
-//! 2.0 to 2.5 s (measured). So leases say who has gone; who has died is suspected on the data plane, within
-//! milliseconds.
+//! All keys of a cluster begin with `/parapet/CLUSTER/`. A lease is granted for whole seconds, and
+//! for at least one and a half of etcd's election timeouts: asked for one second, a single etcd of
+//! Debian grants two and takes keys away after 2.0 to 2.5 s (measured). So leases say who has gone;
+//! who has died is suspected on the data plane, within milliseconds.
 
 mod follow;
 mod lease;
@@ -29,13 +29,15 @@ use members::{Member, Members};
 /// Where an etcd is, and how long it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name the nearest first.
+    /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name the
+    /// nearest first.
     pub endpoints: Vec<String>,
     /// Keeps clusters that share an etcd apart.
     pub cluster: String,
     /// For how long etcd keeps a member that it does not hear from; whole seconds.
     pub lease: Duration,
-    /// How long a request may take. A member that is silent for a quarter of it is left for another one that answers.
+    /// How long a request may take. A member that is silent for a quarter of it is left for another
+    /// one that answers.
     pub timeout: Duration,
 }
 
@@ -45,7 +47,9 @@ impl EtcdConfig {
     /// # Errors
     /// [`RegistryError::Address`] if it is anything else.
     pub fn parse(address: &str) -> Result<Self, RegistryError> {
-        let given = || RegistryError::Address { given: address.to_owned() };
+        let given = || RegistryError::Address {
+            given: address.to_owned(),
+        };
         let rest = address.strip_prefix("etcd://").ok_or_else(given)?;
         let (hosts, cluster) = rest.split_once('/').unwrap_or((rest, "default"));
         let endpoints: Vec<String> = hosts.split(',').map(str::to_owned).collect();
@@ -57,13 +61,21 @@ impl EtcdConfig {
         if !endpoints.iter().all(has_port) || cluster.is_empty() || !cluster.chars().all(is_plain) {
             return Err(given());
         }
-        Ok(Self { cluster: cluster.to_owned(), ..Self::new(endpoints) })
+        Ok(Self {
+            cluster: cluster.to_owned(),
+            ..Self::new(endpoints)
+        })
     }
 
     /// The cluster `default` at these endpoints.
     pub fn new(endpoints: Vec<String>) -> Self {
         let (lease, timeout) = (Duration::from_secs(1), Duration::from_secs(2));
-        Self { endpoints, cluster: "default".to_owned(), lease, timeout }
+        Self {
+            endpoints,
+            cluster: "default".to_owned(),
+            lease,
+            timeout,
+        }
     }
 
     fn prefix(&self) -> String {
@@ -101,7 +113,8 @@ impl EtcdStore {
     /// Connects, and makes sure that an etcd answers.
     ///
     /// # Errors
-    /// [`RegistryError::Unreachable`], which names the endpoints, after [`EtcdConfig::timeout`] at most.
+    /// [`RegistryError::Unreachable`], which names the endpoints, after [`EtcdConfig::timeout`] at
+    /// most.
     pub async fn connect(config: EtcdConfig) -> Result<Self, RegistryError> {
         let refused = |error: Error| RegistryError::Refused {
             endpoints: config.endpoints.join(", "),
@@ -109,7 +122,10 @@ impl EtcdStore {
         };
         let key = format!("{}{}", config.prefix(), crate::documents::NEXT);
         let members = Arc::new(Members::new(&config, key).await.map_err(refused)?);
-        let store = Self(Connection { members, config: Arc::new(config) });
+        let store = Self(Connection {
+            members,
+            config: Arc::new(config),
+        });
         store.get(crate::documents::NEXT).await?;
         Ok(store)
     }
@@ -143,7 +159,9 @@ impl Connection {
                 }
             }
         };
-        timeout(self.config.timeout, asking).await.unwrap_or_else(|_| Err(self.silent()))
+        timeout(self.config.timeout, asking)
+            .await
+            .unwrap_or_else(|_| Err(self.silent()))
     }
 
     /// Asks for what may be done only once. After an error nobody knows whether it was done.
@@ -152,13 +170,18 @@ impl Connection {
         F: Future<Output = Result<T, Error>>,
     {
         let member = self.member()?;
-        self.answer(&member, call(member.client.clone())).await.map_err(|unanswered| match unanswered {
-            Unanswered::Left => self.unreachable("the member that was asked is silent".to_owned()),
-            Unanswered::Failed(error) => error,
-        })
+        self.answer(&member, call(member.client.clone()))
+            .await
+            .map_err(|unanswered| match unanswered {
+                Unanswered::Left => {
+                    self.unreachable("the member that was asked is silent".to_owned())
+                }
+                Unanswered::Failed(error) => error,
+            })
     }
 
-    /// Waits for what `member` answers: no longer than is allowed, nor than until it is left for another one.
+    /// Waits for what `member` answers: no longer than is allowed, nor than until it is left for
+    /// another one.
     async fn answer<T>(
         &self,
         member: &Member,
@@ -178,7 +201,8 @@ impl Connection {
         in_time.unwrap_or_else(|_| Err(Unanswered::Failed(self.silent())))
     }
 
-    /// What to do about an error of `member`: another one is asked if this one cannot be reached and another can.
+    /// What to do about an error of `member`: another one is asked if this one cannot be reached
+    /// and another can.
     async fn failed(&self, member: &Member, error: &Error) -> Unanswered {
         if is_away(error) && self.members.seek(member).await {
             return Unanswered::Left;
@@ -191,14 +215,22 @@ impl Connection {
     }
 
     fn unreachable(&self, cause: String) -> RegistryError {
-        RegistryError::Unreachable { endpoints: self.endpoints(), cause }
+        RegistryError::Unreachable {
+            endpoints: self.endpoints(),
+            cause,
+        }
     }
 
     fn explain(&self, error: &Error) -> RegistryError {
         match error {
-            Error::GRpcStatus(status) if is_away(error) => self.unreachable(status.message().to_owned()),
+            Error::GRpcStatus(status) if is_away(error) => {
+                self.unreachable(status.message().to_owned())
+            }
             _ if is_away(error) => self.unreachable(error.to_string()),
-            _ => RegistryError::Refused { endpoints: self.endpoints(), cause: error.to_string() },
+            _ => RegistryError::Refused {
+                endpoints: self.endpoints(),
+                cause: error.to_string(),
+            },
         }
     }
 
@@ -213,7 +245,9 @@ impl Connection {
     /// The key without what all keys begin with.
     fn short(&self, key: &[u8]) -> String {
         let key = String::from_utf8_lossy(key);
-        key.strip_prefix(&self.config.prefix()).unwrap_or(&key).to_owned()
+        key.strip_prefix(&self.config.prefix())
+            .unwrap_or(&key)
+            .to_owned()
     }
 }
 
@@ -222,7 +256,10 @@ fn is_away(error: &Error) -> bool {
     use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
     match error {
         Error::GRpcStatus(status) => {
-            matches!(status.code(), Unavailable | DeadlineExceeded | Cancelled | Unknown | Internal)
+            matches!(
+                status.code(),
+                Unavailable | DeadlineExceeded | Cancelled | Unknown | Internal
+            )
         }
         Error::IoError(_) | Error::TransportError(_) | Error::EndpointError(_) => true,
         _ => false,
@@ -264,14 +301,22 @@ impl Store for EtcdStore {
         };
         let delete = |key: String| TxnOp::delete(connection.key(&key), None);
         let changes = transaction.puts.into_iter().map(put);
-        let changes: Vec<TxnOp> = changes.chain(transaction.deletes.into_iter().map(delete)).collect();
+        let changes: Vec<TxnOp> = changes
+            .chain(transaction.deletes.into_iter().map(delete))
+            .collect();
         let when: Vec<etcd_client::Compare> = transaction.when.into_iter().map(compare).collect();
         let transaction = Txn::new().when(when).and_then(changes);
-        let answer = connection.ask_once(|mut client| async move { client.txn(transaction).await }).await?;
+        let answer = connection
+            .ask_once(|mut client| async move { client.txn(transaction).await })
+            .await?;
         if !answer.succeeded() {
             return Ok(Outcome::Failed);
         }
-        Ok(Outcome::Done(revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision))))
+        Ok(Outcome::Done(revision(
+            answer
+                .header()
+                .map_or(0, etcd_client::ResponseHeader::revision),
+        )))
     }
 
     async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError> {

@@ -51,5 +51,11 @@ pub(crate) async fn follow(
             });
         }
     }));
-    Ok((Feeds { view: view_feed, routing: routing_feed }, task))
+    Ok((
+        Feeds {
+            view: view_feed,
+            routing: routing_feed,
+        },
+        task,
+    ))
 }

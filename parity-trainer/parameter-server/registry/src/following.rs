@@ -1,4 +1,5 @@
-//! Following a store that other processes serve: until nobody listens any longer, however often it breaks off.
+//! Following a store that other processes serve: until nobody listens any longer, however often it
+//! breaks off.
 
 use std::convert::Infallible;
 
@@ -14,10 +15,16 @@ pub(crate) enum End {
     /// Nobody listens any longer.
     Unwanted,
     /// The store no longer has the changes that are next: all has to be read again.
-    #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only etcd forgets changes"))]
+    #[cfg_attr(
+        not(feature = "etcd"),
+        allow(dead_code, reason = "only etcd forgets changes")
+    )]
     Compacted,
     /// Another process serves the same store, and answers where this one does not.
-    #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only etcd is served by several"))]
+    #[cfg_attr(
+        not(feature = "etcd"),
+        allow(dead_code, reason = "only etcd is served by several")
+    )]
     Moved,
     /// The connection broke, or stands still.
     Broken(RegistryError),
@@ -37,8 +44,9 @@ impl From<mpsc::error::SendError<Batch>> for End {
 
 /// A store's own way of telling what is new.
 pub(crate) trait Source: Send + 'static {
-    /// Tells of everything, or of what came since it broke off, and then of changes. It may be dropped at any time: what it
-    /// has to remember is remembered as soon as it is told of. Each sign of life resets `backoff`.
+    /// Tells of everything, or of what came since it broke off, and then of changes. It may be
+    /// dropped at any time: what it has to remember is remembered as soon as it is told of. Each
+    /// sign of life resets `backoff`.
     fn follow(
         &mut self,
         batches: &mpsc::Sender<Batch>,
@@ -111,12 +119,23 @@ mod tests {
     }
 
     fn broken() -> End {
-        RegistryError::Unreachable { endpoints: "a:1".into(), cause: "it was cut".into() }.into()
+        RegistryError::Unreachable {
+            endpoints: "a:1".into(),
+            cause: "it was cut".into(),
+        }
+        .into()
     }
 
     fn start(ends: fn(u64) -> End) -> (mpsc::Receiver<Batch>, mpsc::Receiver<()>) {
         let (alive, ended) = mpsc::channel(1);
-        (keep_following(Script { attempts: 0, ends, _alive: alive }), ended)
+        (
+            keep_following(Script {
+                attempts: 0,
+                ends,
+                _alive: alive,
+            }),
+            ended,
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -135,7 +154,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_compacted_is_read_again_at_once() {
-        let (mut batches, _) = start(|attempt| if attempt < 3 { End::Compacted } else { End::Unwanted });
+        let (mut batches, _) = start(|attempt| {
+            if attempt < 3 {
+                End::Compacted
+            } else {
+                End::Unwanted
+            }
+        });
         let asked = Instant::now();
         for attempt in 1..=3 {
             assert_eq!(batches.recv().await, Some(told(attempt)));
@@ -150,6 +175,9 @@ mod tests {
         let lasts = timeout(Duration::from_secs(60), ended.recv()).await;
         assert!(lasts.is_err(), "it goes on while somebody listens");
         drop(batches);
-        assert_eq!(timeout(Duration::from_secs(60), ended.recv()).await, Ok(None));
+        assert_eq!(
+            timeout(Duration::from_secs(60), ended.recv()).await,
+            Ok(None)
+        );
     }
 }

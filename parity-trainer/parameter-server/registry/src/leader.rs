@@ -29,11 +29,12 @@ struct Reign {
 
 /// Takes part in the election of a leader, and leads while elected, until the registry is closed.
 ///
-/// Run it in as many processes as may fail together, and one more: servers do it beside their work. Whoever suspects the
-/// leader to be dead ([`Report::Suspect`]) campaigns against it at once; its lease would take two seconds and more. So
-/// does a server whose suspicion of another has led to nothing within twice the time after which it must be believed
-/// ([`CoordinatorConfig::doubt`]): the leader hangs, or is a coordinator that is dead, which no connection tells of.
-/// Neither is a danger: each change is made on the condition that its author still leads.
+/// Run it in as many processes as may fail together, and one more: servers do it beside their work.
+/// Whoever suspects the leader to be dead ([`Report::Suspect`]) campaigns against it at once; its
+/// lease would take two seconds and more. So does a server whose suspicion of another has led to
+/// nothing within twice the time after which it must be believed ([`CoordinatorConfig::doubt`]):
+/// the leader hangs, or is a coordinator that is dead, which no connection tells of. Neither is a
+/// danger: each change is made on the condition that its author still leads.
 ///
 /// # Errors
 /// [`RegistryError::Closed`] at the end.
@@ -52,13 +53,15 @@ pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), R
         let outcome = match view.leader {
             Some(leader) if leader.member == membership.id() => {
                 let current = reign.take().filter(|reign| reign.term == leader.term);
-                let reign = reign.insert(current.unwrap_or_else(|| Reign::begin(leader.term, &config)));
+                let reign =
+                    reign.insert(current.unwrap_or_else(|| Reign::begin(leader.term, &config)));
                 let outcome = reign.rule(membership, &view, start).await;
                 timer = reign.coordinator.next_timer();
                 outcome
             }
             Some(leader)
-                if grievance == Grievance::Dead || gives_up.is_some_and(|due| start.elapsed() >= due) =>
+                if grievance == Grievance::Dead
+                    || gives_up.is_some_and(|due| start.elapsed() >= due) =>
             {
                 neglect = Neglect::default();
                 membership.campaign(Some(leader.term)).await.map(|_| ())
@@ -105,10 +108,14 @@ enum Grievance {
 
 impl Grievance {
     fn of(view: &View, own: Member) -> Self {
-        let Some(leader) = view.leader else { return Self::None };
+        let Some(leader) = view.leader else {
+            return Self::None;
+        };
         let suspects = |by: Member, of: Member| {
             let Member::Server(of) = of else { return false };
-            view.reports.values().any(|&(reporter, report)| reporter == by && report == Report::Suspect(of))
+            view.reports
+                .values()
+                .any(|&(reporter, report)| reporter == by && report == Report::Suspect(of))
         };
         match (suspects(own, leader.member), suspects(leader.member, own)) {
             (true, false) => Self::Dead,
@@ -128,7 +135,11 @@ fn tell_changes(table: &Table, change: &Change) {
             tracing::debug!(array = %route.array, keys = %route.range, epoch = route.epoch.0, chain = ?route.chain, "changed");
         }
     }
-    for new in change.hand_overs.iter().filter(|new| !table.hand_overs.contains(new)) {
+    for new in change
+        .hand_overs
+        .iter()
+        .filter(|new| !table.hand_overs.contains(new))
+    {
         tracing::debug!(array = %new.at.array, keys = %new.at.range, epoch = new.at.epoch.0, to = %new.to, "to be copied");
     }
 }
@@ -149,7 +160,9 @@ impl Neglect {
         now: Duration,
         patience: Duration,
     ) -> Option<Duration> {
-        let leader = view.leader.filter(|_| view.reachable && grievance == Grievance::Bear);
+        let leader = view
+            .leader
+            .filter(|_| view.reachable && grievance == Grievance::Bear);
         let current = leader.map(|leader| (leader.term, view.table.revision));
         let since = match (self.since, current) {
             (Some((term, table, since)), Some(current)) if (term, table) == current => since,
@@ -160,27 +173,41 @@ impl Neglect {
     }
 }
 
-/// Whether a server suspects one that should leave a chain then: one with others in it. Whoever is suspected itself need
-/// not be believed.
+/// Whether a server suspects one that should leave a chain then: one with others in it. Whoever is
+/// suspected itself need not be believed.
 fn is_neglected(view: &View, own: Member) -> bool {
-    let Member::Server(node) = own else { return false };
+    let Member::Server(node) = own else {
+        return false;
+    };
     let suspicions = || {
-        view.reports.values().filter_map(|&(by, report)| match report {
-            Report::Suspect(of) => Some((by, of)),
-            Report::Propose(_) | Report::Lost(_) => None,
-        })
+        view.reports
+            .values()
+            .filter_map(|&(by, report)| match report {
+                Report::Suspect(of) => Some((by, of)),
+                Report::Propose(_) | Report::Lost(_) => None,
+            })
     };
     let should_leave = |of: NodeId| {
-        view.table.routing.routes().iter().any(|route| route.chain.len() > 1 && route.chain.contains(&of))
+        view.table
+            .routing
+            .routes()
+            .iter()
+            .any(|route| route.chain.len() > 1 && route.chain.contains(&of))
     };
-    suspicions().all(|(_, of)| of != node) && suspicions().any(|(by, of)| by == own && should_leave(of))
+    suspicions().all(|(_, of)| of != node)
+        && suspicions().any(|(by, of)| by == own && should_leave(of))
 }
 
 impl Reign {
     fn begin(term: Term, config: &LeaderConfig) -> Self {
         tracing::info!(?term, "leads from now on");
         let coordinator = Coordinator::new(config.coordinator);
-        Self { term, coordinator, written: Revision(0), told: BTreeSet::new() }
+        Self {
+            term,
+            coordinator,
+            written: Revision(0),
+            told: BTreeSet::new(),
+        }
     }
 
     /// Changes what should be changed.
@@ -209,10 +236,14 @@ impl Reign {
         if change.routing != table.routing || change.hand_overs != table.hand_overs {
             let (routing, hand_overs) = (&change.routing, &change.hand_overs);
             tell_changes(table, &change);
-            self.written = registry.change(self.term, table.revision, routing, hand_overs).await?;
+            self.written = registry
+                .change(self.term, table.revision, routing, hand_overs)
+                .await?;
         }
         if !change.gone_workers.is_empty() {
-            registry.drop_workers(self.term, &change.gone_workers).await?;
+            registry
+                .drop_workers(self.term, &change.gone_workers)
+                .await?;
         }
         Ok(())
     }
@@ -236,14 +267,30 @@ mod tests {
     /// Led by a coordinator; one shard under this chain, and who suspects whom.
     fn view(chain: &[u64], suspicions: &[(u64, u64)]) -> View {
         let chain = chain.iter().copied().map(NodeId).collect();
-        let route = Route { array: ArrayId(1), range: KeyRange::new(0, 9), epoch: Epoch(1), chain };
+        let route = Route {
+            array: ArrayId(1),
+            range: KeyRange::new(0, 9),
+            epoch: Epoch(1),
+            chain,
+        };
         let routing = Routing::new(1, vec![route]).unwrap();
-        let report =
-            |&(by, of): &(u64, u64)| (format!("{by}/{of}"), (server(by), Report::Suspect(NodeId(of))));
+        let report = |&(by, of): &(u64, u64)| {
+            (
+                format!("{by}/{of}"),
+                (server(by), Report::Suspect(NodeId(of))),
+            )
+        };
         View {
             reachable: true,
-            table: Table { revision: Revision(7), routing, hand_overs: Vec::new() },
-            leader: Some(Leader { term: Term(Revision(3)), member: Member::Coordinator(9) }),
+            table: Table {
+                revision: Revision(7),
+                routing,
+                hand_overs: Vec::new(),
+            },
+            leader: Some(Leader {
+                term: Term(Revision(3)),
+                member: Member::Coordinator(9),
+            }),
             reports: suspicions.iter().map(report).collect(),
             ..View::default()
         }
@@ -274,23 +321,47 @@ mod tests {
     fn only_who_must_be_believed_is_neglected() {
         let asks = |own, chain, suspicions| is_neglected(&view(chain, suspicions), own);
         assert!(asks(server(1), &[1, 2], &[(1, 2)]));
-        assert!(!asks(server(3), &[1, 2], &[(1, 2)]), "the suspicion is another's");
+        assert!(
+            !asks(server(3), &[1, 2], &[(1, 2)]),
+            "the suspicion is another's"
+        );
         assert!(!asks(Member::Coordinator(4), &[1, 2], &[(1, 2)]));
-        assert!(!asks(server(1), &[1, 2], &[(1, 2), (2, 1)]), "it is suspected, too");
-        assert!(!asks(server(1), &[2], &[(1, 2)]), "nobody could take the dead one's place");
+        assert!(
+            !asks(server(1), &[1, 2], &[(1, 2), (2, 1)]),
+            "it is suspected, too"
+        );
+        assert!(
+            !asks(server(1), &[2], &[(1, 2)]),
+            "nobody could take the dead one's place"
+        );
         assert!(!asks(server(1), &[1, 3], &[(1, 2)]), "it has left already");
-        let away = View { reachable: false, ..view(&[1, 2], &[(1, 2)]) };
-        assert_eq!(Neglect::default().until(&away, Grievance::Bear, ms(0), PATIENCE), None);
+        let away = View {
+            reachable: false,
+            ..view(&[1, 2], &[(1, 2)])
+        };
+        assert_eq!(
+            Neglect::default().until(&away, Grievance::Bear, ms(0), PATIENCE),
+            None
+        );
     }
 
     #[test]
     fn a_leader_that_is_dead_is_not_borne_but_one_that_says_the_same_is() {
         let led = |suspicions| {
-            let leader = Some(Leader { term: Term(Revision(3)), member: server(2) });
-            View { leader, ..view(&[1, 2], suspicions) }
+            let leader = Some(Leader {
+                term: Term(Revision(3)),
+                member: server(2),
+            });
+            View {
+                leader,
+                ..view(&[1, 2], suspicions)
+            }
         };
         assert_eq!(Grievance::of(&led(&[(1, 2)]), server(1)), Grievance::Dead);
-        assert_eq!(Grievance::of(&led(&[(1, 2), (2, 1)]), server(1)), Grievance::Bear);
+        assert_eq!(
+            Grievance::of(&led(&[(1, 2), (2, 1)]), server(1)),
+            Grievance::Bear
+        );
         assert_eq!(Grievance::of(&led(&[(2, 1)]), server(1)), Grievance::None);
         assert_eq!(Grievance::of(&led(&[]), server(1)), Grievance::None);
     }

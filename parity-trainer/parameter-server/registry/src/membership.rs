@@ -20,10 +20,11 @@ pub const MAX_REPORTS: usize = 4096;
 type Kept = BTreeMap<String, Vec<u8>>;
 type CurrentLease = watch::Sender<Option<Arc<dyn Lease>>>;
 
-/// One life of a member. It ends when this is dropped: at once in process, after etcd's lease beyond.
+/// One life of a member. It ends when this is dropped: at once in process, after etcd's lease
+/// beyond.
 ///
-/// If the registry was away for so long that the lease has ended, the membership comes back by itself, under the same
-/// number and with the same reports; a leadership does not.
+/// If the registry was away for so long that the lease has ended, the membership comes back by
+/// itself, under the same number and with the same reports; a leadership does not.
 #[derive(Debug)]
 pub struct Membership {
     registry: Registry,
@@ -35,7 +36,12 @@ pub struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn start(registry: Registry, member: Member, value: Vec<u8>, lease: Arc<dyn Lease>) -> Self {
+    pub(crate) fn start(
+        registry: Registry,
+        member: Member,
+        value: Vec<u8>,
+        lease: Arc<dyn Lease>,
+    ) -> Self {
         let first = Kept::from([(documents::member_key(member), value)]);
         let kept = Arc::new(watch::Sender::new(first.clone()));
         let reports = Arc::new(watch::Sender::new(BTreeMap::new()));
@@ -49,7 +55,14 @@ impl Membership {
             written: first,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(keeper.run()));
-        Self { registry, member, kept, reports, lease: current, keeping: Mutex::new(Some(task)) }
+        Self {
+            registry,
+            member,
+            kept,
+            reports,
+            lease: current,
+            keeping: Mutex::new(Some(task)),
+        }
     }
 
     /// Who this is.
@@ -62,8 +75,8 @@ impl Membership {
         &self.registry
     }
 
-    /// Tells the leader, now or as soon as the store can be reached. Proposals and losses go by themselves once the
-    /// shard's epoch is raised, suspicions once the server is gone.
+    /// Tells the leader, now or as soon as the store can be reached. Proposals and losses go by
+    /// themselves once the shard's epoch is raised, suspicions once the server is gone.
     ///
     /// # Errors
     /// [`RegistryError::TooManyReports`] if [`MAX_REPORTS`] stand.
@@ -80,7 +93,8 @@ impl Membership {
         if full {
             return Err(RegistryError::TooManyReports { limit: MAX_REPORTS });
         }
-        self.kept.send_if_modified(|kept| kept.insert(key, value.clone()).as_ref() != Some(&value));
+        self.kept
+            .send_if_modified(|kept| kept.insert(key, value.clone()).as_ref() != Some(&value));
         Ok(())
     }
 
@@ -90,7 +104,8 @@ impl Membership {
         self.reports.send_modify(|reports| {
             reports.remove(&key);
         });
-        self.kept.send_if_modified(|kept| kept.remove(&key).is_some());
+        self.kept
+            .send_if_modified(|kept| kept.remove(&key).is_some());
     }
 
     /// Changes what is known of this server, such as its weight.
@@ -100,7 +115,8 @@ impl Membership {
     pub fn update(&self, server: &ServerInfo) -> Result<(), RegistryError> {
         let key = documents::member_key(self.member);
         let value = documents::write_server(server)?;
-        self.kept.send_if_modified(|kept| kept.insert(key, value.clone()).as_ref() != Some(&value));
+        self.kept
+            .send_if_modified(|kept| kept.insert(key, value.clone()).as_ref() != Some(&value));
         Ok(())
     }
 
@@ -109,7 +125,9 @@ impl Membership {
     /// # Errors
     /// If the store does not answer.
     pub async fn campaign(&self, instead: Option<Term>) -> Result<Option<Term>, RegistryError> {
-        let Some(lease) = self.lease.borrow().as_ref().map(|lease| lease.id()) else { return Ok(None) };
+        let Some(lease) = self.lease.borrow().as_ref().map(|lease| lease.id()) else {
+            return Ok(None);
+        };
         let before = instead.map_or(Revision(0), |term| term.0);
         let leader = Put {
             key: documents::LEADER.into(),
@@ -127,8 +145,8 @@ impl Membership {
         })
     }
 
-    /// Ends this life at once. Empty a server first ([`Membership::update`] to weight 0, then wait until the routing
-    /// table names it no longer), or its shards lose a replica.
+    /// Ends this life at once. Empty a server first ([`Membership::update`] to weight 0, then wait
+    /// until the routing table names it no longer), or its shards lose a replica.
     ///
     /// # Errors
     /// If the store does not answer; the life ends with its lease then.
@@ -213,11 +231,18 @@ impl Keeper {
         loop {
             let mut room = Transaction::MAX_CHANGES;
             let mut transaction = Transaction::default();
-            for (key, value) in wanted.iter().filter(|(key, value)| self.written.get(*key) != Some(*value)) {
+            for (key, value) in wanted
+                .iter()
+                .filter(|(key, value)| self.written.get(*key) != Some(*value))
+            {
                 if room > 0 {
                     room -= 1;
                     let (key, value) = (key.clone(), value.clone());
-                    transaction.puts.push(Put { key, value, lease: Some(lease.id()) });
+                    transaction.puts.push(Put {
+                        key,
+                        value,
+                        lease: Some(lease.id()),
+                    });
                 }
             }
             let gone = self.written.keys().filter(|key| !wanted.contains_key(*key));
@@ -247,19 +272,28 @@ impl Keeper {
         let still = |report: &Report| match *report {
             Report::Suspect(node) => {
                 view.servers.contains_key(&node)
-                    || routing.routes().iter().any(|route| route.chain.contains(&node))
+                    || routing
+                        .routes()
+                        .iter()
+                        .any(|route| route.chain.contains(&node))
             }
             Report::Propose(hand_over) => is_there(hand_over.at),
             Report::Lost(at) => is_there(at),
         };
         let outdated: Vec<String> = {
             let reports = self.reports.borrow();
-            reports.iter().filter(|(_, report)| !still(report)).map(|(key, _)| key.clone()).collect()
+            reports
+                .iter()
+                .filter(|(_, report)| !still(report))
+                .map(|(key, _)| key.clone())
+                .collect()
         };
         if outdated.is_empty() {
             return;
         }
-        self.reports.send_modify(|reports| reports.retain(|key, _| !outdated.contains(key)));
-        self.kept.send_modify(|kept| kept.retain(|key, _| !outdated.contains(key)));
+        self.reports
+            .send_modify(|reports| reports.retain(|key, _| !outdated.contains(key)));
+        self.kept
+            .send_modify(|kept| kept.retain(|key, _| !outdated.contains(key)));
     }
 }

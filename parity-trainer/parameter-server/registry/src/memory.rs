@@ -1,4 +1,5 @@
-//! A store within this process: nothing to start, no timers, so that tests with paused time drive it, too.
+//! A store within this process: nothing to start, no timers, so that tests with paused time drive
+//! it, too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,8 +54,8 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// An empty one whose leases end only so long after their holders are dropped, as those of other processes do: for
-    /// tests.
+    /// An empty one whose leases end only so long after their holders are dropped, as those of
+    /// other processes do: for tests.
     pub fn lingering(linger: Duration) -> Self {
         let store = Self::default();
         store.inner.lock().linger = linger;
@@ -75,7 +76,9 @@ impl MemoryStore {
 
     fn lapse(&self, lease: LeaseId) {
         let mut inner = self.inner.lock();
-        let Some(over) = inner.leases.remove(&lease) else { return };
+        let Some(over) = inner.leases.remove(&lease) else {
+            return;
+        };
         inner.entries.retain(|_, held| held.lease != Some(lease));
         inner.revision += 1;
         drop(inner);
@@ -84,8 +87,10 @@ impl MemoryStore {
     }
 
     fn reach(inner: &Inner) -> Result<(), RegistryError> {
-        let away =
-            || RegistryError::Unreachable { endpoints: "memory".into(), cause: "it was cut off".into() };
+        let away = || RegistryError::Unreachable {
+            endpoints: "memory".into(),
+            cause: "it was cut off".into(),
+        };
         if inner.away { Err(away()) } else { Ok(()) }
     }
 
@@ -94,13 +99,22 @@ impl MemoryStore {
         if inner.away {
             return Batch::Away;
         }
-        Batch::All(inner.entries.values().map(|held| held.entry.clone()).collect())
+        Batch::All(
+            inner
+                .entries
+                .values()
+                .map(|held| held.entry.clone())
+                .collect(),
+        )
     }
 }
 
 impl Inner {
     fn holds(&self, compare: &Compare) -> bool {
-        let modified = self.entries.get(&compare.key).map_or(Revision(0), |held| held.entry.modified);
+        let modified = self
+            .entries
+            .get(&compare.key)
+            .map_or(Revision(0), |held| held.entry.modified);
         modified == compare.modified
     }
 }
@@ -122,13 +136,26 @@ impl Store for MemoryStore {
         let mut leases = transaction.puts.iter().filter_map(|put| put.lease);
         if leases.any(|lease| !inner.leases.contains_key(&lease)) {
             let cause = "the lease is over".into();
-            return Err(RegistryError::Refused { endpoints: "memory".into(), cause });
+            return Err(RegistryError::Refused {
+                endpoints: "memory".into(),
+                cause,
+            });
         }
         inner.revision += 1;
         let modified = Revision(inner.revision);
         for put in transaction.puts {
-            let entry = Entry { key: put.key.clone(), value: put.value, modified };
-            inner.entries.insert(put.key, Held { entry, lease: put.lease });
+            let entry = Entry {
+                key: put.key.clone(),
+                value: put.value,
+                modified,
+            };
+            inner.entries.insert(
+                put.key,
+                Held {
+                    entry,
+                    lease: put.lease,
+                },
+            );
         }
         for key in transaction.deletes {
             inner.entries.remove(&key);
@@ -146,7 +173,11 @@ impl Store for MemoryStore {
         let lapsed = CancellationToken::new();
         inner.leases.insert(id, lapsed.clone().drop_guard());
         drop(inner);
-        Ok(Arc::new(MemoryLease { store: self.clone(), id, lapsed }))
+        Ok(Arc::new(MemoryLease {
+            store: self.clone(),
+            id,
+            lapsed,
+        }))
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {

@@ -44,6 +44,7 @@ pub enum Report {
     /// The hand-over is complete: append the server to the chain
     /// ([`parapet_parameter_server::Action::Propose`]).
     Propose(HandOver),
-    /// This server was named for a shard whose state never came here ([`parapet_parameter_server::Action::Lost`]).
+    /// This server was named for a shard whose state never came here
+    /// ([`parapet_parameter_server::Action::Lost`]).
     Lost(ShardRef),
 }

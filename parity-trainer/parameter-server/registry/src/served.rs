@@ -1,8 +1,10 @@
-//! A store in one process that serves it to the others over gRPC: for clusters with nothing else to start.
+//! A store in one process that serves it to the others over gRPC: for clusters with nothing else to
+//! start.
 //!
-//! It holds what the process holds in memory, and is lost with it: then servers and workers go on with the routing table
-//! they have, but nobody joins and nobody is replaced. Each life of the process has a number of its own, which every
-//! request names, so that nobody takes a new, empty store for the one it knows. Where that is too little, use etcd.
+//! It holds what the process holds in memory, and is lost with it: then servers and workers go on
+//! with the routing table they have, but nobody joins and nobody is replaced. Each life of the
+//! process has a number of its own, which every request names, so that nobody takes a new, empty
+//! store for the one it knows. Where that is too little, use etcd.
 
 mod client;
 mod server;
@@ -11,7 +13,13 @@ pub use client::{ServedConfig, ServedStore};
 pub use server::{ServeConfig, serve_store};
 
 /// What protoc makes of `proto/registry.proto`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated")]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    unreachable_pub,
+    reason = "generated"
+)]
 mod proto {
     tonic::include_proto!("parapet.registry.v1");
 }
@@ -21,12 +29,20 @@ const MAX_MESSAGE: usize = 64 << 20;
 
 impl From<crate::Entry> for proto::Entry {
     fn from(entry: crate::Entry) -> Self {
-        Self { key: entry.key, value: entry.value, modified: entry.modified.0 }
+        Self {
+            key: entry.key,
+            value: entry.value,
+            modified: entry.modified.0,
+        }
     }
 }
 
 impl From<proto::Entry> for crate::Entry {
     fn from(entry: proto::Entry) -> Self {
-        Self { key: entry.key, value: entry.value, modified: crate::Revision(entry.modified) }
+        Self {
+            key: entry.key,
+            value: entry.value,
+            modified: crate::Revision(entry.modified),
+        }
     }
 }

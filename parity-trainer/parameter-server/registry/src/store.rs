@@ -26,7 +26,8 @@ pub struct Entry {
     pub modified: Revision,
 }
 
-/// A condition of a transaction: the key got its value by this change; [`Revision`] 0: it is not there.
+/// A condition of a transaction: the key got its value by this change; [`Revision`] 0: it is not
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compare {
     /// The key.
@@ -38,7 +39,10 @@ pub struct Compare {
 impl Compare {
     /// The condition that `key` is as it was by this change.
     pub fn new(key: impl Into<String>, modified: Revision) -> Self {
-        Self { key: key.into(), modified }
+        Self {
+            key: key.into(),
+            modified,
+        }
     }
 }
 
@@ -89,7 +93,8 @@ pub enum Batch {
     Away,
 }
 
-/// A lease that is renewed until it is dropped; then, or when it could not be renewed in time, its keys go.
+/// A lease that is renewed until it is dropped; then, or when it could not be renewed in time, its
+/// keys go.
 #[async_trait::async_trait]
 pub trait Lease: Send + Sync + fmt::Debug {
     /// Its name in transactions.
@@ -102,7 +107,8 @@ pub trait Lease: Send + Sync + fmt::Debug {
     async fn revoke(&self) -> Result<(), RegistryError>;
 }
 
-/// A small ordered map that several processes share: transactions with conditions, leases, changes told to followers.
+/// A small ordered map that several processes share: transactions with conditions, leases, changes
+/// told to followers.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
     /// The value of one key.
@@ -114,6 +120,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A new lease.
     async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError>;
 
-    /// All keys and their changes, until the receiver is dropped. A slow receiver slows only itself.
+    /// All keys and their changes, until the receiver is dropped. A slow receiver slows only
+    /// itself.
     fn follow(&self) -> mpsc::Receiver<Batch>;
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parapet_parameter_server::{ArrayId, Clock, Cluster, HandOver, KeyRange, NodeId, Routing, WorkerId};
+use parapet_parameter_server::{
+    ArrayId, Clock, Cluster, HandOver, KeyRange, NodeId, Routing, WorkerId,
+};
 
 use crate::documents::{self, Key};
 use crate::{Batch, Entry, Member, RegistryError, Report, Revision};
@@ -32,7 +34,11 @@ pub struct ArrayInfo {
 impl ArrayInfo {
     /// Without a description.
     pub const fn new(keys: KeyRange, shards: u64) -> Self {
-        Self { keys, shards, description: String::new() }
+        Self {
+            keys,
+            shards,
+            description: String::new(),
+        }
     }
 }
 
@@ -43,7 +49,8 @@ pub struct Table {
     pub revision: Revision,
     /// For every server and worker.
     pub routing: Routing,
-    /// For the tails of these shards, together with the routing table they belong to: hand it to the server first.
+    /// For the tails of these shards, together with the routing table they belong to: hand it to
+    /// the server first.
     pub hand_overs: Vec<HandOver>,
 }
 
@@ -56,8 +63,8 @@ pub struct Workers {
     pub version: u64,
     /// All workers, with the clocks they joined at.
     pub workers: Vec<(WorkerId, Clock)>,
-    /// Those of them that no process is: executors, which move between the processes that are there (Qiao et al.,
-    /// "Litz", ATC 2018). They stay on the list until they are taken off it.
+    /// Those of them that no process is: executors, which move between the processes that are there
+    /// (Qiao et al., "Litz", ATC 2018). They stay on the list until they are taken off it.
     pub executors: BTreeSet<WorkerId>,
 }
 
@@ -77,8 +84,8 @@ pub struct Leader {
 /// All that the registry knows, as far as it has been heard of here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    /// Whether the registry answers. While it does not, the rest is what it said last, and stays valid: a server that
-    /// was replaced meanwhile is fenced by its successors.
+    /// Whether the registry answers. While it does not, the rest is what it said last, and stays
+    /// valid: a server that was replaced meanwhile is fenced by its successors.
     pub reachable: bool,
     /// The servers that are there.
     pub servers: BTreeMap<NodeId, ServerInfo>,
@@ -103,17 +110,29 @@ impl View {
     pub fn cluster(&self) -> Cluster {
         let listed = self.workers.workers.iter().map(|&(worker, _)| worker);
         let mut cluster = Cluster {
-            servers: self.servers.iter().map(|(&node, info)| (node, info.weight)).collect(),
-            arrays: self.arrays.iter().map(|(&array, info)| (array, (info.keys, info.shards))).collect(),
+            servers: self
+                .servers
+                .iter()
+                .map(|(&node, info)| (node, info.weight))
+                .collect(),
+            arrays: self
+                .arrays
+                .iter()
+                .map(|(&array, info)| (array, (info.keys, info.shards)))
+                .collect(),
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
-            workers: listed.filter(|worker| !self.workers.executors.contains(worker)).collect(),
+            workers: listed
+                .filter(|worker| !self.workers.executors.contains(worker))
+                .collect(),
             present_workers: self.present_workers.clone(),
             ..Cluster::default()
         };
         for &(by, report) in self.reports.values() {
             match (by, report) {
-                (by, Report::Suspect(node)) => cluster.suspicions.extend(by.peer().map(|peer| (peer, node))),
+                (by, Report::Suspect(node)) => cluster
+                    .suspicions
+                    .extend(by.peer().map(|peer| (peer, node))),
                 (_, Report::Propose(hand_over)) => cluster.proposals.extend([hand_over]),
                 (Member::Server(node), Report::Lost(at)) => cluster.lost.extend([(node, at)]),
                 (_, Report::Lost(_)) => {}
@@ -128,28 +147,40 @@ impl View {
         match Key::parse(key) {
             Some(Key::Leader) => {
                 let member = documents::read_leader(key, value)?;
-                self.leader = Some(Leader { term: Term(entry.modified), member });
+                self.leader = Some(Leader {
+                    term: Term(entry.modified),
+                    member,
+                });
             }
             Some(Key::Table) => {
-                self.table = Table { revision: entry.modified, ..documents::read_table(key, value)? };
+                self.table = Table {
+                    revision: entry.modified,
+                    ..documents::read_table(key, value)?
+                };
             }
             Some(Key::Workers) => {
-                self.workers = Workers { revision: entry.modified, ..documents::read_workers(key, value)? };
+                self.workers = Workers {
+                    revision: entry.modified,
+                    ..documents::read_workers(key, value)?
+                };
             }
             Some(Key::Member(Member::Server(node))) => {
-                self.servers.insert(node, documents::read_server(key, value)?);
+                self.servers
+                    .insert(node, documents::read_server(key, value)?);
             }
             Some(Key::Member(Member::Worker(worker))) => {
                 self.present_workers.insert(worker);
             }
             Some(Key::Array(array)) => {
-                self.arrays.insert(array, documents::read_array(key, value)?);
+                self.arrays
+                    .insert(array, documents::read_array(key, value)?);
             }
             Some(Key::Job) => self.job = Some(documents::read_job(key, value)?),
             Some(Key::Report(rest)) => {
                 let by = documents::reporter(rest);
                 let by = by.ok_or_else(|| RegistryError::malformed(key, "it names no member"))?;
-                self.reports.insert(key.to_owned(), (by, documents::read_report(key, value)?));
+                self.reports
+                    .insert(key.to_owned(), (by, documents::read_report(key, value)?));
             }
             Some(Key::Next | Key::Member(Member::Coordinator(_))) | None => {}
         }
@@ -200,7 +231,8 @@ impl ViewBuilder {
                 let mut gone = std::mem::take(&mut self.taken);
                 for entry in &entries {
                     let known = gone.remove(&entry.key);
-                    self.taken.extend(known.map(|revision| (entry.key.clone(), revision)));
+                    self.taken
+                        .extend(known.map(|revision| (entry.key.clone(), revision)));
                 }
                 gone.keys().for_each(|key| self.view.remove(key));
                 entries.iter().for_each(|entry| self.set(entry));

@@ -24,13 +24,24 @@ async fn serve(address: &str) -> (String, oneshot::Sender<()>, tokio::task::Join
         let stop = async {
             let _ = stopped.await;
         };
-        serve_store(Arc::new(MemoryStore::new()), listener, ServeConfig::default(), stop).await.unwrap();
+        serve_store(
+            Arc::new(MemoryStore::new()),
+            listener,
+            ServeConfig::default(),
+            stop,
+        )
+        .await
+        .unwrap();
     });
     (endpoint, stop, serving)
 }
 
 fn info() -> ServerInfo {
-    ServerInfo { address: "a:1".into(), control: "a:2".into(), weight: 2 }
+    ServerInfo {
+        address: "a:1".into(),
+        control: "a:2".into(),
+        weight: 2,
+    }
 }
 
 #[tokio::test]
@@ -40,7 +51,10 @@ async fn nobody_there_is_a_clear_error() {
     drop(listener);
     let address: Address = format!("parapet://{endpoint}").parse().unwrap();
     let error = address.open().await.unwrap_err();
-    assert!(matches!(error, RegistryError::Unreachable { .. }), "{error}");
+    assert!(
+        matches!(error, RegistryError::Unreachable { .. }),
+        "{error}"
+    );
     assert!(
         error.to_string().contains(&endpoint.to_string()) && !error.to_string().contains('\n'),
         "{error}"
@@ -54,13 +68,19 @@ async fn a_new_life_of_the_process_is_not_taken_for_the_old_one() {
     let registry = address.open().await.unwrap();
     let membership = registry.join(Joining::Server(info())).await.unwrap();
     let mut views = registry.view();
-    timeout(LIMIT, views.wait_for(|view| view.servers.values().any(|server| *server == info())))
+    timeout(
+        LIMIT,
+        views.wait_for(|view| view.servers.values().any(|server| *server == info())),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+    stop.send(()).unwrap();
+    serving.await.unwrap();
+    timeout(LIMIT, views.wait_for(|view| !view.reachable))
         .await
         .unwrap()
         .unwrap();
-    stop.send(()).unwrap();
-    serving.await.unwrap();
-    timeout(LIMIT, views.wait_for(|view| !view.reachable)).await.unwrap().unwrap();
     assert_eq!(views.borrow().servers.len(), 1, "what was known stays");
 
     let (_, _stop, _serving) = serve(&endpoint).await;
@@ -74,7 +94,11 @@ async fn a_new_life_of_the_process_is_not_taken_for_the_old_one() {
         }
     });
     assert!(refused.await.unwrap().to_string().contains("started anew"));
-    assert_eq!(views.borrow().servers.len(), 1, "an empty store is not taken over");
+    assert_eq!(
+        views.borrow().servers.len(),
+        1,
+        "an empty store is not taken over"
+    );
     // Whoever begins now is in the new life.
     let later = address.open().await.unwrap();
     assert!(later.view().borrow().servers.is_empty());

@@ -20,14 +20,23 @@ impl Client {
             None => self.tasks.keys().copied().collect(),
         };
         for handle in handles {
-            let Some(Running { task, parts, .. }) = self.tasks.get_mut(&handle) else { continue };
+            let Some(Running { task, parts, .. }) = self.tasks.get_mut(&handle) else {
+                continue;
+            };
             if !matches!(task.work, Work::Push(_)) || task.array != ack.at.array {
                 continue;
             }
             let mut changed = false;
-            for part in parts.iter_mut().filter(|part| ack.at.range.covers(part.range)) {
+            for part in parts
+                .iter_mut()
+                .filter(|part| ack.at.range.covers(part.range))
+            {
                 if task.clock == ack.clock {
-                    part.state = State::Done { clock: ack.clock, own: ack.clock, values: None };
+                    part.state = State::Done {
+                        clock: ack.clock,
+                        own: ack.clock,
+                        values: None,
+                    };
                     changed = true;
                 } else if matches!(part.state, State::Delayed { .. }) {
                     part.state = State::Ready;
@@ -41,9 +50,23 @@ impl Client {
         }
     }
 
-    pub(super) fn pulled(&mut self, now: Duration, reply: PullReply, actions: &mut Vec<ClientAction>) {
-        let PullReply { at, request, clock, own, keys, values } = reply;
-        let Some(array) = self.arrays.get(&at.array) else { return };
+    pub(super) fn pulled(
+        &mut self,
+        now: Duration,
+        reply: PullReply,
+        actions: &mut Vec<ClientAction>,
+    ) {
+        let PullReply {
+            at,
+            request,
+            clock,
+            own,
+            keys,
+            values,
+        } = reply;
+        let Some(array) = self.arrays.get(&at.array) else {
+            return;
+        };
         if values.check(keys.len(at.range), array.width).is_err() {
             return;
         }
@@ -51,30 +74,65 @@ impl Client {
         let Some(request) = request else {
             // One for each shard that is read, so their number is bounded by the table's.
             let slot = (at.array, at.range);
-            if self.fresh.get(&slot).is_none_or(|old| old.clock <= clock && old.own <= own)
-                && self.routing.overlapping(at.array, at.range).any(|route| route.epoch == at.epoch)
+            if self
+                .fresh
+                .get(&slot)
+                .is_none_or(|old| old.clock <= clock && old.own <= own)
+                && self
+                    .routing
+                    .overlapping(at.array, at.range)
+                    .any(|route| route.epoch == at.epoch)
             {
-                self.fresh.insert(slot, Fresh { clock, own, keys, values });
+                self.fresh.insert(
+                    slot,
+                    Fresh {
+                        clock,
+                        own,
+                        keys,
+                        values,
+                    },
+                );
             }
             return;
         };
-        let Some(handle) = self.index.asked(request) else { return };
-        let Some(running) = self.tasks.get_mut(&handle) else { return };
+        let Some(handle) = self.index.asked(request) else {
+            return;
+        };
+        let Some(running) = self.tasks.get_mut(&handle) else {
+            return;
+        };
         let mut parts = running.parts.iter_mut();
-        if let Some(part) = parts.find(|part| part.request == Some(request) && part.range == at.range) {
-            part.state = State::Done { clock, own, values: Some(values) };
+        if let Some(part) =
+            parts.find(|part| part.request == Some(request) && part.range == at.range)
+        {
+            part.state = State::Done {
+                clock,
+                own,
+                values: Some(values),
+            };
             self.note(handle);
             self.finish(handle, actions);
         }
     }
 
-    pub(super) fn refused(&mut self, now: Duration, refused: Refused, actions: &mut Vec<ClientAction>) {
-        let Refused { at, request, reason } = refused;
+    pub(super) fn refused(
+        &mut self,
+        now: Duration,
+        refused: Refused,
+        actions: &mut Vec<ClientAction>,
+    ) {
+        let Refused {
+            at,
+            request,
+            reason,
+        } = refused;
         let until = now + self.config.retry;
         let mut changed = Vec::new();
         for (&handle, running) in &mut self.tasks {
             let Running { task, parts, .. } = running;
-            for part in parts.iter_mut().filter(|part| part.range == at.range && part.is_under_way(at.epoch))
+            for part in parts
+                .iter_mut()
+                .filter(|part| part.range == at.range && part.is_under_way(at.epoch))
             {
                 let is_it = match request {
                     Request::Push { worker, clock } => {
@@ -111,18 +169,27 @@ impl Client {
             if let Some(running) = self.tasks.remove(&handle) {
                 let waiting = self.index.end(handle, &running);
                 actions.push(ClientAction::Done { handle, outcome });
-                failed
-                    .extend(waiting.into_iter().map(|waiting| (waiting, Outcome::DependencyFailed(handle))));
+                failed.extend(
+                    waiting
+                        .into_iter()
+                        .map(|waiting| (waiting, Outcome::DependencyFailed(handle))),
+                );
             }
         }
     }
 
     /// Ends the task if all of its parts are done.
     pub(super) fn finish(&mut self, handle: Handle, actions: &mut Vec<ClientAction>) {
-        if !self.tasks.get(&handle).is_some_and(|running| running.parts.iter().all(Part::is_done)) {
+        if !self
+            .tasks
+            .get(&handle)
+            .is_some_and(|running| running.parts.iter().all(Part::is_done))
+        {
             return;
         }
-        let Some(mut running) = self.tasks.remove(&handle) else { return };
+        let Some(mut running) = self.tasks.remove(&handle) else {
+            return;
+        };
         for waiting in self.index.end(handle, &running) {
             if let Some(other) = self.tasks.get_mut(&waiting) {
                 other.waits_for = other.waits_for.saturating_sub(1);
@@ -136,7 +203,12 @@ impl Client {
                 let mut done = Vec::with_capacity(running.parts.len());
                 let (mut clock, mut newest, mut own) = (Clock(u64::MAX), Clock(0), Clock(u64::MAX));
                 for part in running.parts {
-                    if let State::Done { clock: part, own: part_own, values } = part.state {
+                    if let State::Done {
+                        clock: part,
+                        own: part_own,
+                        values,
+                    } = part.state
+                    {
                         clock = clock.min(part);
                         newest = newest.max(part);
                         own = own.min(part_own);
@@ -148,11 +220,17 @@ impl Client {
                     [only] => only.to_f32(),
                     many => {
                         let mut all = Vec::with_capacity(many.iter().map(Values::len).sum());
-                        many.iter().for_each(|rows| all.extend_from_slice(&rows.to_f32()));
+                        many.iter()
+                            .for_each(|rows| all.extend_from_slice(&rows.to_f32()));
                         all.into()
                     }
                 };
-                Outcome::Pulled { clock, newest, own, values }
+                Outcome::Pulled {
+                    clock,
+                    newest,
+                    own,
+                    values,
+                }
             }
         };
         actions.push(ClientAction::Done { handle, outcome });

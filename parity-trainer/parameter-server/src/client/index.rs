@@ -34,7 +34,11 @@ pub(super) struct Index {
 
 impl Index {
     /// `handle` waits for these tasks; how many.
-    pub(super) fn wait<'a>(&mut self, handle: Handle, after: impl Iterator<Item = &'a Handle>) -> usize {
+    pub(super) fn wait<'a>(
+        &mut self,
+        handle: Handle,
+        after: impl Iterator<Item = &'a Handle>,
+    ) -> usize {
         let after: BTreeSet<Handle> = after.copied().collect();
         for &other in &after {
             self.waiting.entry(other).or_default().push(handle);
@@ -44,7 +48,11 @@ impl Index {
 
     /// Takes note of a task that is new or has changed.
     pub(super) fn note(&mut self, handle: Handle, running: &Running) {
-        let Running { task, parts, waits_for } = running;
+        let Running {
+            task,
+            parts,
+            waits_for,
+        } = running;
         let is_pull = task.work == Work::Pull;
         let (mut is_ready, mut counted) = (false, Counted::default());
         for part in parts {
@@ -57,7 +65,11 @@ impl Index {
         }
         self.count(handle, counted);
         let place = (task.clock, task.priority, handle);
-        let line = if is_pull { &mut self.ready_pulls } else { &mut self.ready_pushes };
+        let line = if is_pull {
+            &mut self.ready_pulls
+        } else {
+            &mut self.ready_pushes
+        };
         if is_ready && *waits_for == 0 {
             line.insert(place);
         } else {
@@ -75,7 +87,8 @@ impl Index {
 
     fn count(&mut self, handle: Handle, new: Counted) {
         let old = self.counted.insert(handle, new).unwrap_or_default();
-        self.total.pulls_under_way = self.total.pulls_under_way + new.pulls_under_way - old.pulls_under_way;
+        self.total.pulls_under_way =
+            self.total.pulls_under_way + new.pulls_under_way - old.pulls_under_way;
         self.total.delayed = self.total.delayed + new.delayed - old.delayed;
     }
 
@@ -90,7 +103,9 @@ impl Index {
         match (&running.task.work, request) {
             (Work::Pull, Some(request)) => self.asked.insert(request, handle),
             (Work::Pull, None) => None,
-            (Work::Push(_), _) => self.sent.insert((running.task.array, running.task.clock, part), handle),
+            (Work::Push(_), _) => self
+                .sent
+                .insert((running.task.array, running.task.clock, part), handle),
         };
     }
 
@@ -102,7 +117,8 @@ impl Index {
         let place = (running.task.clock, running.task.priority, handle);
         self.ready_pulls.remove(&place);
         self.ready_pushes.remove(&place);
-        self.unsent.remove(&(running.task.array, running.task.clock, handle));
+        self.unsent
+            .remove(&(running.task.array, running.task.clock, handle));
         self.waiting.remove(&handle).unwrap_or_default()
     }
 
@@ -138,8 +154,14 @@ impl Index {
     }
 
     /// Pushes of `array` before `clock` of which something is not under way.
-    pub(super) fn unsent_before(&self, array: ArrayId, clock: Clock) -> impl Iterator<Item = Handle> + '_ {
+    pub(super) fn unsent_before(
+        &self,
+        array: ArrayId,
+        clock: Clock,
+    ) -> impl Iterator<Item = Handle> + '_ {
         let first = (array, Clock::default(), Handle(0));
-        self.unsent.range(first..(array, clock, Handle(0))).map(|&(.., handle)| handle)
+        self.unsent
+            .range(first..(array, clock, Handle(0)))
+            .map(|&(.., handle)| handle)
     }
 }

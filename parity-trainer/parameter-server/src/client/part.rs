@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{Clock, Epoch, KeyRange, RequestId, Values};
 
-/// Times `resend` that a part is waited for while answers to others come: what is large and slow should not be made
-/// slower by sending it twice.
+/// Times `resend` that a part is waited for while answers to others come: what is large and slow
+/// should not be made slower by sending it twice.
 const PATIENCE: u32 = 16;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,11 @@ pub(super) enum State {
     /// Refused for now.
     Delayed { until: Duration },
     /// Answered.
-    Done { clock: Clock, own: Clock, values: Option<Values> },
+    Done {
+        clock: Clock,
+        own: Clock,
+        values: Option<Values>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -32,7 +36,12 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) const fn new(range: KeyRange) -> Self {
-        Self { range, epoch: None, request: None, state: State::Ready }
+        Self {
+            range,
+            epoch: None,
+            request: None,
+            state: State::Ready,
+        }
     }
 
     pub(super) const fn is_done(&self) -> bool {

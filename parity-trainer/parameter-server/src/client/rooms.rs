@@ -7,8 +7,8 @@ use crate::NodeId;
 /// Bytes of a message beside its keys and values, about.
 const HEAD: usize = 128;
 
-/// What is sent without room is lost, and sent again only when it was waited for in vain. So a part that finds none stays
-/// where it is, in line before those that would overtake it.
+/// What is sent without room is lost, and sent again only when it was waited for in vain. So a part
+/// that finds none stays where it is, in line before those that would overtake it.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     /// Bytes that each way takes still; `None` while nobody has said: all that comes.
@@ -39,7 +39,8 @@ impl Rooms {
         }
     }
 
-    /// A message with so many bytes of keys and values goes there. It may be longer than the room that it has found.
+    /// A message with so many bytes of keys and values goes there. It may be longer than the room
+    /// that it has found.
     pub(super) fn use_up(&mut self, to: NodeId, bytes: usize) {
         if let Some(room) = self.left.as_mut().and_then(|left| left.get_mut(&to)) {
             *room = room.saturating_sub(bytes.saturating_add(HEAD));

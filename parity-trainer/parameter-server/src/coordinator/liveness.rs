@@ -15,10 +15,11 @@ struct Known {
 
 /// What is remembered of servers and workers.
 ///
-/// A suspicion counts as long as it is held. One server's is enough, for it must be acted upon within a second; workers'
-/// count if all of them agree, because servers do not watch workers in turn. Whoever is suspected is not believed. Nor is,
-/// for a while, a server that suspects all of two or more others: if it is cut off itself, they will say so. If they do
-/// not, it is the last that lives: the dead are listed for as long as their leases last.
+/// A suspicion counts as long as it is held. One server's is enough, for it must be acted upon
+/// within a second; workers' count if all of them agree, because servers do not watch workers in
+/// turn. Whoever is suspected is not believed. Nor is, for a while, a server that suspects all of
+/// two or more others: if it is cut off itself, they will say so. If they do not, it is the last
+/// that lives: the dead are listed for as long as their leases last.
 #[derive(Debug, Clone)]
 pub(super) struct Liveness {
     absence: Duration,
@@ -42,7 +43,8 @@ impl Liveness {
         }
     }
 
-    /// When those that are missing will have been missing for too long, and those that are alone are believed.
+    /// When those that are missing will have been missing for too long, and those that are alone
+    /// are believed.
     pub(super) fn timers(&self) -> impl Iterator<Item = Duration> + '_ {
         let servers = self.servers.values().filter_map(|known| known.missing);
         let missing = servers.chain(self.missing_workers.values().copied());
@@ -53,49 +55,81 @@ impl Liveness {
     /// The servers that live.
     pub(super) fn servers(&mut self, now: Duration, cluster: &Cluster) -> BTreeSet<NodeId> {
         for (&node, &weight) in &cluster.servers {
-            self.servers.insert(node, Known { weight, missing: None });
+            self.servers.insert(
+                node,
+                Known {
+                    weight,
+                    missing: None,
+                },
+            );
         }
         // A new leader finds servers in the table of which the registry has never told it.
-        let named: BTreeSet<NodeId> =
-            cluster.routing.routes().iter().flat_map(|route| route.chain.iter().copied()).collect();
+        let named: BTreeSet<NodeId> = cluster
+            .routing
+            .routes()
+            .iter()
+            .flat_map(|route| route.chain.iter().copied())
+            .collect();
         for &node in &named {
-            self.servers.entry(node).or_insert(Known { weight: 1, missing: Some(now) });
+            self.servers.entry(node).or_insert(Known {
+                weight: 1,
+                missing: Some(now),
+            });
         }
         self.servers.retain(|node, known| {
             if !cluster.servers.contains_key(node) {
                 known.missing.get_or_insert(now);
-                // Nothing is lost with one that holds nothing, and much is if a shard is copied to one that is dead.
+                // Nothing is lost with one that holds nothing, and much is if a shard is copied to
+                // one that is dead.
                 return named.contains(node);
             }
             true
         });
         self.alone.retain(|&node, _| is_alone(cluster, node));
-        for &node in cluster.servers.keys().filter(|&&node| is_alone(cluster, node)) {
+        for &node in cluster
+            .servers
+            .keys()
+            .filter(|&&node| is_alone(cluster, node))
+        {
             self.alone.entry(node).or_insert(now);
         }
         self.judge(now, cluster);
         // One that has been missing for too long stays so for as long as the table names it.
-        let is_gone = |known: &Known| known.missing.is_some_and(|since| now >= since + self.absence);
-        let live =
-            self.servers.iter().filter(|&(node, known)| !self.suspects.contains(node) && !is_gone(known));
+        let is_gone = |known: &Known| {
+            known
+                .missing
+                .is_some_and(|since| now >= since + self.absence)
+        };
+        let live = self
+            .servers
+            .iter()
+            .filter(|&(node, known)| !self.suspects.contains(node) && !is_gone(known));
         live.map(|(&node, _)| node).collect()
     }
 
     /// What each of these servers weighs that may be given shards.
-    pub(super) fn weights(&self, live: &BTreeSet<NodeId>, cluster: &Cluster) -> BTreeMap<NodeId, u32> {
+    pub(super) fn weights(
+        &self,
+        live: &BTreeSet<NodeId>,
+        cluster: &Cluster,
+    ) -> BTreeMap<NodeId, u32> {
         let may = |node: NodeId| live.contains(&node) && !self.is_doubtful(cluster, node);
         let among = |(&node, known): (&NodeId, &Known)| may(node).then_some((node, known.weight));
         self.servers.iter().filter_map(among).collect()
     }
 
-    /// Whether a server that holds nothing was found dead by one that may have died itself since: what they said goes with
-    /// their leases, in the order of their deaths.
+    /// Whether a server that holds nothing was found dead by one that may have died itself since:
+    /// what they said goes with their leases, in the order of their deaths.
     fn is_doubtful(&self, cluster: &Cluster, node: NodeId) -> bool {
         let is_cut_off = |by: &NodeId| self.suspects.contains(by) && self.alone.contains_key(by);
         let counts = |&(by, accused): &(Peer, NodeId)| {
             accused == node && matches!(by, Peer::Server(by) if !is_cut_off(&by))
         };
-        !cluster.routing.routes().iter().any(|route| route.chain.contains(&node))
+        !cluster
+            .routing
+            .routes()
+            .iter()
+            .any(|route| route.chain.contains(&node))
             && cluster.suspicions.iter().any(counts)
     }
 
@@ -104,10 +138,22 @@ impl Liveness {
         let before = std::mem::take(&mut self.suspects);
         loop {
             let accused = cluster.suspicions.iter().map(|&(_, node)| node);
-            let fresh: BTreeSet<NodeId> = accused.filter(|node| !self.suspects.contains(node)).collect();
+            let fresh: BTreeSet<NodeId> = accused
+                .filter(|node| !self.suspects.contains(node))
+                .collect();
             // Of two that accuse each other, the one that was judged before stays judged.
-            let case = |node| (self.accusers(now, cluster, node), before.contains(&node), node);
-            let worst = fresh.into_iter().map(case).max().filter(|&(accusers, ..)| accusers > 0);
+            let case = |node| {
+                (
+                    self.accusers(now, cluster, node),
+                    before.contains(&node),
+                    node,
+                )
+            };
+            let worst = fresh
+                .into_iter()
+                .map(case)
+                .max()
+                .filter(|&(accusers, ..)| accusers > 0);
             let Some((.., node)) = worst else { return };
             self.suspects.insert(node);
         }
@@ -115,18 +161,27 @@ impl Liveness {
 
     /// How many suspicions of `node` count.
     fn accusers(&self, now: Duration, cluster: &Cluster, node: NodeId) -> usize {
-        let holders =
-            || cluster.suspicions.iter().filter(|&&(_, accused)| accused == node).map(|&(by, _)| by);
+        let holders = || {
+            cluster
+                .suspicions
+                .iter()
+                .filter(|&&(_, accused)| accused == node)
+                .map(|&(by, _)| by)
+        };
         let believed = |peer: &Peer| match peer {
             Peer::Server(by) => {
                 cluster.servers.contains_key(by)
                     && !self.suspects.contains(by)
-                    && self.alone.get(by).is_none_or(|&since| now >= since + self.doubt)
+                    && self
+                        .alone
+                        .get(by)
+                        .is_none_or(|&since| now >= since + self.doubt)
             }
             Peer::Worker(_) => false,
         };
-        let workers = holders()
-            .filter(|peer| matches!(peer, Peer::Worker(worker) if cluster.present_workers.contains(worker)));
+        let workers = holders().filter(
+            |peer| matches!(peer, Peer::Worker(worker) if cluster.present_workers.contains(worker)),
+        );
         let workers = workers.count();
         let unanimous = workers > 0 && workers >= cluster.present_workers.len();
         holders().filter(believed).count() + if unanimous { workers } else { 0 }
@@ -152,5 +207,6 @@ impl Liveness {
 /// Whether this server suspects all others, and there are two or more.
 fn is_alone(cluster: &Cluster, by: NodeId) -> bool {
     let others = || cluster.servers.keys().filter(|&&node| node != by);
-    others().count() >= 2 && others().all(|&node| cluster.suspicions.contains(&(Peer::Server(by), node)))
+    others().count() >= 2
+        && others().all(|&node| cluster.suspicions.contains(&(Peer::Server(by), node)))
 }

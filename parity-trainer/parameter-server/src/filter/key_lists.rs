@@ -7,8 +7,9 @@ use twox_hash::XxHash3_128;
 
 use crate::{Key, Shared};
 
-/// Stands for a list of keys: its XXH3 hash of 128 bits. Two lists of one digest are not to be expected in any training
-/// run (a billion lists: one chance in 10^20), if nobody makes them on purpose: workers and servers trust one another.
+/// Stands for a list of keys: its XXH3 hash of 128 bits. Two lists of one digest are not to be
+/// expected in any training run (a billion lists: one chance in 10^20), if nobody makes them on
+/// purpose: workers and servers trust one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u128);
 
@@ -38,7 +39,14 @@ pub(super) struct KeyLists {
 
 impl KeyLists {
     pub(super) const fn new(max_lists: usize, max_keys: usize) -> Self {
-        Self { lists: BTreeMap::new(), order: BTreeMap::new(), uses: 0, keys: 0, max_lists, max_keys }
+        Self {
+            lists: BTreeMap::new(),
+            order: BTreeMap::new(),
+            uses: 0,
+            keys: 0,
+            max_lists,
+            max_keys,
+        }
     }
 
     /// The list, if it is known; then it is the last used.
@@ -57,7 +65,9 @@ impl KeyLists {
             return;
         }
         while self.lists.len() >= self.max_lists || self.keys + keys.len() > self.max_keys {
-            let Some((_, oldest)) = self.order.first_key_value() else { break };
+            let Some((_, oldest)) = self.order.first_key_value() else {
+                break;
+            };
             self.remove(*oldest);
         }
         self.uses += 1;

@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 use super::row_list::RowList;
 use crate::{Key, KeyRange};
 
-/// Leaves out the rows of a push that would not change their weights, where an L1 penalty keeps those at 0 (Li et al.,
-/// OSDI 2014, section 5.1): a row whose weights are all 0 and whose estimated global gradients are all within
-/// `threshold`.
+/// Leaves out the rows of a push that would not change their weights, where an L1 penalty keeps
+/// those at 0 (Li et al., OSDI 2014, section 5.1): a row whose weights are all 0 and whose
+/// estimated global gradients are all within `threshold`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kkt {
     /// The most that a gradient may be to be left out; below the weight of the penalty.
     pub threshold: f32,
-    /// What makes of this worker's gradient an estimate of the sum of all: the number of workers, where each has an
-    /// equal part of the data.
+    /// What makes of this worker's gradient an estimate of the sum of all: the number of workers,
+    /// where each has an equal part of the data.
     pub scale: f32,
     /// What becomes of what is left out.
     pub left_out: LeftOut,
@@ -24,19 +24,22 @@ pub struct Kkt {
 /// What becomes of a gradient that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftOut {
-    /// It is gone. For rules that judge each gradient by itself, as the proximal step of the paper does: one within the
-    /// penalty leaves a weight of 0 where it is, however often it comes.
+    /// It is gone. For rules that judge each gradient by itself, as the proximal step of the paper
+    /// does: one within the penalty leaves a weight of 0 where it is, however often it comes.
     Dropped,
-    /// It is added to the next gradient of its row, and their sum is judged. For rules that add up what they are given
-    /// (FTRL-proximal): there, small gradients in one direction make a weight in the end, and a worker that drops each of
-    /// them would never let a rare feature have one. All workers together keep back `threshold` of a row at most.
+    /// It is added to the next gradient of its row, and their sum is judged. For rules that add up
+    /// what they are given (FTRL-proximal): there, small gradients in one direction make a weight
+    /// in the end, and a worker that drops each of them would never let a rare feature have one.
+    /// All workers together keep back `threshold` of a row at most.
     KeptBack,
 }
 
 impl Kkt {
     pub(super) fn has_effect(self, gradients: &[f32], weights: &[f32]) -> bool {
         weights.iter().any(|&weight| weight != 0.0)
-            || gradients.iter().any(|gradient| (self.scale * gradient).abs() > self.threshold)
+            || gradients
+                .iter()
+                .any(|gradient| (self.scale * gradient).abs() > self.threshold)
     }
 }
 

@@ -1,10 +1,13 @@
-//! Filters between a state machine and its transport, for one peer: the receiver undoes them exactly.
+//! Filters between a state machine and its transport, for one peer: the receiver undoes them
+//! exactly.
 
 use std::collections::BTreeMap;
 
 use super::key_lists::KeyLists;
 use super::{ArrayFilters, Digest, Filter, Traffic, lz4};
-use crate::{ArrayId, Key, Keys, Message, Operation, Pull, PullReply, Push, Replicate, Shared, Values};
+use crate::{
+    ArrayId, Key, Keys, Message, Operation, Pull, PullReply, Push, Replicate, Shared, Values,
+};
 
 /// Below this many keys a list is always sent: its digest would be no shorter.
 const SHORT_LIST: usize = 4;
@@ -15,7 +18,8 @@ const DIGEST_BYTES: usize = 24;
 /// Keys as they go to the transport.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PackedKeys {
-    /// As they are. With `remember`, the receiver keeps them: their digest may stand for them later.
+    /// As they are. With `remember`, the receiver keeps them: their digest may stand for them
+    /// later.
     Plain {
         /// The keys.
         keys: Keys,
@@ -84,9 +88,9 @@ impl PackedValues {
     fn packed(&self) -> Option<usize> {
         match self {
             Self::Plain(_) => None,
-            Self::Lz4F32 { bytes, .. } | Self::Lz4Bf16 { bytes, .. } | Self::Lz4F16 { bytes, .. } => {
-                Some(bytes.len())
-            }
+            Self::Lz4F32 { bytes, .. }
+            | Self::Lz4Bf16 { bytes, .. }
+            | Self::Lz4F16 { bytes, .. } => Some(bytes.len()),
         }
     }
 }
@@ -115,16 +119,21 @@ pub struct LinkLimits {
 
 impl Default for LinkLimits {
     fn default() -> Self {
-        Self { lists: 256, keys: 1 << 22, bytes: 1 << 30 }
+        Self {
+            lists: 256,
+            keys: 1 << 22,
+            bytes: 1 << 30,
+        }
     }
 }
 
-/// One end of the way between two peers; each end has its own. Only the sender's filters matter: what it sends says what
-/// was done to it.
+/// One end of the way between two peers; each end has its own. Only the sender's filters matter:
+/// what it sends says what was done to it.
 ///
-/// A list that one end has sent, both have; so the answer to a pull needs no list either. If the receiver has forgotten
-/// it, or never got the message with it, the message counts as lost: the receiver says so ([`Link::forget`] at the
-/// sender), and the resend, which every message has, carries the list.
+/// A list that one end has sent, both have; so the answer to a pull needs no list either. If the
+/// receiver has forgotten it, or never got the message with it, the message counts as lost: the
+/// receiver says so ([`Link::forget`] at the sender), and the resend, which every message has,
+/// carries the list.
 #[derive(Debug, Clone)]
 pub struct Link {
     filters: BTreeMap<ArrayId, ArrayFilters>,
@@ -136,10 +145,19 @@ pub struct Link {
 
 impl Link {
     /// With these filters; arrays that are not named have none.
-    pub fn new(limits: LinkLimits, filters: impl IntoIterator<Item = (ArrayId, ArrayFilters)>) -> Self {
+    pub fn new(
+        limits: LinkLimits,
+        filters: impl IntoIterator<Item = (ArrayId, ArrayFilters)>,
+    ) -> Self {
         let lists = KeyLists::new(limits.lists, limits.keys);
         let (traffic, received) = (Traffic::default(), Traffic::default());
-        Self { filters: filters.into_iter().collect(), limits, lists, traffic, received }
+        Self {
+            filters: filters.into_iter().collect(),
+            limits,
+            lists,
+            traffic,
+            received,
+        }
     }
 
     /// Makes an array's filters known. An array that is known stays as it is.
@@ -152,8 +170,8 @@ impl Link {
         &self.traffic
     }
 
-    /// The same of what was received, for the arrays whose filters are known here: 16-bit floats, which a push filter has made
-    /// of them at the other end, included.
+    /// The same of what was received, for the arrays whose filters are known here: 16-bit floats,
+    /// which a push filter has made of them at the other end, included.
     pub const fn received(&self) -> &Traffic {
         &self.received
     }
@@ -161,23 +179,37 @@ impl Link {
     /// Filters a message that is to be sent.
     pub fn pack(&mut self, mut message: Message) -> Packed {
         let Some((array, keys, values)) = rows_of(&mut message) else {
-            return Packed { message, keys: None, values: None };
+            return Packed {
+                message,
+                keys: None,
+                values: None,
+            };
         };
         let filters = self.filters.get(&array).copied().unwrap_or_default();
         let keys = std::mem::replace(keys, Keys::none());
         let keys = Some(self.pack_keys(array, keys, filters));
         let values = values.map(|values| std::mem::replace(values, Values::none()));
         let values = values.map(|values| self.pack_values(array, values, filters));
-        Packed { message, keys, values }
+        Packed {
+            message,
+            keys,
+            values,
+        }
     }
 
     /// The message again.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
-        let Packed { mut message, keys, values } = packed;
+        let Packed {
+            mut message,
+            keys,
+            values,
+        } = packed;
         let packed_keys = keys.as_ref().and_then(PackedKeys::packed);
         let packed_values = values.as_ref().and_then(PackedValues::packed);
         let unpacked = keys.map(|keys| self.unpack_keys(keys)).transpose()?;
-        let numbers = values.map(|values| self.unpack_values(values)).transpose()?;
+        let numbers = values
+            .map(|values| self.unpack_values(values))
+            .transpose()?;
         if let Some((array, keys, values)) = rows_of(&mut message) {
             if let Some(unpacked) = unpacked {
                 self.count_keys(array, &unpacked, packed_keys);
@@ -199,7 +231,12 @@ impl Link {
     }
 
     fn pack_keys(&mut self, array: ArrayId, keys: Keys, filters: ArrayFilters) -> PackedKeys {
-        let Keys::List(list) = keys else { return PackedKeys::Plain { keys, remember: false } };
+        let Keys::List(list) = keys else {
+            return PackedKeys::Plain {
+                keys,
+                remember: false,
+            };
+        };
         let count = list.len() as u64;
         let bytes = size_of_val::<[Key]>(&list);
         let remember = filters.key_lists && list.len() >= SHORT_LIST;
@@ -213,26 +250,42 @@ impl Link {
             }
             self.lists.insert(digest, &list);
         }
-        let compressed = if filters.lz4 { self.compress(array, &lz4::differences(&list)) } else { None };
+        let compressed = if filters.lz4 {
+            self.compress(array, &lz4::differences(&list))
+        } else {
+            None
+        };
         match compressed {
-            Some(bytes) => PackedKeys::Lz4 { count, bytes, remember },
-            None => PackedKeys::Plain { keys: Keys::List(list), remember },
+            Some(bytes) => PackedKeys::Lz4 {
+                count,
+                bytes,
+                remember,
+            },
+            None => PackedKeys::Plain {
+                keys: Keys::List(list),
+                remember,
+            },
         }
     }
 
-    fn pack_values(&mut self, array: ArrayId, values: Values, filters: ArrayFilters) -> PackedValues {
+    fn pack_values(
+        &mut self,
+        array: ArrayId,
+        values: Values,
+        filters: ArrayFilters,
+    ) -> PackedValues {
         let count = values.len() as u64;
         let packed = match &values {
             _ if !filters.lz4 => None,
-            Values::F32(numbers) => {
-                self.compress(array, numbers).map(|bytes| PackedValues::Lz4F32 { count, bytes })
-            }
-            Values::Bf16(numbers) => {
-                self.compress(array, numbers).map(|bytes| PackedValues::Lz4Bf16 { count, bytes })
-            }
-            Values::F16(numbers) => {
-                self.compress(array, numbers).map(|bytes| PackedValues::Lz4F16 { count, bytes })
-            }
+            Values::F32(numbers) => self
+                .compress(array, numbers)
+                .map(|bytes| PackedValues::Lz4F32 { count, bytes }),
+            Values::Bf16(numbers) => self
+                .compress(array, numbers)
+                .map(|bytes| PackedValues::Lz4Bf16 { count, bytes }),
+            Values::F16(numbers) => self
+                .compress(array, numbers)
+                .map(|bytes| PackedValues::Lz4F16 { count, bytes }),
         };
         packed.unwrap_or(PackedValues::Plain(values))
     }
@@ -262,7 +315,8 @@ impl Link {
         }
         let (exact, rounded) = (values.len() * size_of::<f32>(), values.as_bytes().len());
         if rounded < exact {
-            self.received.count(array, Filter::Precision, exact, rounded);
+            self.received
+                .count(array, Filter::Precision, exact, rounded);
         }
         if let Some(packed) = packed {
             self.received.count(array, Filter::Lz4, rounded, packed);
@@ -273,10 +327,19 @@ impl Link {
         let (keys, remember) = match keys {
             PackedKeys::Plain { keys, remember } => (keys, remember),
             PackedKeys::Known { digest, count } => {
-                let list = self.lists.get(digest).filter(|list| list.len() as u64 == count);
-                return list.map(Keys::List).ok_or(UnpackError::UnknownKeys { digest });
+                let list = self
+                    .lists
+                    .get(digest)
+                    .filter(|list| list.len() as u64 == count);
+                return list
+                    .map(Keys::List)
+                    .ok_or(UnpackError::UnknownKeys { digest });
             }
-            PackedKeys::Lz4 { count, bytes, remember } => {
+            PackedKeys::Lz4 {
+                count,
+                bytes,
+                remember,
+            } => {
                 let keys = lz4::sums(lz4::decompress(&bytes, length(count), self.limits.bytes)?);
                 (Keys::List(keys.into()), remember)
             }
@@ -308,15 +371,21 @@ fn length(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// The keys and values of a message of a kind that is filtered. Snapshots are not: their keys come once, and their
-/// sender has a processor that serves pulls meanwhile.
+/// The keys and values of a message of a kind that is filtered. Snapshots are not: their keys come
+/// once, and their sender has a processor that serves pulls meanwhile.
 fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Values>)> {
     match message {
-        Message::Push(Push { at, keys, values, .. })
-        | Message::PullReply(PullReply { at, keys, values, .. })
-        | Message::Replicate(Replicate { at, operation: Operation::Update { keys, values, .. }, .. }) => {
-            Some((at.array, keys, Some(values)))
-        }
+        Message::Push(Push {
+            at, keys, values, ..
+        })
+        | Message::PullReply(PullReply {
+            at, keys, values, ..
+        })
+        | Message::Replicate(Replicate {
+            at,
+            operation: Operation::Update { keys, values, .. },
+            ..
+        }) => Some((at.array, keys, Some(values))),
         Message::Pull(Pull { at, keys, .. }) => Some((at.array, keys, None)),
         _ => None,
     }

@@ -1,8 +1,9 @@
 //! LZ4 of numbers.
 //!
-//! The bytes are put in order of significance first, all highest ones together, and so on: the signs and exponents of
-//! neighbouring numbers are alike, and LZ4 finds only whole bytes that repeat. Keys are replaced by their differences.
-//! LZ4 because its speed is nearer to the network's than that of anything that compresses better.
+//! The bytes are put in order of significance first, all highest ones together, and so on: the
+//! signs and exponents of neighbouring numbers are alike, and LZ4 finds only whole bytes that
+//! repeat. Keys are replaced by their differences. LZ4 because its speed is nearer to the network's
+//! than that of anything that compresses better.
 
 use bytemuck::Pod;
 
@@ -12,7 +13,8 @@ use crate::{Key, Shared};
 /// Below this many bytes it is not tried.
 const LEAST: usize = 64;
 
-/// LZ4 makes at most 255 bytes of one; a packet that says more is not one of ours, and gets no memory.
+/// LZ4 makes at most 255 bytes of one; a packet that says more is not one of ours, and gets no
+/// memory.
 const MOST_FROM_ONE: usize = 256;
 
 /// The compressed numbers, if they are shorter than the numbers.
@@ -30,7 +32,11 @@ pub(super) fn compress<T: Pod>(numbers: &[T]) -> Option<Shared<u8>> {
 }
 
 /// The `count` numbers again, unless they take more than `limit` bytes.
-pub(super) fn decompress<T: Pod>(packed: &[u8], count: usize, limit: usize) -> Result<Vec<T>, UnpackError> {
+pub(super) fn decompress<T: Pod>(
+    packed: &[u8],
+    count: usize,
+    limit: usize,
+) -> Result<Vec<T>, UnpackError> {
     let length = count.saturating_mul(size_of::<T>());
     if length > limit {
         return Err(UnpackError::TooLong { length, limit });
@@ -59,7 +65,10 @@ pub(super) fn decompress<T: Pod>(packed: &[u8], count: usize, limit: usize) -> R
 /// Each key less the one before.
 pub(super) fn differences(keys: &[Key]) -> Vec<Key> {
     let before = std::iter::once(0).chain(keys.iter().copied());
-    keys.iter().zip(before).map(|(key, before)| key.wrapping_sub(before)).collect()
+    keys.iter()
+        .zip(before)
+        .map(|(key, before)| key.wrapping_sub(before))
+        .collect()
 }
 
 /// The keys again.

@@ -18,21 +18,28 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The nearest numbers of this format; beyond the largest, the largest: the receiver refuses infinities, and what
-    /// is cut off is sent later.
+    /// The nearest numbers of this format; beyond the largest, the largest: the receiver refuses
+    /// infinities, and what is cut off is sent later.
     pub(super) fn round(self, numbers: &[f32]) -> Values {
-        let within = |most: f32| numbers.iter().map(|v| v.clamp(-most, most)).collect::<Vec<f32>>();
+        let within = |most: f32| {
+            numbers
+                .iter()
+                .map(|v| v.clamp(-most, most))
+                .collect::<Vec<f32>>()
+        };
         let mut bits = vec![0u16; numbers.len()];
         match self {
             Self::F32 => Values::from(numbers.to_vec()),
             Self::Bf16 => {
                 let within = within(bf16::MAX.to_f32());
-                bits.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(&within);
+                bits.reinterpret_cast_mut::<bf16>()
+                    .convert_from_f32_slice(&within);
                 Values::Bf16(bits.into())
             }
             Self::F16 => {
                 let within = within(f16::MAX.to_f32());
-                bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(&within);
+                bits.reinterpret_cast_mut::<f16>()
+                    .convert_from_f32_slice(&within);
                 Values::F16(bits.into())
             }
         }

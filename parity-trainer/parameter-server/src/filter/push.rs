@@ -1,10 +1,11 @@
 //! Filters that change what is pushed, with error feedback.
 //!
-//! What a push does not say, because its row was not among the largest or its numbers were rounded, is kept and added to
-//! the next push of the row: the sum of what was sent and of what is kept is the sum of what was given (up to the
-//! rounding of 32-bit additions). This serves rules that add up what they are given (SGD, momentum); a rule that divides
-//! by the size of gradients (Adam, AdaGrad, FTRL) sees other sizes and still converges, less predictably. What is kept
-//! is lost with the worker, as is the gradient that it was computing. The same holds of what KKT keeps back.
+//! What a push does not say, because its row was not among the largest or its numbers were rounded,
+//! is kept and added to the next push of the row: the sum of what was sent and of what is kept is
+//! the sum of what was given (up to the rounding of 32-bit additions). This serves rules that add
+//! up what they are given (SGD, momentum); a rule that divides by the size of gradients (Adam,
+//! AdaGrad, FTRL) sees other sizes and still converges, less predictably. What is kept is lost with
+//! the worker, as is the gradient that it was computing. The same holds of what KKT keeps back.
 
 use super::kkt::Kept;
 use super::row_list::RowList;
@@ -59,8 +60,8 @@ impl PushFilter {
         self.residual.len() + self.kept.len()
     }
 
-    /// What to push to `range` in the place of these rows. `weights`, only for KKT, are the rows' present weights as
-    /// they were pulled; without them nothing is left out.
+    /// What to push to `range` in the place of these rows. `weights`, only for KKT, are the rows'
+    /// present weights as they were pulled; without them nothing is left out.
     ///
     /// On an error nothing is kept of the push: it can be corrected and filtered again.
     pub fn filter(
@@ -75,7 +76,9 @@ impl PushFilter {
             return Err(FilterError::Keys { array, range });
         }
         let check = |values: &Values| {
-            values.check(keys.len(range), width).map_err(|source| FilterError::Values { array, source })
+            values
+                .check(keys.len(range), width)
+                .map_err(|source| FilterError::Values { array, source })
         };
         check(values)?;
         weights.map_or(Ok(()), check)?;
@@ -88,18 +91,27 @@ impl PushFilter {
             Some((kkt, weights)) => {
                 let weights = weights.to_f32();
                 let rows = rows.zip(weights.chunks_exact(width));
-                let judged = self.judge(kkt, rows.map(|((key, row), weights)| (key, row, weights)))?;
+                let judged =
+                    self.judge(kkt, rows.map(|((key, row), weights)| (key, row, weights)))?;
                 let before = keys.bytes() + size_of_val::<[f32]>(&numbers);
-                self.traffic.count(array, Filter::Kkt, before, judged.given.bytes());
+                self.traffic
+                    .count(array, Filter::Kkt, before, judged.given.bytes());
                 judged
             }
             None => {
                 let mut given = RowList::default();
                 rows.for_each(|(key, row)| given.push(key, row.iter().copied()));
-                Judged { given, ..Judged::default() }
+                Judged {
+                    given,
+                    ..Judged::default()
+                }
             }
         };
-        let Judged { given, kept, released } = judged;
+        let Judged {
+            given,
+            kept,
+            released,
+        } = judged;
         let (sent, values) = self.feed_back(range, given, self.kept.len() + kept.len())?;
         self.kept.replace(&kept, &released, width);
         // All keys of the range need no list.
@@ -107,7 +119,8 @@ impl PushFilter {
         Ok((if is_all { Keys::All } else { Keys::List(sent) }, values))
     }
 
-    /// Everything that was kept back of `range`, exact, to be pushed in its turn: before a checkpoint, or at the end.
+    /// Everything that was kept back of `range`, exact, to be pushed in its turn: before a
+    /// checkpoint, or at the end.
     pub fn flush(&mut self, range: KeyRange) -> (Keys, Values) {
         let rows = self.residual.replace(range, RowList::default(), self.width);
         let (rows, _) = rows.merge(self.kept.take(range).iter(self.width), self.width);
@@ -127,10 +140,17 @@ impl PushFilter {
             let before = self.kept.get(key);
             sum.clear();
             sum.extend_from_slice(row);
-            sum.iter_mut().zip(before.unwrap_or_default()).for_each(|(sum, kept)| *sum += kept);
+            sum.iter_mut()
+                .zip(before.unwrap_or_default())
+                .for_each(|(sum, kept)| *sum += kept);
             if let Some(at) = sum.iter().position(|number| !number.is_finite()) {
-                let source = ValuesError::NotFinite { at: judged.given.values.len() + at };
-                return Err(FilterError::Values { array: self.array, source });
+                let source = ValuesError::NotFinite {
+                    at: judged.given.values.len() + at,
+                };
+                return Err(FilterError::Values {
+                    array: self.array,
+                    source,
+                });
             }
             let is_kept = kkt.left_out == LeftOut::KeptBack;
             let has_room = before.is_some() || judged.kept.len() < room;
@@ -155,10 +175,16 @@ impl PushFilter {
         if !self.filters.keeps_back() {
             return Ok((given.keys.into(), given.values.into()));
         }
-        let room = self.filters.max_residual.saturating_sub(self.residual.outside(range) + others);
+        let room = self
+            .filters
+            .max_residual
+            .saturating_sub(self.residual.outside(range) + others);
         let (all, is_given) = given.merge(self.residual.within(range, width), width);
         if let Some(at) = all.values.iter().position(|number| !number.is_finite()) {
-            return Err(FilterError::Values { array, source: ValuesError::NotFinite { at } });
+            return Err(FilterError::Values {
+                array,
+                source: ValuesError::NotFinite { at },
+            });
         }
         let chosen = match self.filters.top {
             Some(share) => {
@@ -169,7 +195,8 @@ impl PushFilter {
         };
         let sent = all.select(&chosen, width);
         if self.filters.top.is_some() {
-            self.traffic.count(array, Filter::Top, all.bytes(), sent.bytes());
+            self.traffic
+                .count(array, Filter::Top, all.bytes(), sent.bytes());
         }
         let mut values = self.filters.precision.round(&sent.values);
         let mut rest = remainder(&all, &chosen, &values.to_f32(), width);
@@ -179,17 +206,22 @@ impl PushFilter {
         }
         if self.filters.precision != Precision::F32 {
             let after = sent.bytes() - size_of_val(&sent.values[..]) + values.as_bytes().len();
-            self.traffic.count(array, Filter::Precision, sent.bytes(), after);
+            self.traffic
+                .count(array, Filter::Precision, sent.bytes(), after);
         }
         self.residual.replace(range, rest, width);
         Ok((sent.keys.into(), values))
     }
 }
 
-/// Which rows to send: those with the largest sums of squares, `wanted` of them, or so many more that at most `room` are
-/// left; never one of zeros.
+/// Which rows to send: those with the largest sums of squares, `wanted` of them, or so many more
+/// that at most `room` are left; never one of zeros.
 fn largest(rows: &RowList, width: usize, wanted: usize, room: usize) -> Vec<bool> {
-    let square = |row: &[f32]| row.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>();
+    let square = |row: &[f32]| {
+        row.iter()
+            .map(|&number| f64::from(number).powi(2))
+            .sum::<f64>()
+    };
     let mut order: Vec<(f64, usize)> = rows
         .iter(width)
         .enumerate()
@@ -215,8 +247,15 @@ fn remainder(rows: &RowList, chosen: &[bool], sent: &[f32], width: usize) -> Row
     let mut rest = RowList::default();
     let mut sent = sent.chunks_exact(width);
     for ((key, row), &chosen) in rows.iter(width).zip(chosen) {
-        let sent = if chosen { sent.next().unwrap_or_default() } else { &[] };
-        let left = row.iter().zip(sent.iter().copied().chain(std::iter::repeat(0.0))).map(|(a, b)| a - b);
+        let sent = if chosen {
+            sent.next().unwrap_or_default()
+        } else {
+            &[]
+        };
+        let left = row
+            .iter()
+            .zip(sent.iter().copied().chain(std::iter::repeat(0.0)))
+            .map(|(a, b)| a - b);
         if left.clone().any(|number| number != 0.0) {
             rest.push(key, left);
         }
@@ -228,14 +267,17 @@ fn remainder(rows: &RowList, chosen: &[bool], sent: &[f32], width: usize) -> Row
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// Keys out of order, or out of the range.
-    #[error("{array}: the push's keys are not ascending within {range}: sort them and remove duplicates")]
+    #[error(
+        "{array}: the push's keys are not ascending within {range}: sort them and remove duplicates"
+    )]
     Keys {
         /// The array.
         array: ArrayId,
         /// The push's range.
         range: KeyRange,
     },
-    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what was kept back.
+    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what was kept
+    /// back.
     #[error("{array}: {source}")]
     Values {
         /// The array.

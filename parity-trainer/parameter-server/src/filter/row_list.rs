@@ -28,7 +28,10 @@ impl RowList {
     }
 
     pub(super) fn iter(&self, width: usize) -> impl Iterator<Item = (Key, &[f32])> {
-        self.keys.iter().copied().zip(self.values.chunks_exact(width))
+        self.keys
+            .iter()
+            .copied()
+            .zip(self.values.chunks_exact(width))
     }
 
     /// The rows whose place is true in `which`.
@@ -42,11 +45,16 @@ impl RowList {
 
     /// The places of the keys of `range`.
     fn places(&self, range: KeyRange) -> Range<usize> {
-        self.keys.partition_point(|&key| key < range.start)..self.keys.partition_point(|&key| key < range.end)
+        self.keys.partition_point(|&key| key < range.start)
+            ..self.keys.partition_point(|&key| key < range.end)
     }
 
     /// The rows of `range`.
-    pub(super) fn within(&self, range: KeyRange, width: usize) -> impl Iterator<Item = (Key, &[f32])> {
+    pub(super) fn within(
+        &self,
+        range: KeyRange,
+        width: usize,
+    ) -> impl Iterator<Item = (Key, &[f32])> {
         let places = self.places(range);
         self.iter(width).skip(places.start).take(places.len())
     }
@@ -56,7 +64,8 @@ impl RowList {
         self.len() - self.places(range).len()
     }
 
-    /// Puts `rows`, whose keys are in `range`, in the place of what there is of `range`; returns that.
+    /// Puts `rows`, whose keys are in `range`, in the place of what there is of `range`; returns
+    /// that.
     pub(super) fn replace(&mut self, range: KeyRange, rows: Self, width: usize) -> Self {
         let places = self.places(range);
         let numbers = places.start * width..places.end * width;
@@ -85,8 +94,12 @@ impl RowList {
             let first = if order.is_le() { own.next() } else { None };
             let second = if order.is_ge() { others.next() } else { None };
             match (first, second) {
-                (Some((key, a)), Some((_, b))) => merged.push(key, a.iter().zip(b).map(|(a, b)| a + b)),
-                (Some((key, row)), None) | (None, Some((key, row))) => merged.push(key, row.iter().copied()),
+                (Some((key, a)), Some((_, b))) => {
+                    merged.push(key, a.iter().zip(b).map(|(a, b)| a + b))
+                }
+                (Some((key, row)), None) | (None, Some((key, row))) => {
+                    merged.push(key, row.iter().copied())
+                }
                 (None, None) => {}
             }
             is_own.push(first.is_some());

@@ -32,8 +32,8 @@ impl Filter {
     }
 }
 
-/// Bytes of keys and values before and after a filter. `after` may be the larger: a list of keys in place of a whole
-/// range costs eight bytes a key.
+/// Bytes of keys and values before and after a filter. `after` may be the larger: a list of keys in
+/// place of a whole range costs eight bytes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
     /// Given to the filter.
@@ -45,7 +45,9 @@ pub struct Bytes {
 impl Bytes {
     /// Bytes saved; negative if the filter made more of them.
     pub fn saved(self) -> i64 {
-        self.before.cast_signed().saturating_sub(self.after.cast_signed())
+        self.before
+            .cast_signed()
+            .saturating_sub(self.after.cast_signed())
     }
 }
 
@@ -61,7 +63,9 @@ impl Traffic {
 
     /// All that have seen a message.
     pub fn iter(&self) -> impl Iterator<Item = (ArrayId, Filter, Bytes)> + '_ {
-        self.0.iter().map(|(&(array, filter), &bytes)| (array, filter, bytes))
+        self.0
+            .iter()
+            .map(|(&(array, filter), &bytes)| (array, filter, bytes))
     }
 
     /// Adds what others have counted.
@@ -73,7 +77,14 @@ impl Traffic {
 
     /// Adds what a filter was given, and what it left.
     pub fn count(&mut self, array: ArrayId, filter: Filter, before: usize, after: usize) {
-        self.add_bytes(array, filter, Bytes { before: before as u64, after: after as u64 });
+        self.add_bytes(
+            array,
+            filter,
+            Bytes {
+                before: before as u64,
+                after: after as u64,
+            },
+        );
     }
 
     fn add_bytes(&mut self, array: ArrayId, filter: Filter, more: Bytes) {

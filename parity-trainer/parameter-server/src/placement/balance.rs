@@ -1,12 +1,14 @@
-//! Bounded loads: what hashing puts unevenly is moved from servers with too much to servers with too little (the aim of
-//! Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018; theirs sends an arriving
-//! ball on along the ring, here all ranges are known at once).
+//! Bounded loads: what hashing puts unevenly is moved from servers with too much to servers with
+//! too little (the aim of Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded
+//! Loads", SODA 2018; theirs sends an arriving ball on along the ring, here all ranges are known at
+//! once).
 //!
-//! For each array by itself, so that another one moves nothing, and twice: first the heads, which clients push to, then
-//! the memory that whole chains take. A server's load is the number of keys it holds, its fair share the part that its
-//! weight is of all weights. Nothing moves for a server within a quarter of its fair share, so that many ranges stay where
-//! the ring has put them, and few of those that move move again when a server joins; a move always brings both servers
-//! closer to their shares.
+//! For each array by itself, so that another one moves nothing, and twice: first the heads, which
+//! clients push to, then the memory that whole chains take. A server's load is the number of keys
+//! it holds, its fair share the part that its weight is of all weights. Nothing moves for a server
+//! within a quarter of its fair share, so that many ranges stay where the ring has put them, and
+//! few of those that move move again when a server joins; a move always brings both servers closer
+//! to their shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +21,8 @@ const MOVE: u64 = 3;
 /// Of its fair share, the part by which a server may be off before something moves.
 const SLACK: i128 = 4;
 
-/// Moves servers within `chains`, each that of the range beside it. Only servers with a weight are in chains.
+/// Moves servers within `chains`, each that of the range beside it. Only servers with a weight are
+/// in chains.
 pub(super) fn balance(
     array: ArrayId,
     ranges: &[KeyRange],
@@ -34,7 +37,8 @@ pub(super) fn balance(
 /// What is counted as load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seats {
-    /// The first of each chain; another server takes its place, or changes places with it if it is in the chain.
+    /// The first of each chain; another server takes its place, or changes places with it if it is
+    /// in the chain.
     Heads,
     /// Whole chains; those behind the heads are replaced.
     All,
@@ -65,11 +69,18 @@ impl<'a> Balance<'a> {
         chains: &'a mut [Vec<NodeId>],
         weights: &'a BTreeMap<NodeId, u32>,
     ) -> Self {
-        let mut loads: BTreeMap<NodeId, i128> =
-            weights.iter().filter(|&(_, &weight)| weight > 0).map(|(&node, _)| (node, 0)).collect();
+        let mut loads: BTreeMap<NodeId, i128> = weights
+            .iter()
+            .filter(|&(_, &weight)| weight > 0)
+            .map(|(&node, _)| (node, 0))
+            .collect();
         let mut movable: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
         for (index, (chain, range)) in chains.iter().zip(ranges).enumerate() {
-            let counted = if seats == Seats::Heads { 1 } else { chain.len() };
+            let counted = if seats == Seats::Heads {
+                1
+            } else {
+                chain.len()
+            };
             for (seat, &node) in chain.iter().enumerate().take(counted) {
                 *loads.entry(node).or_default() += i128::from(range.len());
                 if seats == Seats::Heads || seat > 0 {
@@ -78,7 +89,11 @@ impl<'a> Balance<'a> {
             }
         }
         let total_weight = weights.values().map(|&weight| i128::from(weight)).sum();
-        let smallest = ranges.iter().map(|range| i128::from(range.len()) * total_weight).min().unwrap_or(0);
+        let smallest = ranges
+            .iter()
+            .map(|range| i128::from(range.len()) * total_weight)
+            .min()
+            .unwrap_or(0);
         let (total, order) = (loads.values().sum(), BTreeSet::new());
         let mut balance = Self {
             seats,
@@ -93,7 +108,11 @@ impl<'a> Balance<'a> {
             order,
             movable,
         };
-        balance.order = balance.loads.keys().map(|&node| (balance.excess(node), node)).collect();
+        balance.order = balance
+            .loads
+            .keys()
+            .map(|&node| (balance.excess(node), node))
+            .collect();
         balance
     }
 
@@ -128,38 +147,64 @@ impl<'a> Balance<'a> {
     /// Moves a range from this server to the one with the least that can take one.
     fn relieve(&mut self, from: NodeId) -> bool {
         let excess = self.excess(from);
-        let receivers = self.order.iter().take_while(|&&(other, _)| excess - other > self.smallest);
-        let found = receivers.map(|&(_, to)| to).find_map(|to| Some((self.candidate(from, to)?, to)));
+        let receivers = self
+            .order
+            .iter()
+            .take_while(|&&(other, _)| excess - other > self.smallest);
+        let found = receivers
+            .map(|&(_, to)| to)
+            .find_map(|to| Some((self.candidate(from, to)?, to)));
         found.is_some_and(|(index, to)| self.replace(index, from, to))
     }
 
     /// Moves a range to this server from the one with the most that can give one.
     fn fill(&mut self, to: NodeId) -> bool {
         let excess = self.excess(to);
-        let givers = self.order.iter().rev().take_while(|&&(other, _)| other - excess > self.smallest);
-        let found = givers.map(|&(_, from)| from).find_map(|from| Some((self.candidate(from, to)?, from)));
+        let givers = self
+            .order
+            .iter()
+            .rev()
+            .take_while(|&&(other, _)| other - excess > self.smallest);
+        let found = givers
+            .map(|&(_, from)| from)
+            .find_map(|from| Some((self.candidate(from, to)?, from)));
         found.is_some_and(|(index, from)| self.replace(index, from, to))
     }
 
-    /// Which range to move, if one is small enough to bring both closer to their shares: one that needs no copy, then a
-    /// large one, then by hash.
+    /// Which range to move, if one is small enough to bring both closer to their shares: one that
+    /// needs no copy, then a large one, then by hash.
     fn candidate(&self, from: NodeId, to: NodeId) -> Option<usize> {
         let gap = self.excess(from) - self.excess(to);
-        let holds = |index: usize| self.chains.get(index).is_some_and(|chain| chain.contains(&to));
+        let holds = |index: usize| {
+            self.chains
+                .get(index)
+                .is_some_and(|chain| chain.contains(&to))
+        };
         let rank = |&index: &usize| {
             let range = self.ranges.get(index)?;
             let fits = i128::from(range.len()) * self.total_weight < gap;
             let free = fits && (self.seats == Seats::Heads || !holds(index));
             let place = hash(MOVE, self.array.0.into(), range.start);
             let size = range.len().checked_ilog2().unwrap_or(0);
-            free.then(|| ((!holds(index), u32::MAX - size, hash(MOVE, place, to.0)), index))
+            free.then(|| {
+                (
+                    (!holds(index), u32::MAX - size, hash(MOVE, place, to.0)),
+                    index,
+                )
+            })
         };
-        self.movable.get(&from)?.iter().filter_map(rank).min().map(|(_, index)| index)
+        self.movable
+            .get(&from)?
+            .iter()
+            .filter_map(rank)
+            .min()
+            .map(|(_, index)| index)
     }
 
     /// Puts `to` in the place of `from`.
     fn replace(&mut self, index: usize, from: NodeId, to: NodeId) -> bool {
-        let (Some(chain), Some(range)) = (self.chains.get_mut(index), self.ranges.get(index)) else {
+        let (Some(chain), Some(range)) = (self.chains.get_mut(index), self.ranges.get(index))
+        else {
             return false;
         };
         for seat in chain.iter_mut() {

@@ -2,7 +2,8 @@
 
 use super::{BOUND, UpdateRule, fit};
 
-/// AdaGrad (Duchi et al., JMLR 2011, the diagonal form): `n += g^2`, `w -= rate g / (sqrt(n) + epsilon)`.
+/// AdaGrad (Duchi et al., JMLR 2011, the diagonal form): `n += g^2`, `w -= rate g / (sqrt(n) +
+/// epsilon)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaGrad {
     /// The learning rate.
@@ -26,6 +27,11 @@ impl UpdateRule for AdaGrad {
 
     fn keeps_moderate_finite(&self) -> bool {
         let step = f64::from(self.rate).abs() * BOUND;
-        self.epsilon > 0.0 && fit(&[BOUND + BOUND * BOUND, step, BOUND + step / f64::from(self.epsilon)])
+        self.epsilon > 0.0
+            && fit(&[
+                BOUND + BOUND * BOUND,
+                step,
+                BOUND + step / f64::from(self.epsilon),
+            ])
     }
 }

@@ -7,14 +7,16 @@ use super::{BOUND, UpdateRule, fit};
 pub enum Decay {
     /// `g += decay w`: Adam with an L2 penalty.
     Penalty(f32),
-    /// `w -= rate decay w`, apart from the moments: AdamW (Loshchilov & Hutter, ICLR 2019, algorithm 2).
+    /// `w -= rate decay w`, apart from the moments: AdamW (Loshchilov & Hutter, ICLR 2019,
+    /// algorithm 2).
     Decoupled(f32),
 }
 
 /// Adam (Kingma & Ba, ICLR 2015, algorithm 1): `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
 /// `w -= rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)`.
 ///
-/// `t` counts the row's own updates: a sparse row that is seldom updated is corrected as if it had been there alone.
+/// `t` counts the row's own updates: a sparse row that is seldom updated is corrected as if it had
+/// been there alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
     /// The learning rate.
@@ -31,11 +33,18 @@ pub struct Adam {
 
 impl Default for Adam {
     fn default() -> Self {
-        Self { rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay: Decay::Penalty(0.0) }
+        Self {
+            rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            decay: Decay::Penalty(0.0),
+        }
     }
 }
 
-/// `base^exponent` by squaring. The standard library's `powi` may round differently on another platform.
+/// `base^exponent` by squaring. The standard library's `powi` may round differently on another
+/// platform.
 fn power(base: f32, mut exponent: u32) -> f64 {
     let (mut base, mut result) = (f64::from(base), 1.0);
     while exponent > 0 {
@@ -75,7 +84,8 @@ impl UpdateRule for Adam {
     }
 
     fn keeps_moderate_finite(&self) -> bool {
-        let [rate, beta1, beta2, epsilon] = [self.rate, self.beta1, self.beta2, self.epsilon].map(f64::from);
+        let [rate, beta1, beta2, epsilon] =
+            [self.rate, self.beta1, self.beta2, self.epsilon].map(f64::from);
         let (penalty, decoupled) = match self.decay {
             Decay::Penalty(decay) => (f64::from(decay).abs(), 0.0),
             Decay::Decoupled(decay) => (0.0, rate.abs() * f64::from(decay).abs()),
@@ -87,6 +97,12 @@ impl UpdateRule for Adam {
         let root = second.sqrt() / (1.0 - beta2).sqrt();
         let are_decays = (0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2);
         let is_usual = are_decays && epsilon > 0.0;
-        is_usual && fit(&[second, root, step, BOUND + decoupled * BOUND + step / epsilon])
+        is_usual
+            && fit(&[
+                second,
+                root,
+                step,
+                BOUND + decoupled * BOUND + step / epsilon,
+            ])
     }
 }

@@ -2,12 +2,13 @@
 
 use super::{BOUND, UpdateRule, fit};
 
-/// Follow the regularised leader, proximal, per coordinate (McMahan et al., "Ad Click Prediction", KDD 2013, algorithm
-/// 1): `s = (sqrt(n + g^2) - sqrt(n)) / alpha`, `z += g - s w`, `n += g^2`, and the weight follows from z and n:
-/// `w = 0` if `|z| <= l1`, else `-(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)`.
+/// Follow the regularised leader, proximal, per coordinate (McMahan et al., "Ad Click Prediction",
+/// KDD 2013, algorithm 1): `s = (sqrt(n + g^2) - sqrt(n)) / alpha`, `z += g - s w`, `n += g^2`, and
+/// the weight follows from z and n: `w = 0` if `|z| <= l1`, else `-(z - sign(z) l1) / ((beta +
+/// sqrt(n)) / alpha + l2)`.
 ///
-/// The weight is a function of the state, so an array under this rule starts at zero: other initial values would be
-/// forgotten at a row's first update.
+/// The weight is a function of the state, so an array under this rule starts at zero: other initial
+/// values would be forgotten at a row's first update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ftrl {
     /// The scale of the learning rate, above 0.
@@ -27,7 +28,11 @@ impl UpdateRule for Ftrl {
 
     fn apply(&self, _step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
         let [sums, squares] = state else { return };
-        for ((w, (z, n)), g) in values.iter_mut().zip(sums.iter_mut().zip(squares.iter_mut())).zip(gradient) {
+        for ((w, (z, n)), g) in values
+            .iter_mut()
+            .zip(sums.iter_mut().zip(squares.iter_mut()))
+            .zip(gradient)
+        {
             let grown = *n + g * g;
             let sigma = (grown.max(0.0).sqrt() - n.max(0.0).sqrt()) / self.alpha;
             *z += g - sigma * *w;
@@ -35,7 +40,8 @@ impl UpdateRule for Ftrl {
             *w = if z.abs() <= self.l1 {
                 0.0
             } else {
-                -(*z - z.signum() * self.l1) / ((self.beta + n.max(0.0).sqrt()) / self.alpha + self.l2)
+                -(*z - z.signum() * self.l1)
+                    / ((self.beta + n.max(0.0).sqrt()) / self.alpha + self.l2)
             };
         }
     }

@@ -48,8 +48,9 @@ impl UpdateRule for Sgd {
     }
 }
 
-/// `v = momentum v + g + decay w`; `w -= rate v`, or `rate (g + decay w + momentum v)` after Nesterov, as PyTorch has it
-/// (Sutskever et al., ICML 2013, with the rate outside of the velocity).
+/// `v = momentum v + g + decay w`; `w -= rate v`, or `rate (g + decay w + momentum v)` after
+/// Nesterov, as PyTorch has it (Sutskever et al., ICML 2013, with the rate outside of the
+/// velocity).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
     /// The learning rate.
@@ -72,7 +73,12 @@ impl UpdateRule for Momentum {
         for ((w, v), g) in values.iter_mut().zip(velocity.iter_mut()).zip(gradient) {
             let g = g + self.decay * *w;
             *v = self.momentum * *v + g;
-            *w -= self.rate * if self.nesterov { g + self.momentum * *v } else { *v };
+            *w -= self.rate
+                * if self.nesterov {
+                    g + self.momentum * *v
+                } else {
+                    *v
+                };
         }
     }
 
@@ -81,6 +87,10 @@ impl UpdateRule for Momentum {
         let gradient = BOUND + f64::from(self.decay).abs() * BOUND;
         let velocity = momentum * BOUND + gradient;
         let ahead = gradient + momentum * velocity;
-        fit(&[velocity, ahead, BOUND + f64::from(self.rate).abs() * velocity.max(ahead)])
+        fit(&[
+            velocity,
+            ahead,
+            BOUND + f64::from(self.rate).abs() * velocity.max(ahead),
+        ])
     }
 }

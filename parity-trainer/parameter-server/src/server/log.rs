@@ -43,7 +43,9 @@ impl Log {
 impl FromIterator<Operation> for Log {
     fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
         let mut log = Self::default();
-        operations.into_iter().for_each(|operation| log.push(operation));
+        operations
+            .into_iter()
+            .for_each(|operation| log.push(operation));
         log
     }
 }

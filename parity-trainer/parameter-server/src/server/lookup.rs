@@ -31,14 +31,22 @@ impl Server {
 
     /// When [`super::Event::Tick`] is due, if anything waits for an answer.
     pub fn next_timer(&self) -> Option<Duration> {
-        let replicas = self.replicas.values().filter_map(|replica| replica.next_timer(&self.config));
-        let copies = self.incoming.values().filter_map(|copy| copy.given_up_at(&self.config));
+        let replicas = self
+            .replicas
+            .values()
+            .filter_map(|replica| replica.next_timer(&self.config));
+        let copies = self
+            .incoming
+            .values()
+            .filter_map(|copy| copy.given_up_at(&self.config));
         replicas.chain(copies).min()
     }
 
     /// Shards that are being copied to this server, and whether all of each is here.
     pub fn copies(&self) -> impl Iterator<Item = (ShardRef, bool)> {
-        self.incoming.values().map(|copy| (copy.at(), copy.is_complete()))
+        self.incoming
+            .values()
+            .map(|copy| (copy.at(), copy.is_complete()))
     }
 
     /// The shard that holds `key`.
@@ -54,13 +62,18 @@ impl Server {
         at: ShardRef,
         actions: &'a mut Vec<Action>,
     ) -> Result<(&'a mut Replica, Context<'a>), Refusal> {
-        let found = self.at(at.array, at.range.start).filter(|replica| replica.range().covers(at.range));
+        let found = self
+            .at(at.array, at.range.start)
+            .filter(|replica| replica.range().covers(at.range));
         let reason = match found {
-            Some(replica) if replica.epoch() != at.epoch => Refusal::WrongEpoch { current: replica.epoch() },
+            Some(replica) if replica.epoch() != at.epoch => Refusal::WrongEpoch {
+                current: replica.epoch(),
+            },
             _ => Refusal::UnknownRange,
         };
         let range = found.map(Replica::range).ok_or(reason)?;
-        self.exact(now, ShardRef { range, ..at }, actions).ok_or(reason)
+        self.exact(now, ShardRef { range, ..at }, actions)
+            .ok_or(reason)
     }
 
     /// The shard with exactly this range and epoch.
@@ -74,15 +87,27 @@ impl Server {
         let replica = self.replicas.get_mut(&(at.array, at.range.start))?;
         let same = replica.range() == at.range && replica.epoch() == at.epoch;
         let (node, config) = (self.node, &self.config);
-        let context = Context { now, node, config, policy, pool: &mut self.pool, actions };
+        let context = Context {
+            now,
+            node,
+            config,
+            policy,
+            pool: &mut self.pool,
+            actions,
+        };
         same.then_some((replica, context))
     }
 
     /// Why a log entry for this shard cannot be taken.
     pub(super) fn why_not(&self, at: ShardRef) -> Refusal {
-        // What the routing table says counts for shards that have left this server, too: their old head is fenced by it.
-        let newest =
-            |range: KeyRange| self.routing.overlapping(at.array, range).map(|route| route.epoch).max();
+        // What the routing table says counts for shards that have left this server, too: their old
+        // head is fenced by it.
+        let newest = |range: KeyRange| {
+            self.routing
+                .overlapping(at.array, range)
+                .map(|route| route.epoch)
+                .max()
+        };
         let held = self.at(at.array, at.range.start).map(Replica::epoch);
         match newest(at.range).max(held) {
             Some(current) if current > at.epoch => Refusal::WrongEpoch { current },

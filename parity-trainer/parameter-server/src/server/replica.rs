@@ -9,9 +9,9 @@ use super::transfer::Outgoing;
 use super::{Action, ServerConfig};
 use crate::intake::set_members;
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation, Peer, Pool,
-    Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Refused, Replicate, ReplicateAck, Request, Route,
-    Seq, ShardRef, Store, Values, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation,
+    Peer, Pool, Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Refused, Replicate,
+    ReplicateAck, Request, Route, Seq, ShardRef, Store, Values, WorkerId,
 };
 
 /// What a shard is handed with each event.
@@ -63,7 +63,13 @@ pub(super) struct Replica {
 
 impl Replica {
     /// A shard with this content, all of it committed.
-    pub(super) fn new(route: Route, store: Store, clocks: RangedClocks, members: u64, applied: Seq) -> Self {
+    pub(super) fn new(
+        route: Route,
+        store: Store,
+        clocks: RangedClocks,
+        members: u64,
+        applied: Seq,
+    ) -> Self {
         Self {
             intake: Intake::new(store.layout().width, clocks.clone()),
             committed: clocks.clone(),
@@ -86,8 +92,21 @@ impl Replica {
 
     pub(super) fn view(&self) -> ShardView<'_> {
         let accepts_pushes = self.fenced.is_none() && !self.stands_still();
-        let Self { store, clocks, applied, acked, .. } = self;
-        ShardView { at: self.at(), store, clocks, applied: *applied, committed: *acked, accepts_pushes }
+        let Self {
+            store,
+            clocks,
+            applied,
+            acked,
+            ..
+        } = self;
+        ShardView {
+            at: self.at(),
+            store,
+            clocks,
+            applied: *applied,
+            committed: *acked,
+            accepts_pushes,
+        }
     }
 
     pub(super) const fn array(&self) -> ArrayId {
@@ -103,7 +122,11 @@ impl Replica {
     }
 
     pub(super) const fn at(&self) -> ShardRef {
-        ShardRef { array: self.route.array, range: self.route.range, epoch: self.route.epoch }
+        ShardRef {
+            array: self.route.array,
+            range: self.route.range,
+            epoch: self.route.epoch,
+        }
     }
 
     fn neighbour(&self, node: NodeId, step: isize) -> Option<NodeId> {
@@ -123,9 +146,16 @@ impl Replica {
         self.outgoing.as_ref().is_some_and(Outgoing::stands_still)
     }
 
-    /// Takes over a push. Whether it is in the whole chain already, so that it is to be acknowledged at once.
+    /// Takes over a push. Whether it is in the whole chain already, so that it is to be
+    /// acknowledged at once.
     pub(super) fn push(&mut self, push: Push, context: &mut Context<'_>) -> Result<bool, Refusal> {
-        let Push { at, worker, clock, keys, values } = push;
+        let Push {
+            at,
+            worker,
+            clock,
+            keys,
+            values,
+        } = push;
         if let Some(current) = self.fenced {
             return Err(Refusal::WrongEpoch { current });
         }
@@ -139,7 +169,11 @@ impl Replica {
             return Err(Refusal::BadKeys);
         }
         let values = values.checked(keys.len(at.range), self.store.layout().width)?;
-        if self.committed.lowest_of(worker, at.range).is_some_and(|finished| finished >= clock) {
+        if self
+            .committed
+            .lowest_of(worker, at.range)
+            .is_some_and(|finished| finished >= clock)
+        {
             return Ok(true);
         }
         if self.stands_still() {
@@ -162,9 +196,13 @@ impl Replica {
 
     /// Gives places in the log to the updates that are due, as far as there is room.
     pub(super) fn sequence_updates(&mut self, context: &mut Context<'_>) {
-        let head = self.route.head() == Some(context.node) && self.fenced.is_none() && !self.stands_still();
+        let head = self.route.head() == Some(context.node)
+            && self.fenced.is_none()
+            && !self.stands_still();
         while head && !self.log.is_full(context.config) {
-            let Some(update) = self.intake.next_update(context.policy, context.pool) else { return };
+            let Some(update) = self.intake.next_update(context.policy, context.pool) else {
+                return;
+            };
             match self.apply(&update) {
                 Ok(()) => self.append(update, context),
                 Err(reason) => self.refuse(&update, reason, context),
@@ -175,24 +213,42 @@ impl Replica {
     /// At the head: an update overflows. Its pushes count as never received, and their workers hear
     /// why; what they have sent after them comes too early now.
     fn refuse(&mut self, update: &Operation, reason: Refusal, context: &mut Context<'_>) {
-        let Operation::Update { range, clocks, .. } = update else { return };
+        let Operation::Update { range, clocks, .. } = update else {
+            return;
+        };
         self.intake.take_back(clocks, *range, &self.clocks);
         let mut at = self.at();
         self.unacknowledged.retain(|&(worker, clock, pushed)| {
             let of_worker = clocks.iter().find(|(other, _)| *other == worker);
-            let Some(&(_, refused)) = of_worker.filter(|_| pushed.intersect(*range).is_some()) else {
+            let Some(&(_, refused)) = of_worker.filter(|_| pushed.intersect(*range).is_some())
+            else {
                 return true;
             };
-            let reason = if clock > refused { Refusal::Gap { expected: refused } } else { reason };
+            let reason = if clock > refused {
+                Refusal::Gap { expected: refused }
+            } else {
+                reason
+            };
             at.range = pushed;
             let request = Request::Push { worker, clock };
-            context.send(Peer::Worker(worker), Message::Refused(Refused { at, request, reason }));
+            context.send(
+                Peer::Worker(worker),
+                Message::Refused(Refused {
+                    at,
+                    request,
+                    reason,
+                }),
+            );
             false
         });
     }
 
     /// At the head: makes the list of workers known to the chain.
-    pub(super) fn set_members(&mut self, members: &(u64, Vec<(WorkerId, Clock)>), context: &mut Context<'_>) {
+    pub(super) fn set_members(
+        &mut self,
+        members: &(u64, Vec<(WorkerId, Clock)>),
+        context: &mut Context<'_>,
+    ) {
         let (version, workers) = members;
         // A new head may know less than the log does.
         if self.route.head() == Some(context.node)
@@ -201,14 +257,26 @@ impl Replica {
             && self.fenced.is_none()
         {
             self.intake.set_members(workers);
-            self.append(Operation::Members { version: *version, workers: workers.clone() }, context);
+            self.append(
+                Operation::Members {
+                    version: *version,
+                    workers: workers.clone(),
+                },
+                context,
+            );
             self.sequence_updates(context);
         }
     }
 
     /// Updates the rows. Every replica decides alike, as all have the same rows (PS-5).
     fn apply(&mut self, operation: &Operation) -> Result<(), Refusal> {
-        if let Operation::Update { range, keys, values, .. } = operation {
+        if let Operation::Update {
+            range,
+            keys,
+            values,
+            ..
+        } = operation
+        {
             self.store.update(*range, keys, &values.to_f32())?;
             if let Some(outgoing) = &mut self.outgoing {
                 outgoing.changed(*range, keys);
@@ -228,7 +296,11 @@ impl Replica {
             if self.log.is_empty() {
                 self.sent_at = context.now;
             }
-            let entry = Replicate { at: self.at(), seq: self.applied, operation: operation.clone() };
+            let entry = Replicate {
+                at: self.at(),
+                seq: self.applied,
+                operation: operation.clone(),
+            };
             context.send(Peer::Server(next), Message::Replicate(entry));
         }
         self.log.push(operation);
@@ -253,7 +325,8 @@ impl Replica {
         if entry.seq <= self.acked {
             self.acknowledge_chain(context);
         } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
-            // The head has made it: rows that cannot take it are not the head's, and are copied anew.
+            // The head has made it: rows that cannot take it are not the head's, and are copied
+            // anew.
             match self.apply(&entry.operation) {
                 Ok(()) => self.append(entry.operation, context),
                 Err(_) => context.actions.push(Action::Lost { at: self.at() }),
@@ -304,7 +377,10 @@ impl Replica {
 
     fn acknowledge_chain(&self, context: &mut Context<'_>) {
         if let Some(previous) = self.predecessor(context.node) {
-            let ack = ReplicateAck { at: self.at(), seq: self.acked };
+            let ack = ReplicateAck {
+                at: self.at(),
+                seq: self.acked,
+            };
             context.send(Peer::Server(previous), Message::ReplicateAck(ack));
         }
     }
@@ -316,17 +392,27 @@ impl Replica {
             if range.intersect(news).is_none() {
                 return true;
             }
-            let Some(finished) = committed.lowest_of(worker, range) else { return false };
+            let Some(finished) = committed.lowest_of(worker, range) else {
+                return false;
+            };
             if finished >= clock {
                 at.range = range;
-                context.send(Peer::Worker(worker), Message::PushAck(PushAck { at, worker, clock }));
+                context.send(
+                    Peer::Worker(worker),
+                    Message::PushAck(PushAck { at, worker, clock }),
+                );
             }
             finished < clock
         });
     }
 
     /// Answers a pull now, or once it may be.
-    pub(super) fn pull(&mut self, from: Peer, pull: Pull, context: &mut Context<'_>) -> Result<(), Refusal> {
+    pub(super) fn pull(
+        &mut self,
+        from: Peer,
+        pull: Pull,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
         if self.route.tail() != Some(context.node) {
             return Err(Refusal::NotTail);
         }
@@ -338,18 +424,22 @@ impl Replica {
             return Err(Refusal::UnknownWorker);
         }
         let known = self.readers.contains_key(&(pull.worker, pull.at.range));
-        if context.policy.sends_fresh_rows() && (known || self.readers.len() < context.config.max_waiting) {
-            self.readers.insert((pull.worker, pull.at.range), pull.keys.clone());
+        if context.policy.sends_fresh_rows()
+            && (known || self.readers.len() < context.config.max_waiting)
+        {
+            self.readers
+                .insert((pull.worker, pull.at.range), pull.keys.clone());
         }
-        if context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock) {
+        if context
+            .policy
+            .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+        {
             self.answer(from, &pull, context);
             return Ok(());
         }
-        if self
-            .waiting
-            .iter()
-            .any(|(peer, other)| *peer == from && other.request == pull.request && other.at == pull.at)
-        {
+        if self.waiting.iter().any(|(peer, other)| {
+            *peer == from && other.request == pull.request && other.at == pull.at
+        }) {
             return Ok(());
         }
         if self.waiting.len() >= context.config.max_waiting {
@@ -363,7 +453,9 @@ impl Replica {
     fn answer_waiting(&mut self, news: KeyRange, context: &mut Context<'_>) {
         let may_read = |(_, pull): &mut (Peer, Pull)| {
             pull.at.range.intersect(news).is_some()
-                && context.policy.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+                && context
+                    .policy
+                    .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
         };
         let ready: Vec<(Peer, Pull)> = self.waiting.extract_if(.., may_read).collect();
         for (from, pull) in ready {
@@ -371,7 +463,13 @@ impl Replica {
         }
     }
 
-    fn reply(&self, worker: WorkerId, range: KeyRange, keys: &Keys, pool: &mut Pool<f32>) -> PullReply {
+    fn reply(
+        &self,
+        worker: WorkerId,
+        range: KeyRange,
+        keys: &Keys,
+        pool: &mut Pool<f32>,
+    ) -> PullReply {
         let numbers = keys.len(range).saturating_mul(self.store.layout().width);
         let values = pool.filled(numbers, |values| self.store.read(range, keys, values));
         PullReply {
@@ -386,12 +484,19 @@ impl Replica {
 
     fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
         let reply = self.reply(pull.worker, pull.at.range, &pull.keys, context.pool);
-        context.send(from, Message::PullReply(PullReply { request: Some(pull.request), ..reply }));
+        context.send(
+            from,
+            Message::PullReply(PullReply {
+                request: Some(pull.request),
+                ..reply
+            }),
+        );
     }
 
     /// Eager SSP: the rows that each reader read last, as soon as a clock is finished.
     fn send_fresh_rows(&mut self, context: &mut Context<'_>) {
-        self.readers.retain(|(worker, _), _| self.clocks.contains(*worker));
+        self.readers
+            .retain(|(worker, _), _| self.clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
             let reply = self.reply(worker, range, keys, context.pool);
             context.send(Peer::Worker(worker), Message::PullReply(reply));
@@ -400,7 +505,11 @@ impl Replica {
 
     /// A successor knows a later epoch.
     pub(super) fn fence(&mut self, from: Peer, current: Epoch) {
-        let in_chain = self.route.chain.iter().any(|&node| Peer::Server(node) == from);
+        let in_chain = self
+            .route
+            .chain
+            .iter()
+            .any(|&node| Peer::Server(node) == from);
         if in_chain && current > self.route.epoch {
             self.fenced = Some(current);
             self.unacknowledged.clear();
@@ -411,7 +520,11 @@ impl Replica {
 /// What an operation says of the workers' clocks.
 fn take_note(clocks: &mut RangedClocks, operation: &Operation) {
     match operation {
-        Operation::Update { range, clocks: advanced, .. } => {
+        Operation::Update {
+            range,
+            clocks: advanced,
+            ..
+        } => {
             for &(worker, clock) in advanced {
                 clocks.advance(worker, *range, clock);
             }

@@ -1,10 +1,12 @@
-//! Copying a shard to a server that joins its chain: pre-copy, stop, delta (Li et al., OSDI 2014, section 4.4).
+//! Copying a shard to a server that joins its chain: pre-copy, stop, delta (Li et al., OSDI 2014,
+//! section 4.4).
 //!
-//! The tail copies, because all that it has is acknowledged. While it copies, updates go on, and rows that change are
-//! put back on the list of what is to be copied. When little is left, the tail stands still: it takes no further log
-//! entry, so nothing is acknowledged that the newcomer lacks. It copies the rest with the clocks, and asks the registry
-//! to raise the epoch with the newcomer at the end of the chain. Only a raised epoch ends the standstill: were it to
-//! end by itself, the registry might still append a newcomer that has missed what came after.
+//! The tail copies, because all that it has is acknowledged. While it copies, updates go on, and
+//! rows that change are put back on the list of what is to be copied. When little is left, the tail
+//! stands still: it takes no further log entry, so nothing is acknowledged that the newcomer lacks.
+//! It copies the rest with the clocks, and asks the registry to raise the epoch with the newcomer
+//! at the end of the chain. Only a raised epoch ends the standstill: were it to end by itself, the
+//! registry might still append a newcomer that has missed what came after.
 
 use std::time::Duration;
 
@@ -12,8 +14,9 @@ use super::replica::{Context, Replica};
 use super::{Action, Server, ServerConfig};
 use crate::range_set::RangeSet;
 use crate::{
-    ArrayId, Clock, KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Refused, Request, Route,
-    ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId, WorkerId,
+    ArrayId, Clock, KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Refused, Request,
+    Route, ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId,
+    WorkerId,
 };
 
 /// Ranges on the list; more are joined, which copies keys between them once more.
@@ -47,7 +50,10 @@ impl Outgoing {
 
     /// Returns true if this piece waits for its answer from this server.
     fn waits(&self, from: Peer, asked: (TransferId, u32)) -> bool {
-        let piece = self.piece.as_ref().map(|piece| (piece.transfer, piece.part));
+        let piece = self
+            .piece
+            .as_ref()
+            .map(|piece| (piece.transfer, piece.part));
         from == Peer::Server(self.to) && piece == Some(asked)
     }
 
@@ -56,7 +62,8 @@ impl Outgoing {
         match keys {
             Keys::All => self.left.insert(range),
             Keys::List(keys) => {
-                keys.iter().for_each(|&key| self.left.insert(KeyRange::new(key, key.saturating_add(1))));
+                keys.iter()
+                    .for_each(|&key| self.left.insert(KeyRange::new(key, key.saturating_add(1))));
             }
         }
     }
@@ -77,11 +84,18 @@ impl Outgoing {
 
 impl Replica {
     /// Begins to copy the shard to `to`.
-    pub(super) fn hand_over(&mut self, to: NodeId, transfer: TransferId, context: &mut Context<'_>) {
+    pub(super) fn hand_over(
+        &mut self,
+        to: NodeId,
+        transfer: TransferId,
+        context: &mut Context<'_>,
+    ) {
         let is_tail = self.route.tail() == Some(context.node);
         // Before the standstill, the registry may change its mind and name another server.
-        let decided =
-            self.outgoing.as_ref().is_some_and(|outgoing| outgoing.stands_still() || outgoing.to == to);
+        let decided = self
+            .outgoing
+            .as_ref()
+            .is_some_and(|outgoing| outgoing.stands_still() || outgoing.to == to);
         let cannot = self.route.chain.contains(&to) || self.refused_by.contains(&to);
         if !is_tail || self.fenced.is_some() || cannot || decided {
             return;
@@ -103,25 +117,43 @@ impl Replica {
     }
 
     /// The newcomer has taken over a piece.
-    pub(super) fn copied(&mut self, from: Peer, transfer: TransferId, part: u32, context: &mut Context<'_>) {
+    pub(super) fn copied(
+        &mut self,
+        from: Peer,
+        transfer: TransferId,
+        part: u32,
+        context: &mut Context<'_>,
+    ) {
         let at = self.at();
-        let Some(outgoing) = &mut self.outgoing else { return };
-        let expected = outgoing.piece.as_ref().map(|piece| (piece.transfer, piece.part));
+        let Some(outgoing) = &mut self.outgoing else {
+            return;
+        };
+        let expected = outgoing
+            .piece
+            .as_ref()
+            .map(|piece| (piece.transfer, piece.part));
         if from != Peer::Server(outgoing.to) || expected != Some((transfer, part)) {
             return;
         }
-        let was_last = outgoing.piece.take().is_some_and(|piece| piece.end.is_some());
+        let was_last = outgoing
+            .piece
+            .take()
+            .is_some_and(|piece| piece.end.is_some());
         if was_last {
             outgoing.complete = true;
             outgoing.sent_at = context.now;
-            context.actions.push(Action::Propose { at, add: outgoing.to });
+            context.actions.push(Action::Propose {
+                at,
+                add: outgoing.to,
+            });
         } else {
             self.copy_next(context);
         }
     }
 
-    /// The newcomer has dropped the copy that `part` belongs to: it gets all of it again. The standstill may end by itself
-    /// here: the registry has not been asked to append the newcomer, as it is only once that has everything.
+    /// The newcomer has dropped the copy that `part` belongs to: it gets all of it again. The
+    /// standstill may end by itself here: the registry has not been asked to append the newcomer,
+    /// as it is only once that has everything.
     pub(super) fn copy_again(
         &mut self,
         from: Peer,
@@ -130,15 +162,18 @@ impl Replica {
         members: &(u64, Vec<(WorkerId, Clock)>),
         context: &mut Context<'_>,
     ) {
-        let Some(outgoing) = self.outgoing.take_if(|own| refused.1 > 0 && own.waits(from, refused)) else {
+        let Some(outgoing) = self
+            .outgoing
+            .take_if(|own| refused.1 > 0 && own.waits(from, refused))
+        else {
             return;
         };
         self.hand_over(outgoing.to, again, context);
         self.go_on(members, context);
     }
 
-    /// The newcomer cannot hold these rows: the shard does without it until its epoch is raised. The
-    /// standstill may end by itself here, too.
+    /// The newcomer cannot hold these rows: the shard does without it until its epoch is raised.
+    /// The standstill may end by itself here, too.
     pub(super) fn end_copy(
         &mut self,
         from: Peer,
@@ -147,9 +182,15 @@ impl Replica {
         members: &(u64, Vec<(WorkerId, Clock)>),
         context: &mut Context<'_>,
     ) {
-        let Some(outgoing) = self.outgoing.take_if(|own| own.waits(from, refused)) else { return };
+        let Some(outgoing) = self.outgoing.take_if(|own| own.waits(from, refused)) else {
+            return;
+        };
         self.refused_by.insert(outgoing.to);
-        context.actions.push(Action::CopyRefused { at: self.at(), to: outgoing.to, reason });
+        context.actions.push(Action::CopyRefused {
+            at: self.at(),
+            to: outgoing.to,
+            reason,
+        });
         self.go_on(members, context);
     }
 
@@ -169,13 +210,18 @@ impl Replica {
 
     fn copy_next(&mut self, context: &mut Context<'_>) {
         let (at, store, limit) = (self.at(), &self.store, self.copied_at_once(context.config));
-        let Some(outgoing) = &mut self.outgoing else { return };
+        let Some(outgoing) = &mut self.outgoing else {
+            return;
+        };
         let few = outgoing.left.len() <= limit as u64;
         if few || outgoing.budget == 0 {
             outgoing.phase = SnapshotPhase::Delta;
         }
         outgoing.budget = outgoing.budget.saturating_sub(1);
-        let next = outgoing.left.first().unwrap_or(KeyRange::new(at.range.start, at.range.start));
+        let next = outgoing
+            .left
+            .first()
+            .unwrap_or(KeyRange::new(at.range.start, at.range.start));
         let rows = store.extract(next, limit);
         outgoing.left.remove_first_up_to(rows.range.end);
         let is_last = outgoing.phase == SnapshotPhase::Delta && outgoing.left.is_empty();
@@ -221,8 +267,8 @@ impl Incoming {
         self.end.is_some()
     }
 
-    /// When it counts as given up, unless a piece comes before. A complete copy never does: the registry may have been asked
-    /// to let this server into the chain, and do so at any time.
+    /// When it counts as given up, unless a piece comes before. A complete copy never does: the
+    /// registry may have been asked to let this server into the chain, and do so at any time.
     pub(super) fn given_up_at(&self, config: &ServerConfig) -> Option<Duration> {
         (!self.is_complete()).then_some(self.heard_at + config.forget)
     }
@@ -231,7 +277,13 @@ impl Incoming {
     pub(super) fn into_replica(self, route: Route) -> Option<Replica> {
         let end = self.end?;
         let clocks = RangedClocks::from_entries(self.at.range, &end.clocks);
-        Some(Replica::new(route, self.store, clocks, end.members, end.seq))
+        Some(Replica::new(
+            route,
+            self.store,
+            clocks,
+            end.members,
+            end.seq,
+        ))
     }
 }
 
@@ -244,7 +296,8 @@ impl Server {
     /// Drops copies that their senders have given up, of which no routing table need ever tell.
     pub(super) fn drop_given_up(&mut self, now: Duration) {
         let config = &self.config;
-        self.incoming.retain(|_, copy| copy.given_up_at(config).is_none_or(|at| now < at));
+        self.incoming
+            .retain(|_, copy| copy.given_up_at(config).is_none_or(|at| now < at));
     }
 
     /// Takes over a piece of a shard.
@@ -255,11 +308,20 @@ impl Server {
         piece: Snapshot,
         actions: &mut Vec<Action>,
     ) {
-        let Snapshot { at, transfer, part, .. } = piece;
+        let Snapshot {
+            at, transfer, part, ..
+        } = piece;
         let mut answer = |message| actions.push(Action::Send { to: from, message });
-        let refused =
-            |reason| Message::Refused(Refused { at, request: Request::Snapshot { transfer, part }, reason });
-        let Some(array) = self.arrays.get(&at.array) else { return answer(refused(Refusal::UnknownRange)) };
+        let refused = |reason| {
+            Message::Refused(Refused {
+                at,
+                request: Request::Snapshot { transfer, part },
+                reason,
+            })
+        };
+        let Some(array) = self.arrays.get(&at.array) else {
+            return answer(refused(Refusal::UnknownRange));
+        };
         if let Refusal::WrongEpoch { current } = self.why_not(at) {
             return answer(refused(Refusal::WrongEpoch { current }));
         }
@@ -273,9 +335,22 @@ impl Server {
         if newer {
             let store = Store::new(array.layout.clone(), at.range);
             let (next_part, end, heard_at) = (0, None, now);
-            self.incoming.insert(slot, Incoming { at, from, transfer, next_part, store, end, heard_at });
+            self.incoming.insert(
+                slot,
+                Incoming {
+                    at,
+                    from,
+                    transfer,
+                    next_part,
+                    store,
+                    end,
+                    heard_at,
+                },
+            );
         }
-        let Some(own) = self.incoming.get_mut(&slot) else { return };
+        let Some(own) = self.incoming.get_mut(&slot) else {
+            return;
+        };
         if (own.at, own.from, own.transfer) != (at, from, transfer) || part > own.next_part {
             return;
         }

@@ -49,7 +49,12 @@ fn split_column<T>(column: &mut Vec<T>, at: usize) -> Vec<T> {
 impl Chunk {
     pub(super) fn empty(slots: usize) -> Self {
         let state = (0..slots).map(|_| Vec::new()).collect();
-        Self { index: Index::Sorted(Vec::new()), values: Vec::new(), state, steps: Vec::new() }
+        Self {
+            index: Index::Sorted(Vec::new()),
+            values: Vec::new(),
+            state,
+            steps: Vec::new(),
+        }
     }
 
     /// All rows of `range` before their first update.
@@ -59,9 +64,23 @@ impl Chunk {
         for (key, row) in (range.start..range.end).zip(values.chunks_exact_mut(layout.width)) {
             layout.write_initial(key, row);
         }
-        let state = (0..layout.rule.slots()).map(|_| vec![0.0; values.len()]).collect();
-        let steps = if layout.rule.counts_steps() { vec![0; rows] } else { Vec::new() };
-        Self { index: Index::Run { start: range.start, rows }, values, state, steps }
+        let state = (0..layout.rule.slots())
+            .map(|_| vec![0.0; values.len()])
+            .collect();
+        let steps = if layout.rule.counts_steps() {
+            vec![0; rows]
+        } else {
+            Vec::new()
+        };
+        Self {
+            index: Index::Run {
+                start: range.start,
+                rows,
+            },
+            values,
+            state,
+            steps,
+        }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -96,9 +115,9 @@ impl Chunk {
     /// The first row whose key is not below `key`.
     pub(super) fn place(&self, key: Key) -> usize {
         match &self.index {
-            Index::Run { start, rows } => {
-                usize::try_from(key.saturating_sub(*start)).unwrap_or(usize::MAX).min(*rows)
-            }
+            Index::Run { start, rows } => usize::try_from(key.saturating_sub(*start))
+                .unwrap_or(usize::MAX)
+                .min(*rows),
             Index::Sorted(keys) => keys.partition_point(|&k| k < key),
         }
     }
@@ -118,7 +137,12 @@ impl Chunk {
             insert_at(keys, row, key, 1);
             let from = row * layout.width;
             insert_at(&mut self.values, from, 0.0, layout.width);
-            layout.write_initial(key, self.values.get_mut(from..from + layout.width).unwrap_or_default());
+            layout.write_initial(
+                key,
+                self.values
+                    .get_mut(from..from + layout.width)
+                    .unwrap_or_default(),
+            );
             for column in &mut self.state {
                 insert_at(column, from, 0.0, layout.width);
             }
@@ -129,26 +153,44 @@ impl Chunk {
         row
     }
 
-    /// Applies the rule to the rows `first..last`, in runs of equal steps on one side of its border.
-    /// Returns false if a number that it wrote is not moderate.
-    pub(super) fn update(&mut self, first: usize, last: usize, gradients: &[f32], layout: &Layout) -> bool {
+    /// Applies the rule to the rows `first..last`, in runs of equal steps on one side of its
+    /// border. Returns false if a number that it wrote is not moderate.
+    pub(super) fn update(
+        &mut self,
+        first: usize,
+        last: usize,
+        gradients: &[f32],
+        layout: &Layout,
+    ) -> bool {
         let width = layout.width;
         let last = last.min(self.rows());
-        let border = layout.rule.border().map_or(usize::MAX, |key| self.place(key));
+        let border = layout
+            .rule
+            .border()
+            .map_or(usize::MAX, |key| self.place(key));
         let at_once = (CHECKED / width).max(1);
         let (mut from, mut moderate) = (first, true);
         while from < last {
             let is_beyond = from >= border;
             let mut to = if is_beyond { last } else { last.min(border) }.min(from + at_once);
             let mut step = 0;
-            if let Some(steps) = self.steps.get_mut(from..to).filter(|steps| !steps.is_empty()) {
+            if let Some(steps) = self
+                .steps
+                .get_mut(from..to)
+                .filter(|steps| !steps.is_empty())
+            {
                 let old = steps.first().copied().unwrap_or(0);
                 step = old.saturating_add(1);
                 to = from + steps.iter().take_while(|&&s| s == old).count();
                 steps.iter_mut().take(to - from).for_each(|s| *s = step);
             }
-            let gradient = gradients.get((from - first) * width..(to - first) * width).unwrap_or_default();
-            let values = self.values.get_mut(from * width..to * width).unwrap_or_default();
+            let gradient = gradients
+                .get((from - first) * width..(to - first) * width)
+                .unwrap_or_default();
+            let values = self
+                .values
+                .get_mut(from * width..to * width)
+                .unwrap_or_default();
             let mut state: SmallVec<[&mut [f32]; 2]> = self
                 .state
                 .iter_mut()
@@ -159,7 +201,8 @@ impl Chunk {
             } else {
                 layout.rule.apply(step, gradient, values, &mut state);
             }
-            moderate = moderate && are_moderate(values) && state.iter().all(|column| are_moderate(column));
+            moderate =
+                moderate && are_moderate(values) && state.iter().all(|column| are_moderate(column));
             from = to;
         }
         moderate
@@ -168,15 +211,23 @@ impl Chunk {
     /// A copy of some rows.
     pub(super) fn copy_of(&self, rows: Range<usize>, width: usize) -> Self {
         let index = match &self.index {
-            Index::Run { start, .. } => {
-                Index::Run { start: start.saturating_add(rows.start as u64), rows: rows.len() }
+            Index::Run { start, .. } => Index::Run {
+                start: start.saturating_add(rows.start as u64),
+                rows: rows.len(),
+            },
+            Index::Sorted(keys) => {
+                Index::Sorted(keys.get(rows.clone()).unwrap_or_default().to_vec())
             }
-            Index::Sorted(keys) => Index::Sorted(keys.get(rows.clone()).unwrap_or_default().to_vec()),
         };
         let numbers = rows.start * width..rows.end * width;
         let column = |column: &Vec<f32>| column.get(numbers.clone()).unwrap_or_default().to_vec();
         let steps = self.steps.get(rows).unwrap_or_default().to_vec();
-        Self { index, values: column(&self.values), state: self.state.iter().map(column).collect(), steps }
+        Self {
+            index,
+            values: column(&self.values),
+            state: self.state.iter().map(column).collect(),
+            steps,
+        }
     }
 
     pub(super) fn is_moderate(&self) -> bool {
@@ -193,11 +244,16 @@ impl Chunk {
     }
 
     pub(super) fn values(&self, first: usize, last: usize, width: usize) -> &[f32] {
-        self.values.get(first * width..last * width).unwrap_or_default()
+        self.values
+            .get(first * width..last * width)
+            .unwrap_or_default()
     }
 
     pub(super) fn state(&self, slot: usize, first: usize, last: usize, width: usize) -> &[f32] {
-        self.state.get(slot).and_then(|column| column.get(first * width..last * width)).unwrap_or_default()
+        self.state
+            .get(slot)
+            .and_then(|column| column.get(first * width..last * width))
+            .unwrap_or_default()
     }
 
     pub(super) fn steps(&self, first: usize, last: usize) -> &[u32] {
@@ -217,7 +273,10 @@ impl Chunk {
         steps: &[u32],
     ) {
         let place = row * width..(row + 1) * width;
-        copy(self.values.get_mut(place.clone()), values.get(i * width..(i + 1) * width));
+        copy(
+            self.values.get_mut(place.clone()),
+            values.get(i * width..(i + 1) * width),
+        );
         for (slot, column) in self.state.iter_mut().enumerate() {
             let from = (slot * count + i) * width;
             copy(column.get_mut(place.clone()), state.get(from..from + width));
@@ -246,20 +305,34 @@ impl Chunk {
     pub(super) fn split_off(&mut self, row: usize, width: usize) -> Self {
         let index = match &mut self.index {
             Index::Run { start, rows } => {
-                let upper = Index::Run { start: start.saturating_add(row as u64), rows: *rows - row };
+                let upper = Index::Run {
+                    start: start.saturating_add(row as u64),
+                    rows: *rows - row,
+                };
                 *rows = row;
                 upper
             }
             Index::Sorted(keys) => Index::Sorted(split_column(keys, row)),
         };
         let values = split_column(&mut self.values, row * width);
-        let state = self.state.iter_mut().map(|column| split_column(column, row * width)).collect();
-        Self { index, values, state, steps: split_column(&mut self.steps, row) }
+        let state = self
+            .state
+            .iter_mut()
+            .map(|column| split_column(column, row * width))
+            .collect();
+        Self {
+            index,
+            values,
+            state,
+            steps: split_column(&mut self.steps, row),
+        }
     }
 
     /// Appends a run that starts where this one ends.
     pub(super) fn append(&mut self, mut upper: Self) {
-        if let (Index::Run { rows, .. }, Index::Run { rows: more, .. }) = (&mut self.index, &upper.index) {
+        if let (Index::Run { rows, .. }, Index::Run { rows: more, .. }) =
+            (&mut self.index, &upper.index)
+        {
             *rows += more;
             append_exact(&mut self.values, &mut upper.values);
             for (column, more) in self.state.iter_mut().zip(&mut upper.state) {

@@ -58,16 +58,24 @@ impl Store {
     /// A copy of one row, as it is before its first update if it is not there.
     fn copy_of(&self, key: Key) -> Chunk {
         let chunk = self.chunks.get(self.chunk_of(key));
-        let found =
-            chunk.and_then(|chunk| chunk.find(key).map(|row| chunk.copy_of(row..row + 1, self.layout.width)));
-        found.unwrap_or_else(|| Chunk::initial(&self.layout, KeyRange::new(key, key.saturating_add(1))))
+        let found = chunk.and_then(|chunk| {
+            chunk
+                .find(key)
+                .map(|row| chunk.copy_of(row..row + 1, self.layout.width))
+        });
+        found.unwrap_or_else(|| {
+            Chunk::initial(&self.layout, KeyRange::new(key, key.saturating_add(1)))
+        })
     }
 }
 
 fn try_on(mut rows: Chunk, gradients: &[f32], layout: &Layout) -> Result<(), NotFinite> {
     let mut bad = None;
     if !are_finite(gradients) {
-        bad = gradients.iter().position(|gradient| !gradient.is_finite()).map(|at| at / layout.width);
+        bad = gradients
+            .iter()
+            .position(|gradient| !gradient.is_finite())
+            .map(|at| at / layout.width);
     } else if !rows.update(0, rows.rows(), gradients, layout) {
         bad = rows.first_not_finite(layout.width);
     }

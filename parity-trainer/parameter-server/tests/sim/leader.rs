@@ -1,12 +1,12 @@
-//! Runs in which a `Coordinator` decides what becomes of the routing table: servers join, leave, weigh more or less and
-//! fall silent, leaders change and are overtaken, hand-overs hang.
+//! Runs in which a `Coordinator` decides what becomes of the routing table: servers join, leave,
+//! weigh more or less and fall silent, leaders change and are overtaken, hand-overs hang.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Change, Cluster, Coordinator, CoordinatorConfig, Event, HandOver, KeyRange, NodeId, Peer, Placement,
-    Routing, ShardRef, WorkerId,
+    Change, Cluster, Coordinator, CoordinatorConfig, Event, HandOver, KeyRange, NodeId, Peer,
+    Placement, Routing, ShardRef, WorkerId,
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -36,7 +36,10 @@ pub struct Leading {
 impl Leading {
     pub fn new(rng: &mut ChaCha8Rng) -> Self {
         let config = CoordinatorConfig {
-            placement: Placement { points: 4, replicas: rng.random_range(2..=3) },
+            placement: Placement {
+                points: 4,
+                replicas: rng.random_range(2..=3),
+            },
             max_copies: rng.random_range(1..4),
             absence: Duration::from_millis(60),
             doubt: Duration::from_millis(5),
@@ -46,9 +49,19 @@ impl Leading {
         };
         let shards = rng.random_range(1..4);
         let arrays = [COUNTED, TRAINED].map(|array| (array, (KeyRange::new(0, KEYS), shards)));
-        let cluster = Cluster { arrays: arrays.into(), ..Cluster::default() };
+        let cluster = Cluster {
+            arrays: arrays.into(),
+            ..Cluster::default()
+        };
         let (coordinator, leaving) = (Coordinator::new(config), BTreeSet::new());
-        Self { config, coordinator, cluster, revision: 0, under_way: 0, leaving }
+        Self {
+            config,
+            coordinator,
+            cluster,
+            revision: 0,
+            under_way: 0,
+            leaving,
+        }
     }
 
     pub fn joined(&mut self, node: NodeId) {
@@ -72,7 +85,9 @@ impl Leading {
     }
 
     pub fn healed(&mut self, node: NodeId) {
-        self.cluster.suspicions.retain(|&(by, of)| by != Peer::Server(node) && of != node);
+        self.cluster
+            .suspicions
+            .retain(|&(by, of)| by != Peer::Server(node) && of != node);
     }
 
     pub fn lapsed(&mut self, node: NodeId) {
@@ -85,11 +100,20 @@ impl Leading {
     fn is_quiet(&self, alive: &BTreeSet<NodeId>) -> bool {
         self.under_way == 0
             && self.cluster.suspicions.is_empty()
-            && self.cluster.servers.keys().copied().eq(alive.iter().copied())
+            && self
+                .cluster
+                .servers
+                .keys()
+                .copied()
+                .eq(alive.iter().copied())
     }
 
     fn cluster(&self, routing: &Routing, workers: impl Iterator<Item = WorkerId>) -> Cluster {
-        Cluster { routing: routing.clone(), workers: workers.collect(), ..self.cluster.clone() }
+        Cluster {
+            routing: routing.clone(),
+            workers: workers.collect(),
+            ..self.cluster.clone()
+        }
     }
 }
 
@@ -101,7 +125,9 @@ impl Simulation {
 
     /// The first table.
     pub fn begin_to_lead(&mut self) {
-        let Some(leading) = &mut self.leading else { return };
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
         let cluster = leading.cluster(&Routing::default(), std::iter::empty());
         self.registry.routing = leading.coordinator.decide(Duration::ZERO, &cluster).routing;
         self.at(1_000, Due::Lead);
@@ -109,20 +135,32 @@ impl Simulation {
 
     pub fn lead(&mut self) {
         let now = self.time();
-        let Some(leading) = &mut self.leading else { return };
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
         let workers = self.registry.members.iter().map(|&(worker, _)| worker);
         let cluster = leading.cluster(&self.registry.routing, workers);
         let change = leading.coordinator.decide(now, &cluster);
-        for HandOver { at, to } in change.hand_overs.iter().filter(|new| !cluster.hand_overs.contains(new)) {
+        for HandOver { at, to } in change
+            .hand_overs
+            .iter()
+            .filter(|new| !cluster.hand_overs.contains(new))
+        {
             // The shard would stand still until somebody notices.
-            assert!(cluster.servers.contains_key(to), "{at:?} is to be copied to {to}, which is not there");
+            assert!(
+                cluster.servers.contains_key(to),
+                "{at:?} is to be copied to {to}, which is not there"
+            );
         }
         let is_new = change.routing != cluster.routing
             || change.hand_overs != cluster.hand_overs
             || !change.gone_workers.is_empty();
         if is_new {
             leading.under_way += 1;
-            let decision = Decision { revision: leading.revision, change };
+            let decision = Decision {
+                revision: leading.revision,
+                change,
+            };
             let delay = self.delay();
             self.at(delay, Due::Commit(Box::new(decision)));
         }
@@ -132,7 +170,9 @@ impl Simulation {
 
     /// The registry's compare-and-swap.
     pub fn commit(&mut self, Decision { revision, change }: Decision) {
-        let Some(leading) = &mut self.leading else { return };
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
         leading.under_way -= 1;
         if leading.revision != revision {
             self.tally.overtaken += 1;
@@ -141,7 +181,9 @@ impl Simulation {
         let before = std::mem::replace(&mut self.registry.routing, change.routing);
         let routing = &self.registry.routing;
         for old in before.routes() {
-            let Some(new) = routing.route(old.array, old.range.start).filter(|new| new.epoch > old.epoch)
+            let Some(new) = routing
+                .route(old.array, old.range.start)
+                .filter(|new| new.epoch > old.epoch)
             else {
                 continue;
             };
@@ -151,20 +193,33 @@ impl Simulation {
         }
         leading.cluster.hand_overs = change.hand_overs;
         leading.revision += 1;
-        let is_current =
-            |at: ShardRef| routing.route(at.array, at.range.start).is_some_and(|r| r.epoch <= at.epoch);
-        leading.cluster.proposals.retain(|hand_over| is_current(hand_over.at));
+        let is_current = |at: ShardRef| {
+            routing
+                .route(at.array, at.range.start)
+                .is_some_and(|r| r.epoch <= at.epoch)
+        };
+        leading
+            .cluster
+            .proposals
+            .retain(|hand_over| is_current(hand_over.at));
         leading.cluster.lost.retain(|&(_, at)| is_current(at));
         self.tally.decisions += 1;
         if !change.gone_workers.is_empty() {
-            self.registry.members.retain(|(worker, _)| !change.gone_workers.contains(worker));
+            self.registry
+                .members
+                .retain(|(worker, _)| !change.gone_workers.contains(worker));
             self.registry.members_version += 1;
         }
         let emptied: Vec<NodeId> = leading
             .leaving
             .iter()
             .copied()
-            .filter(|node| !routing.routes().iter().any(|route| route.chain.contains(node)))
+            .filter(|node| {
+                !routing
+                    .routes()
+                    .iter()
+                    .any(|route| route.chain.contains(node))
+            })
             .collect();
         for node in emptied {
             leading.lapsed(node);
@@ -180,8 +235,14 @@ impl Simulation {
         let Some(leading) = &self.leading else { return };
         let hand_overs = leading.cluster.hand_overs.clone();
         for HandOver { at, to } in hand_overs {
-            let tail = self.registry.routing.route(at.array, at.range.start).and_then(|route| route.tail());
-            let Some(tail) = tail.filter(|tail| !self.cut_off.contains(tail)) else { continue };
+            let tail = self
+                .registry
+                .routing
+                .route(at.array, at.range.start)
+                .and_then(|route| route.tail());
+            let Some(tail) = tail.filter(|tail| !self.cut_off.contains(tail)) else {
+                continue;
+            };
             if !self.rng.random_bool(self.loss) {
                 let delay = self.delay();
                 self.at(delay, Due::ToServer(tail, Event::HandOver { at, to }));
@@ -191,19 +252,32 @@ impl Simulation {
 
     /// Servers notice that they do not hear of one another.
     pub fn suspect(&mut self, node: NodeId) {
-        let others: Vec<NodeId> = self.servers.keys().copied().filter(|&other| other != node).collect();
+        let others: Vec<NodeId> = self
+            .servers
+            .keys()
+            .copied()
+            .filter(|&other| other != node)
+            .collect();
         let is_cut_off = self.cut_off.contains(&node);
-        let Some(leading) = &mut self.leading else { return };
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
         if !is_cut_off && self.servers.contains_key(&node) {
             // It is back already.
             return;
         }
         for other in others {
             if self.rng.random_bool(0.7) {
-                leading.cluster.suspicions.insert((Peer::Server(other), node));
+                leading
+                    .cluster
+                    .suspicions
+                    .insert((Peer::Server(other), node));
             }
             if is_cut_off && self.rng.random_bool(0.5) {
-                leading.cluster.suspicions.insert((Peer::Server(node), other));
+                leading
+                    .cluster
+                    .suspicions
+                    .insert((Peer::Server(node), other));
             }
         }
     }
@@ -216,17 +290,25 @@ impl Simulation {
     /// Whether the table is as the leader wants it.
     pub fn has_led(&mut self) -> bool {
         let now = self.time();
-        let Some(leading) = &self.leading else { return true };
+        let Some(leading) = &self.leading else {
+            return true;
+        };
         let workers = self.registry.members.iter().map(|&(worker, _)| worker);
         let cluster = leading.cluster(&self.registry.routing, workers);
         let change = leading.coordinator.clone().decide(now, &cluster);
-        assert!(change.unrecoverable.is_empty(), "a shard is lost: {:?}", change.unrecoverable);
+        assert!(
+            change.unrecoverable.is_empty(),
+            "a shard is lost: {:?}",
+            change.unrecoverable
+        );
         change.routing == cluster.routing && change.hand_overs.is_empty() && leading.under_way == 0
     }
 
     pub fn try_the_leader(&mut self, kind: u32, node: NodeId) {
         let alive: BTreeSet<NodeId> = self.servers.keys().copied().collect();
-        let Some(leading) = &mut self.leading else { return };
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
         let survivable = leading.is_quiet(&alive)
             && self.cut_off.is_empty()
             && alive.len() > 3
@@ -252,17 +334,28 @@ impl Simulation {
             4 => {
                 let array = if self.rng.random() { COUNTED } else { TRAINED };
                 let shards = self.rng.random_range(1..5);
-                leading.cluster.arrays.insert(array, (KeyRange::new(0, KEYS), shards));
+                leading
+                    .cluster
+                    .arrays
+                    .insert(array, (KeyRange::new(0, KEYS), shards));
             }
             5 if alive.len() < 7 => self.start_server(),
             6 if alive.len() > 4 && leading.leaving.is_empty() => {
-                leading.cluster.servers.entry(node).and_modify(|weight| *weight = 0);
+                leading
+                    .cluster
+                    .servers
+                    .entry(node)
+                    .and_modify(|weight| *weight = 0);
                 leading.leaving.insert(node);
             }
             7 => {
                 let weight = self.rng.random_range(1..4);
                 if !leading.leaving.contains(&node) {
-                    leading.cluster.servers.entry(node).and_modify(|held| *held = weight);
+                    leading
+                        .cluster
+                        .servers
+                        .entry(node)
+                        .and_modify(|held| *held = weight);
                 }
             }
             8 => {

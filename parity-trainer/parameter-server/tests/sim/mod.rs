@@ -1,7 +1,13 @@
-//! Servers, workers and a registry in virtual time, over a network that loses, repeats, delays and reorders messages and
-//! falls apart, with crashes and joins. Everything follows from the seed.
+//! Servers, workers and a registry in virtual time, over a network that loses, repeats, delays and
+//! reorders messages and falls apart, with crashes and joins. Everything follows from the seed.
 
-#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
 mod check;
 mod leader;
@@ -15,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, Add, ArrayConfig, ArrayId, ClientAction, Clock, Consistency, ConsistencyPolicy, Event, KeyRange,
-    Keys, Layout, Message, NodeId, Outcome, Peer, Push, PushAck, Refusal, Server, ServerConfig,
-    SnapshotPhase, Values, WorkerId,
+    Action, Add, ArrayConfig, ArrayId, ClientAction, Clock, Consistency, ConsistencyPolicy, Event,
+    KeyRange, Keys, Layout, Message, NodeId, Outcome, Peer, Push, PushAck, Refusal, Server,
+    ServerConfig, SnapshotPhase, Values, WorkerId,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -27,7 +33,8 @@ use leader::{Decision, Leading};
 use registry::Registry;
 use worker::Worker;
 
-/// Each worker counts its clocks in its own column, as bits: exactly what a cell contains can be read off.
+/// Each worker counts its clocks in its own column, as bits: exactly what a cell contains can be
+/// read off.
 pub const COUNTED: ArrayId = ArrayId(0);
 /// Under an optimiser, with gradients of all magnitudes: replicas must agree to the last bit.
 pub const TRAINED: ArrayId = ArrayId(1);
@@ -38,7 +45,8 @@ pub const LAST: Clock = Clock(14);
 const CHAOS_MS: u64 = 400;
 const LIMIT_MS: u64 = 5_000;
 
-/// A mistake that a simulation can be made to contain, so that the checker can show that it finds it.
+/// A mistake that a simulation can be made to contain, so that the checker can show that it finds
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// The head acknowledges before its successors have the push.
@@ -178,15 +186,42 @@ impl Simulation {
             Consistency::EagerSsp(rng.random_range(0..3)),
             Consistency::Eventual,
         ];
-        let model = models[rng.random_range(0..if bug == Some(Bug::ReadsTooEarly) { 4 } else { 5 })];
-        let policy: Arc<dyn ConsistencyPolicy> =
-            if bug == Some(Bug::ReadsTooEarly) { Arc::new(OffByOne(model)) } else { Arc::new(model) };
-        let counted = Layout { sparse: rng.random(), ..Layout::dense(COLUMNS, Add) };
+        let model = models[rng.random_range(
+            0..if bug == Some(Bug::ReadsTooEarly) {
+                4
+            } else {
+                5
+            },
+        )];
+        let policy: Arc<dyn ConsistencyPolicy> = if bug == Some(Bug::ReadsTooEarly) {
+            Arc::new(OffByOne(model))
+        } else {
+            Arc::new(model)
+        };
+        let counted = Layout {
+            sparse: rng.random(),
+            ..Layout::dense(COLUMNS, Add)
+        };
         let rule = trained::rule(seed, bug == Some(Bug::SkipsFiniteCheck));
-        let trained = Layout { rule, ..Layout::dense(2, Add) };
+        let trained = Layout {
+            rule,
+            ..Layout::dense(2, Add)
+        };
         let arrays = vec![
-            (COUNTED, ArrayConfig { layout: counted, policy: Arc::clone(&policy) }),
-            (TRAINED, ArrayConfig { layout: trained, policy }),
+            (
+                COUNTED,
+                ArrayConfig {
+                    layout: counted,
+                    policy: Arc::clone(&policy),
+                },
+            ),
+            (
+                TRAINED,
+                ArrayConfig {
+                    layout: trained,
+                    policy,
+                },
+            ),
         ];
         let config = ServerConfig {
             resend: Duration::from_millis(8),
@@ -201,7 +236,11 @@ impl Simulation {
             registry: Registry::new(&mut rng, 3),
             leading: (bug.is_none() && seed % 2 == 1).then(|| Leading::new(&mut rng)),
             check: Checker::new(model),
-            loss: if rng.random_bool(0.3) { 0.0 } else { rng.random_range(0.0..0.15) },
+            loss: if rng.random_bool(0.3) {
+                0.0
+            } else {
+                rng.random_range(0.0..0.15)
+            },
             rng,
             model,
             tally: Tally::default(),
@@ -231,7 +270,8 @@ impl Simulation {
         simulation
     }
 
-    /// Runs until every worker has finished, and checks what is left. The error names the invariant.
+    /// Runs until every worker has finished, and checks what is left. The error names the
+    /// invariant.
     pub fn run(mut self) -> Result<Tally, String> {
         while let Some(Reverse(Scheduled(at, _, due))) = self.queue.pop() {
             self.now = at;
@@ -248,7 +288,10 @@ impl Simulation {
                     .filter(|w| !w.has_finished())
                     .map(|w| (w.id, w.clock, w.client.unfinished()))
                     .collect();
-                return Err(format!("liveness: stuck at the limit: {stuck:?}, {:?}", self.registry.routing));
+                return Err(format!(
+                    "liveness: stuck at the limit: {stuck:?}, {:?}",
+                    self.registry.routing
+                ));
             }
             self.act(due)?;
             if !self.chaos
@@ -260,11 +303,13 @@ impl Simulation {
             }
         }
         self.tally.virtual_ms = self.now / 1000;
-        self.check.at_the_end(&self.registry.routing, &self.servers, self.workers.values())?;
+        self.check
+            .at_the_end(&self.registry.routing, &self.servers, self.workers.values())?;
         Ok(self.tally)
     }
 
-    /// Whether every server in a chain has heard of it and has all of the log, and no server keeps a part of a copy.
+    /// Whether every server in a chain has heard of it and has all of the log, and no server keeps
+    /// a part of a copy.
     fn settled(&self) -> bool {
         let keeps_part = |server: &Server| server.copies().any(|(_, is_complete)| !is_complete);
         if self.servers.values().any(keeps_part) {
@@ -276,13 +321,16 @@ impl Simulation {
                 .iter()
                 .filter_map(|node| {
                     self.servers.get(node)?.shards().find(|v| {
-                        (v.at.array, v.at.range, v.at.epoch) == (route.array, route.range, route.epoch)
+                        (v.at.array, v.at.range, v.at.epoch)
+                            == (route.array, route.range, route.epoch)
                     })
                 })
                 .map(|view| (view.applied, view.committed))
                 .collect();
             views.len() == route.chain.len()
-                && views.iter().all(|view| view.0 == views[0].0 && view.0 == view.1)
+                && views
+                    .iter()
+                    .all(|view| view.0 == views[0].0 && view.0 == view.1)
         })
     }
 
@@ -291,7 +339,9 @@ impl Simulation {
             Due::Deliver(from, to, message) => self.deliver(from, to, message),
             Due::ToServer(node, event) => self.tell_server(node, event),
             Due::ServerTick(node) => self.tell_server(node, Event::Tick),
-            Due::WorkerTick(worker) => self.tell_worker(worker, parapet_parameter_server::ClientEvent::Tick),
+            Due::WorkerTick(worker) => {
+                self.tell_worker(worker, parapet_parameter_server::ClientEvent::Tick)
+            }
             Due::Proceed(worker) => self.proceed(worker),
             Due::Propose(at, add) if self.leading.is_some() => {
                 self.report(|leading| leading.proposed(at, add));
@@ -329,7 +379,8 @@ impl Simulation {
                 Ok(())
             }
             Due::Lost(at, node) => {
-                self.registry.remove_from(at.array, at.range, at.epoch, node);
+                self.registry
+                    .remove_from(at.array, at.range, at.epoch, node);
                 Ok(())
             }
             Due::Suspect(node) => {
@@ -367,7 +418,8 @@ impl Simulation {
 
     fn at(&mut self, delay_us: u64, due: Due) {
         self.scheduled += 1;
-        self.queue.push(Reverse(Scheduled(self.now + delay_us, self.scheduled, due)));
+        self.queue
+            .push(Reverse(Scheduled(self.now + delay_us, self.scheduled, due)));
     }
 
     fn time(&self) -> Duration {
@@ -386,8 +438,8 @@ impl Simulation {
         matches!(peer, Peer::Server(node) if self.cut_off.contains(&node))
     }
 
-    /// Puts a message on the network. A server that is cut off from the others still hears the workers, so that an old
-    /// head goes on being asked.
+    /// Puts a message on the network. A server that is cut off from the others still hears the
+    /// workers, so that an old head goes on being asked.
     fn post(&mut self, from: Peer, to: Peer, message: Message) {
         let between_servers = matches!((from, to), (Peer::Server(_), Peer::Server(_)));
         if between_servers && (self.is_cut_off(from) || self.is_cut_off(to))
@@ -395,7 +447,11 @@ impl Simulation {
         {
             return;
         }
-        let copies = if self.chaos && self.rng.random_bool(0.05) { 2 } else { 1 };
+        let copies = if self.chaos && self.rng.random_bool(0.05) {
+            2
+        } else {
+            1
+        };
         for _ in 0..copies {
             let delay = self.delay();
             self.at(delay, Due::Deliver(from, to, message.clone()));
@@ -412,19 +468,36 @@ impl Simulation {
                 {
                     self.tally.eager_rows += 1;
                 }
-                self.tell_worker(worker, parapet_parameter_server::ClientEvent::Received(message))
+                self.tell_worker(
+                    worker,
+                    parapet_parameter_server::ClientEvent::Received(message),
+                )
             }
         }
     }
 
     /// Makes a server behave as if it had the bug, by changing what it hears or says.
     fn plant(&mut self, from: Peer, to: Peer, mut message: Message) -> Message {
-        let Peer::Server(node) = to else { return message };
+        let Peer::Server(node) = to else {
+            return message;
+        };
         match (self.bug, &mut message) {
-            (Some(Bug::AcknowledgesEarly), Message::Push(Push { at, worker, clock, .. })) => {
-                let ack = PushAck { at: *at, worker: *worker, clock: *clock };
-                let heads =
-                    self.registry.routing.route(at.array, at.range.start).and_then(|route| route.head());
+            (
+                Some(Bug::AcknowledgesEarly),
+                Message::Push(Push {
+                    at, worker, clock, ..
+                }),
+            ) => {
+                let ack = PushAck {
+                    at: *at,
+                    worker: *worker,
+                    clock: *clock,
+                };
+                let heads = self
+                    .registry
+                    .routing
+                    .route(at.array, at.range.start)
+                    .and_then(|route| route.head());
                 if heads == Some(node) && self.servers.contains_key(&node) {
                     self.check.acknowledge(node, &ack);
                     self.at(10, Due::Deliver(to, from, Message::PushAck(ack)));
@@ -433,7 +506,10 @@ impl Simulation {
             // It takes the entry, and says so to the sender in the sender's epoch.
             (Some(Bug::IgnoresEpochs), Message::Replicate(entry)) => {
                 let at = entry.at;
-                let held = self.servers.get(&node).and_then(|server| server.epoch(at.array, at.range.start));
+                let held = self
+                    .servers
+                    .get(&node)
+                    .and_then(|server| server.epoch(at.array, at.range.start));
                 if held.is_some_and(|epoch| epoch > at.epoch) {
                     let ack = parapet_parameter_server::ReplicateAck { at, seq: entry.seq };
                     entry.at.epoch.0 += 1_000_000;
@@ -453,7 +529,11 @@ impl Simulation {
             {
                 piece.rows.range.end = piece.rows.range.start;
                 piece.rows.keys = Keys::none();
-                if self.arrays.iter().any(|(id, array)| *id == piece.at.array && !array.layout.sparse) {
+                if self
+                    .arrays
+                    .iter()
+                    .any(|(id, array)| *id == piece.at.array && !array.layout.sparse)
+                {
                     piece.rows.keys = Keys::All;
                 }
                 piece.rows.values = Values::none();
@@ -466,21 +546,29 @@ impl Simulation {
     }
 
     fn tell_server(&mut self, node: NodeId, event: Event) -> Result<(), String> {
-        let Some(server) = self.servers.get_mut(&node) else { return Ok(()) };
+        let Some(server) = self.servers.get_mut(&node) else {
+            return Ok(());
+        };
         let mut actions = Vec::new();
         let changes_nothing = matches!(
             event,
-            Event::Tick | Event::Received { message: Message::Pull(_) | Message::SnapshotAck(_), .. }
+            Event::Tick
+                | Event::Received {
+                    message: Message::Pull(_) | Message::SnapshotAck(_),
+                    ..
+                }
         );
         server.handle(Duration::from_micros(self.now), event, &mut actions);
         let timer = server.next_timer();
         for action in &actions {
             if let Action::Send { to, message } = action {
-                self.check.said(node, server, *to, message, &self.registry)?;
+                self.check
+                    .said(node, server, *to, message, &self.registry)?;
             }
         }
         if !changes_nothing {
-            self.check.holds(server, &self.registry.routing, &self.config)?;
+            self.check
+                .holds(server, &self.registry.routing, &self.config)?;
         }
         for action in actions {
             match action {
@@ -506,13 +594,20 @@ impl Simulation {
             }
         }
         if let Some(timer) = timer {
-            let delay = u64::try_from(timer.as_micros()).unwrap().saturating_sub(self.now).max(500);
+            let delay = u64::try_from(timer.as_micros())
+                .unwrap()
+                .saturating_sub(self.now)
+                .max(500);
             self.at(delay, Due::ServerTick(node));
         }
         Ok(())
     }
 
-    fn worker_actions(&mut self, worker: WorkerId, actions: Vec<ClientAction>) -> Result<(), String> {
+    fn worker_actions(
+        &mut self,
+        worker: WorkerId,
+        actions: Vec<ClientAction>,
+    ) -> Result<(), String> {
         for action in actions {
             match action {
                 ClientAction::Send { to, message } => {
@@ -522,14 +617,23 @@ impl Simulation {
                     if self.submit_again(worker, handle, &outcome)? {
                         continue;
                     }
-                    let Some(state) = self.workers.get_mut(&worker) else { continue };
-                    let pulled =
-                        state.pulls.iter().find(|(pull, _)| *pull == handle).map(|&(_, array)| array);
-                    if let (Some(array), Outcome::Pulled { clock, values, .. }) = (pulled, &outcome) {
+                    let Some(state) = self.workers.get_mut(&worker) else {
+                        continue;
+                    };
+                    let pulled = state
+                        .pulls
+                        .iter()
+                        .find(|(pull, _)| *pull == handle)
+                        .map(|&(_, array)| array);
+                    if let (Some(array), Outcome::Pulled { clock, values, .. }) = (pulled, &outcome)
+                    {
                         let members: Vec<WorkerId> =
                             self.registry.members.iter().map(|(id, _)| *id).collect();
                         if *clock < self.model.needed(state.clock) {
-                            return Err(format!("PS-4: {worker} at {} reads rows of {clock}", state.clock));
+                            return Err(format!(
+                                "PS-4: {worker} at {} reads rows of {clock}",
+                                state.clock
+                            ));
                         }
                         if array == COUNTED {
                             self.check.pulled(&members, worker, state.clock, values)?;
@@ -543,7 +647,10 @@ impl Simulation {
                 ClientAction::FetchRouting => {
                     let table = Message::Routing(self.registry.routing.clone());
                     let delay = self.delay();
-                    self.at(delay, Due::Deliver(Peer::Server(NodeId(u64::MAX)), Peer::Worker(worker), table));
+                    self.at(
+                        delay,
+                        Due::Deliver(Peer::Server(NodeId(u64::MAX)), Peer::Worker(worker), table),
+                    );
                 }
             }
         }

@@ -30,11 +30,19 @@ impl UpdateRule for Reckless {
 
 /// The rule of a run.
 pub fn rule(seed: u64, skips_check: bool) -> Arc<dyn UpdateRule> {
-    let overflowing = Adam { rate: 1e38, ..Adam::default() };
+    let overflowing = Adam {
+        rate: 1e38,
+        ..Adam::default()
+    };
     match seed % 4 {
         _ if skips_check => Arc::new(Reckless(overflowing)),
         0 => Arc::new(Add),
-        1 => Arc::new(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.1 }),
+        1 => Arc::new(Ftrl {
+            alpha: 0.1,
+            beta: 1.0,
+            l1: 0.1,
+            l2: 0.1,
+        }),
         2 => Arc::new(overflowing),
         _ => Arc::new(Adam::default()),
     }

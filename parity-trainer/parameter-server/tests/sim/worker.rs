@@ -1,8 +1,8 @@
 //! Workers: pull, think, push, for each clock.
 
 use parapet_parameter_server::{
-    ArrayId, Client, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange, Keys, Message, Outcome,
-    Peer, Push, Refusal, ShardRef, Task, Values, Work, WorkerId,
+    ArrayId, Client, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange, Keys,
+    Message, Outcome, Peer, Push, Refusal, ShardRef, Task, Values, Work, WorkerId,
 };
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -50,7 +50,10 @@ impl Simulation {
             max_pulls: self.rng.random_range(1..8),
             max_tasks: 64,
         };
-        let array = |width| ClientArray { width, consistency: self.model };
+        let array = |width| ClientArray {
+            width,
+            consistency: self.model,
+        };
         let client = Client::new(id, config, [(COUNTED, array(COLUMNS)), (TRAINED, array(2))]);
         let worker = Worker {
             id,
@@ -71,7 +74,9 @@ impl Simulation {
     /// Pushes the clock of the iteration, and pulls for the next.
     pub fn proceed(&mut self, id: WorkerId) -> Result<(), String> {
         let now = self.time();
-        let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.gone) else { return Ok(()) };
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.gone) else {
+            return Ok(());
+        };
         let (mut actions, mut pushes) = (Vec::new(), Vec::new());
         let clock = worker.clock;
         if clock > worker.joined {
@@ -82,9 +87,14 @@ impl Simulation {
                     .into_iter()
                     .filter(|range| !range.is_empty())
                 {
-                    let keys: Vec<u64> =
-                        (range.start..range.end).filter(|_| self.rng.random_bool(0.7)).collect();
-                    let keys = if self.rng.random_bool(0.3) { Keys::All } else { Keys::List(keys.into()) };
+                    let keys: Vec<u64> = (range.start..range.end)
+                        .filter(|_| self.rng.random_bool(0.7))
+                        .collect();
+                    let keys = if self.rng.random_bool(0.3) {
+                        Keys::All
+                    } else {
+                        Keys::List(keys.into())
+                    };
                     let mut values = Vec::new();
                     for key in keys.iter(range) {
                         for column in 0..width {
@@ -99,8 +109,19 @@ impl Simulation {
                             self.check.submitted(key, id, clock);
                         }
                     }
-                    let (work, priority) = (Work::Push(Values::from(values)), self.rng.random_range(0..3));
-                    let task = Task { work, array, range, keys, clock, after: Vec::new(), priority };
+                    let (work, priority) = (
+                        Work::Push(Values::from(values)),
+                        self.rng.random_range(0..3),
+                    );
+                    let task = Task {
+                        work,
+                        array,
+                        range,
+                        keys,
+                        clock,
+                        after: Vec::new(),
+                        priority,
+                    };
                     let submitted = worker.client.submit(now, task.clone(), &mut actions);
                     let push = submitted.map_err(|error| error.to_string())?;
                     worker.tasks.insert(push, task);
@@ -140,12 +161,23 @@ impl Simulation {
 
     /// A task has ended. After an overflow the worker pushes no row for the same clock, and what
     /// waited for the push is asked anew. Returns true if so.
-    pub fn submit_again(&mut self, id: WorkerId, handle: Handle, outcome: &Outcome) -> Result<bool, String> {
+    pub fn submit_again(
+        &mut self,
+        id: WorkerId,
+        handle: Handle,
+        outcome: &Outcome,
+    ) -> Result<bool, String> {
         let now = self.time();
-        let Some(worker) = self.workers.get_mut(&id) else { return Ok(false) };
-        let Some(mut task) = worker.tasks.remove(&handle) else { return Ok(false) };
-        let is_failed =
-            matches!(outcome, Outcome::Refused(Refusal::Overflow { .. }) | Outcome::DependencyFailed(_));
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return Ok(false);
+        };
+        let Some(mut task) = worker.tasks.remove(&handle) else {
+            return Ok(false);
+        };
+        let is_failed = matches!(
+            outcome,
+            Outcome::Refused(Refusal::Overflow { .. }) | Outcome::DependencyFailed(_)
+        );
         if worker.gone || !is_failed {
             return Ok(false);
         }
@@ -158,36 +190,67 @@ impl Simulation {
         let submitted = worker.client.submit(now, task.clone(), &mut actions);
         let again = submitted.map_err(|error| error.to_string())?;
         worker.tasks.insert(again, task);
-        worker.pulls.iter_mut().filter(|(pull, _)| *pull == handle).for_each(|(pull, _)| *pull = again);
+        worker
+            .pulls
+            .iter_mut()
+            .filter(|(pull, _)| *pull == handle)
+            .for_each(|(pull, _)| *pull = again);
         self.worker_actions(id, actions)?;
         Ok(true)
     }
 
     /// A push of a number that is not finite (PS-7), past the client's own check.
     fn push_nonsense(&mut self, id: WorkerId) {
-        let Some(route) = self.registry.routing.routes().iter().find(|route| route.array == TRAINED) else {
+        let Some(route) = self
+            .registry
+            .routing
+            .routes()
+            .iter()
+            .find(|route| route.array == TRAINED)
+        else {
             return;
         };
-        let (at, head) =
-            (ShardRef { array: route.array, range: route.range, epoch: route.epoch }, route.head().unwrap());
+        let (at, head) = (
+            ShardRef {
+                array: route.array,
+                range: route.range,
+                epoch: route.epoch,
+            },
+            route.head().unwrap(),
+        );
         let rows = usize::try_from(at.range.len()).unwrap();
         let mut values = vec![0.0; 2 * rows];
         values[0] = f32::NAN;
         let clock = self.workers[&id].clock;
-        let push = Push { at, worker: id, clock, keys: Keys::All, values: Values::from(values) };
+        let push = Push {
+            at,
+            worker: id,
+            clock,
+            keys: Keys::All,
+            values: Values::from(values),
+        };
         // Not through the client, so that its answer does not end the client's own push.
-        self.post(Peer::Server(super::NodeId(u64::MAX)), Peer::Server(head), Message::Push(push));
+        self.post(
+            Peer::Server(super::NodeId(u64::MAX)),
+            Peer::Server(head),
+            Message::Push(push),
+        );
     }
 
     pub fn tell_worker(&mut self, id: WorkerId, event: ClientEvent) -> Result<(), String> {
         let now = self.time();
-        let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.gone) else { return Ok(()) };
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.gone) else {
+            return Ok(());
+        };
         let mut actions = Vec::new();
         worker.client.handle(now, event, &mut actions);
         let timer = worker.client.next_timer();
         self.worker_actions(id, actions)?;
         if let Some(timer) = timer {
-            let delay = u64::try_from(timer.as_micros()).unwrap().saturating_sub(self.now).max(1_000);
+            let delay = u64::try_from(timer.as_micros())
+                .unwrap()
+                .saturating_sub(self.now)
+                .max(1_000);
             self.at(delay, Due::WorkerTick(id));
         }
         Ok(())

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, Add, ArrayConfig, ArrayId, Clock, Consistency, Epoch, Event, KeyRange, Keys, Layout, Message,
-    NodeId, Peer, Push, PushAck, Route, Routing, Rows, Server, ServerConfig, ShardRef, Values, WorkerId,
+    Action, Add, ArrayConfig, ArrayId, Clock, Consistency, Epoch, Event, KeyRange, Keys, Layout,
+    Message, NodeId, Peer, Push, PushAck, Route, Routing, Rows, Server, ServerConfig, ShardRef,
+    Values, WorkerId,
 };
 
 pub const ARRAY: ArrayId = ArrayId(0);
@@ -15,7 +16,11 @@ pub const RANGE: KeyRange = KeyRange { start: 0, end: 2 };
 pub const REGISTRY: Peer = Peer::Server(NodeId(99));
 
 pub fn at(epoch: u64) -> ShardRef {
-    ShardRef { array: ARRAY, range: RANGE, epoch: Epoch(epoch) }
+    ShardRef {
+        array: ARRAY,
+        range: RANGE,
+        epoch: Epoch(epoch),
+    }
 }
 
 pub fn push(epoch: u64, worker: u64, clock: u64) -> Message {
@@ -41,7 +46,13 @@ impl Node {
         Self::bounded(node, model, epoch, chain, ServerConfig::default())
     }
 
-    pub fn bounded(node: u64, model: Consistency, epoch: u64, chain: &[u64], config: ServerConfig) -> Self {
+    pub fn bounded(
+        node: u64,
+        model: Consistency,
+        epoch: u64,
+        chain: &[u64],
+        config: ServerConfig,
+    ) -> Self {
         Self::holding(Layout::dense(1, Add), node, model, epoch, chain, config)
     }
 
@@ -54,10 +65,19 @@ impl Node {
         chain: &[u64],
         config: ServerConfig,
     ) -> Self {
-        let array = ArrayConfig { layout, policy: Arc::new(model) };
-        let mut server = Self(Server::new(NodeId(node), config, [(ARRAY, array)]), Duration::ZERO);
+        let array = ArrayConfig {
+            layout,
+            policy: Arc::new(model),
+        };
+        let mut server = Self(
+            Server::new(NodeId(node), config, [(ARRAY, array)]),
+            Duration::ZERO,
+        );
         let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
-        server.tell(Event::Members { version: 1, workers });
+        server.tell(Event::Members {
+            version: 1,
+            workers,
+        });
         server.route(epoch, chain);
         server
     }
@@ -86,17 +106,35 @@ impl Node {
 
     pub fn route(&mut self, epoch: u64, chain: &[u64]) -> Vec<(Peer, Message)> {
         let chain = chain.iter().copied().map(NodeId).collect();
-        let route = Route { array: ARRAY, range: RANGE, epoch: Epoch(epoch), chain };
-        self.hear(REGISTRY, Message::Routing(Routing::new(epoch, vec![route]).unwrap()))
+        let route = Route {
+            array: ARRAY,
+            range: RANGE,
+            epoch: Epoch(epoch),
+            chain,
+        };
+        self.hear(
+            REGISTRY,
+            Message::Routing(Routing::new(epoch, vec![route]).unwrap()),
+        )
     }
 
     pub fn rows(&self) -> Rows {
-        self.0.shards().next().unwrap().store.extract(RANGE, usize::MAX)
+        self.0
+            .shards()
+            .next()
+            .unwrap()
+            .store
+            .extract(RANGE, usize::MAX)
     }
 
     pub fn values(&self) -> Vec<f32> {
         let mut values = Vec::new();
-        self.0.shards().next().unwrap().store.read(RANGE, &Keys::All, &mut values);
+        self.0
+            .shards()
+            .next()
+            .unwrap()
+            .store
+            .read(RANGE, &Keys::All, &mut values);
         values
     }
 }
@@ -118,5 +156,12 @@ pub fn server(id: u64) -> Peer {
 }
 
 pub fn ack(epoch: u64, id: u64, clock: u64) -> (Peer, Message) {
-    (worker(id), Message::PushAck(PushAck { at: at(epoch), worker: WorkerId(id), clock: Clock(clock) }))
+    (
+        worker(id),
+        Message::PushAck(PushAck {
+            at: at(epoch),
+            worker: WorkerId(id),
+            clock: Clock(clock),
+        }),
+    )
 }

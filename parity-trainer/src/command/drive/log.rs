@@ -41,11 +41,15 @@ impl Log {
         self.loss += report.loss;
         self.agreement += report.agreement;
         let step = report.step as u64;
-        let due = step.is_multiple_of(self.every) || report.step == 1 || report.step == report.steps;
+        let due =
+            step.is_multiple_of(self.every) || report.step == 1 || report.step == report.steps;
         if !due && report.validation.is_none() {
             return None;
         }
-        let (steps, seconds) = (f64::from(self.steps), self.begun.elapsed().as_secs_f64().max(1e-9));
+        let (steps, seconds) = (
+            f64::from(self.steps),
+            self.begun.elapsed().as_secs_f64().max(1e-9),
+        );
         let record = LogRecord {
             step,
             epoch: report.epoch,

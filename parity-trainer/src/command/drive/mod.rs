@@ -26,7 +26,9 @@ pub(crate) enum Pace {
 impl Pace {
     /// Each so many `seconds`, unless a number of `steps` is given.
     pub(crate) fn new(seconds: f64, steps: Option<u32>) -> Self {
-        steps.map_or(Self::Every(Duration::from_secs_f64(seconds)), |steps| Self::Steps(steps.max(1)))
+        steps.map_or(Self::Every(Duration::from_secs_f64(seconds)), |steps| {
+            Self::Steps(steps.max(1))
+        })
     }
 }
 
@@ -50,7 +52,10 @@ pub(crate) struct Drive<'a> {
 
 impl Drive<'_> {
     /// Trains to the end, from the last checkpoint if there is to be gone on.
-    pub(crate) fn run(&self, mut trainer: Trainer) -> Result<(Trained, Option<Calibration>), TrainError> {
+    pub(crate) fn run(
+        &self,
+        mut trainer: Trainer,
+    ) -> Result<(Trained, Option<Calibration>), TrainError> {
         let (name, folder) = (self.name, self.folder);
         self.interrupt.wait_for_step();
         self.begin(&mut trainer)?;
@@ -59,7 +64,10 @@ impl Drive<'_> {
 
         let mut progress = Progress::new(name, self.labels.rate, trainer.steps_done());
         let mut log = Log::new(trainer.steps());
-        let mut saved = Saved { at: Instant::now(), best_step: None };
+        let mut saved = Saved {
+            at: Instant::now(),
+            best_step: None,
+        };
         while !trainer.is_done() {
             let report = trainer.step()?;
             progress.step(report);
@@ -80,7 +88,10 @@ impl Drive<'_> {
             }
             if interrupted && !trainer.is_done() {
                 progress.finish();
-                return Err(SetupError::Interrupted { hint: RESUME.to_owned() }.into());
+                return Err(SetupError::Interrupted {
+                    hint: RESUME.to_owned(),
+                }
+                .into());
             }
         }
         progress.finish();
@@ -117,7 +128,10 @@ impl Drive<'_> {
     }
 
     fn save(&self, trainer: &mut Trainer, saved: &mut Saved) -> Result<PathBuf, TrainError> {
-        let path = self.folder.save(&Checkpoint { run: self.digest.to_owned(), state: trainer.state()? })?;
+        let path = self.folder.save(&Checkpoint {
+            run: self.digest.to_owned(),
+            state: trainer.state()?,
+        })?;
         saved.at = Instant::now();
         let best = trainer.best().map(|best| best.step);
         if best != saved.best_step {
@@ -138,7 +152,10 @@ pub(crate) fn environment(seed: u64, data_sha256: &str, run_sha256: &str) -> tom
     let mut table = toml::Table::new();
     let mut note = |key: &str, value: &str| table.insert(key.to_owned(), value.into());
     note("parity-trainer", env!("CARGO_PKG_VERSION"));
-    note("libtorch", option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown"));
+    note(
+        "libtorch",
+        option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown"),
+    );
     note("threads", &tch::get_num_threads().to_string());
     note("seed", &seed.to_string());
     note("data-sha256", data_sha256);

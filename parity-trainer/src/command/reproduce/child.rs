@@ -24,9 +24,15 @@ const INTERRUPTED: i32 = EXIT_CODE as i32;
 /// Names the process that a child ends with, in the child's environment.
 const PARENT: &str = "PARAPET_REPRODUCE_PROCESS";
 
-/// In a child of [`Children`]: gets SIGTERM when that process is gone, be it by `kill -9`, and so ends with a checkpoint.
+/// In a child of [`Children`]: gets SIGTERM when that process is gone, be it by `kill -9`, and so
+/// ends with a checkpoint.
 pub(crate) fn end_with_parent() {
-    let Some(parent) = std::env::var(PARENT).ok().and_then(|parent| parent.parse().ok()) else { return };
+    let Some(parent) = std::env::var(PARENT)
+        .ok()
+        .and_then(|parent| parent.parse().ok())
+    else {
+        return;
+    };
     // The parent may have gone before the request: then nobody would send the signal.
     if prctl::set_pdeathsig(Signal::SIGTERM).is_err() || getppid() != Pid::from_raw(parent) {
         let _ = kill(Pid::this(), Signal::SIGTERM);
@@ -57,11 +63,17 @@ impl<'a> Children<'a> {
         interrupt: &'a Interrupt,
     ) -> Result<Self, TrainError> {
         let program = std::env::current_exe().map_err(|source| SetupError::Child { source })?;
-        Ok(Self { program, roots, threads, interrupt })
+        Ok(Self {
+            program,
+            roots,
+            threads,
+            interrupt,
+        })
     }
 
-    /// Runs `line` to its end; tells how that was and what it cost. A child is told of Ctrl-C once, so that it
-    /// writes its checkpoint: it is not in the terminal's group, which hears of every one.
+    /// Runs `line` to its end; tells how that was and what it cost. A child is told of Ctrl-C once,
+    /// so that it writes its checkpoint: it is not in the terminal's group, which hears of every
+    /// one.
     pub(super) fn run(&self, line: &CommandLine) -> Result<(Ended, Cost), TrainError> {
         eprintln!("$ {line}");
         let (begun, before) = (Instant::now(), processor_seconds());
@@ -78,13 +90,20 @@ impl<'a> Children<'a> {
         let mut child = Running(child);
         let mut told = false;
         let status = loop {
-            if let Some(status) = child.0.try_wait().map_err(|source| SetupError::Child { source })? {
+            if let Some(status) = child
+                .0
+                .try_wait()
+                .map_err(|source| SetupError::Child { source })?
+            {
                 break status;
             }
             if self.interrupt.is_asked() && !told {
                 told = true;
                 // It may have ended just now.
-                let _ = kill(Pid::from_raw(i32::try_from(child.0.id()).unwrap_or_default()), Signal::SIGTERM);
+                let _ = kill(
+                    Pid::from_raw(i32::try_from(child.0.id()).unwrap_or_default()),
+                    Signal::SIGTERM,
+                );
             }
             std::thread::sleep(PATIENCE);
         };
@@ -93,9 +112,10 @@ impl<'a> Children<'a> {
             (Some(INTERRUPTED), _) => Ended::Interrupted,
             _ if self.interrupt.is_asked() => Ended::Interrupted,
             (Some(code), _) => Ended::Badly(format!("`{line}` ended with exit code {code}")),
-            (None, signal) => {
-                Ended::Badly(format!("`{line}` was ended by signal {}", signal.unwrap_or_default()))
-            }
+            (None, signal) => Ended::Badly(format!(
+                "`{line}` was ended by signal {}",
+                signal.unwrap_or_default()
+            )),
         };
         let cost = Cost {
             seconds: begun.elapsed().as_secs_f64(),
@@ -106,10 +126,12 @@ impl<'a> Children<'a> {
     }
 }
 
-/// Processor time of all children that have ended; other work on the machine, or a pause of it, does not count.
+/// Processor time of all children that have ended; other work on the machine, or a pause of it,
+/// does not count.
 fn processor_seconds() -> f64 {
-    getrusage(UsageWho::RUSAGE_CHILDREN)
-        .map_or(0.0, |usage| (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| {
+        (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
+    })
 }
 
 /// A child that does not outlive an error here.

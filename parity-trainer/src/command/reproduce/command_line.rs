@@ -1,4 +1,5 @@
-//! Command lines of this program, with folders by name: `DATA/mnist` when told, the user's own folder when run.
+//! Command lines of this program, with folders by name: `DATA/mnist` when told, the user's own
+//! folder when run.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -88,8 +89,10 @@ impl CommandLine {
         let argument = |word: &Word| match word {
             Word::Text(text) => text.into(),
             Word::Paths(root, paths) => {
-                let paths: Vec<OsString> =
-                    paths.iter().map(|path| roots.of(*root).join(path).into_os_string()).collect();
+                let paths: Vec<OsString> = paths
+                    .iter()
+                    .map(|path| roots.of(*root).join(path).into_os_string())
+                    .collect();
                 paths.join(",".as_ref())
             }
         };
@@ -123,8 +126,10 @@ impl fmt::Display for CommandLine {
             match word {
                 Word::Text(text) => write!(f, " {text}")?,
                 Word::Paths(root, paths) => {
-                    let paths: Vec<String> =
-                        paths.iter().map(|path| format!("{}/{path}", root.name())).collect();
+                    let paths: Vec<String> = paths
+                        .iter()
+                        .map(|path| format!("{}/{path}", root.name()))
+                        .collect();
                     write!(f, " {}", paths.join(","))?;
                 }
             }

@@ -1,5 +1,5 @@
-//! Lines of handwritten digits, for a deployed model that judges which way up a line of text is: no data set of such lines is
-//! at hand. The label is whether the line is turned.
+//! Lines of handwritten digits, for a deployed model that judges which way up a line of text is: no
+//! data set of such lines is at hand. The label is whether the line is turned.
 
 use std::fs;
 use std::path::Path;
@@ -25,13 +25,17 @@ const TEST: usize = 1000;
 
 /// Writes lines made of the digits of the data set at `digits` to the safetensors file `path`.
 pub(super) fn write(digits: &Path, path: &Path) -> Result<(), TrainError> {
-    let failed = |source| TrainError::Write { path: path.to_path_buf(), source };
+    let failed = |source| TrainError::Write {
+        path: path.to_path_buf(),
+        source,
+    };
     let digits = DataSet::load_with(digits, &mut |_| {})?;
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let train = lines(&digits.train, TRAIN, &mut rng);
     let test = lines(&digits.test, TEST, &mut rng);
     let view = |shape, bytes| {
-        TensorView::new(Dtype::U8, shape, bytes).map_err(|error| failed(std::io::Error::other(error)))
+        TensorView::new(Dtype::U8, shape, bytes)
+            .map_err(|error| failed(std::io::Error::other(error)))
     };
     let of_lines = |count: usize| [&[count][..], &SHAPE].concat();
     let (train_turned, test_turned) = (turned(TRAIN), turned(TEST));
@@ -41,8 +45,8 @@ pub(super) fn write(digits: &Path, path: &Path) -> Result<(), TrainError> {
         ("x_test", view(of_lines(TEST), &test)?),
         ("y_test", view(vec![TEST], &test_turned)?),
     ];
-    let bytes =
-        safetensors::serialize(tensors, None).map_err(|error| failed(std::io::Error::other(error)))?;
+    let bytes = safetensors::serialize(tensors, None)
+        .map_err(|error| failed(std::io::Error::other(error)))?;
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
@@ -76,7 +80,9 @@ fn lines(digits: &Samples, count: usize, rng: &mut ChaCha8Rng) -> Vec<u8> {
 
 /// Draws the first channel of `digit`, less its border, at the `place`-th place of the line.
 fn draw(digit: &[f32], shape: &[usize], place: usize, plane: &mut [u8]) {
-    let &[_, source_height, source_width] = shape else { return };
+    let &[_, source_height, source_width] = shape else {
+        return;
+    };
     let [_, height, width] = SHAPE;
     let (rows, columns) = (height - 2 * MARGIN, width / DIGITS);
     let from = |at: usize, count: usize, side: usize| {
@@ -97,11 +103,17 @@ fn draw(digit: &[f32], shape: &[usize], place: usize, plane: &mut [u8]) {
 }
 
 fn bilinear(image: &[f32], height: usize, width: usize, y: f32, x: f32) -> f32 {
-    let (y, x) = (y.clamp(0.0, (height - 1) as f32), x.clamp(0.0, (width - 1) as f32));
+    let (y, x) = (
+        y.clamp(0.0, (height - 1) as f32),
+        x.clamp(0.0, (width - 1) as f32),
+    );
     let (top, left) = (y as usize, x as usize);
     let (down, right) = (y - top as f32, x - left as f32);
     let pixel = |row: usize, column: usize| {
-        image.get(row.min(height - 1) * width + column.min(width - 1)).copied().unwrap_or_default()
+        image
+            .get(row.min(height - 1) * width + column.min(width - 1))
+            .copied()
+            .unwrap_or_default()
     };
     let upper = pixel(top, left) * (1.0 - right) + pixel(top, left + 1) * right;
     let lower = pixel(top + 1, left) * (1.0 - right) + pixel(top + 1, left + 1) * right;
@@ -117,18 +129,27 @@ mod tests {
         // A digit with ink in its upper half only.
         let mut values = vec![0.0; 28 * 28];
         values[..14 * 28].fill(1.0);
-        let digits = Samples { shape: vec![1, 28, 28], values, labels: vec![7] };
+        let digits = Samples {
+            shape: vec![1, 28, 28],
+            values,
+            labels: vec![7],
+        };
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let lines = lines(&digits, 2, &mut rng);
         let [channels, height, width] = SHAPE;
         assert_eq!(lines.len(), 2 * channels * height * width);
         let (upright, turned) = lines.split_at(channels * height * width);
         let dark = |line: &[u8], rows: std::ops::Range<usize>| {
-            line[rows.start * width..rows.end * width].iter().all(|&pixel| pixel < 20)
+            line[rows.start * width..rows.end * width]
+                .iter()
+                .all(|&pixel| pixel < 20)
         };
         assert!(dark(upright, MARGIN..22) && !dark(upright, 26..44));
         assert!(dark(turned, 26..44) && !dark(turned, MARGIN..22));
-        assert!(upright[..MARGIN * width].iter().all(|&pixel| pixel == 255), "a margin stays light");
+        assert!(
+            upright[..MARGIN * width].iter().all(|&pixel| pixel == 255),
+            "a margin stays light"
+        );
         assert_eq!(
             upright[..height * width],
             upright[height * width..2 * height * width],
@@ -143,7 +164,12 @@ mod tests {
         let bytes: Vec<u8> = (0..4 * 28 * 28).map(|value| value as u8).collect();
         let view = || TensorView::new(Dtype::U8, vec![4, 1, 28, 28], &bytes).unwrap();
         let labels = || TensorView::new(Dtype::U8, vec![4], &[0, 1, 2, 3]).unwrap();
-        let arrays = [("x_train", view()), ("y_train", labels()), ("x_test", view()), ("y_test", labels())];
+        let arrays = [
+            ("x_train", view()),
+            ("y_train", labels()),
+            ("x_test", view()),
+            ("y_test", labels()),
+        ];
         fs::write(&digits, safetensors::serialize(arrays, None).unwrap()).unwrap();
         let path = folder.path().join("data/lines.safetensors");
         write(&digits, &path).unwrap();

@@ -1,9 +1,10 @@
-//! `parity-trainer reproduce`: the accuracy table, each row by the commands that anybody can give by hand.
+//! `parity-trainer reproduce`: the accuracy table, each row by the commands that anybody can give
+//! by hand.
 //!
-//! A recipe says what to train on what; its rows become command lines of `train-deployed`, `train` and `eval`, which run as
-//! processes of their own: what stands beside a figure in RESULTS.md is what has made it, and a row that goes wrong takes no
-//! other along. A row that is finished is not run again unless its recipe changes; one that was interrupted goes on from its
-//! last checkpoint.
+//! A recipe says what to train on what; its rows become command lines of `train-deployed`, `train`
+//! and `eval`, which run as processes of their own: what stands beside a figure in RESULTS.md is
+//! what has made it, and a row that goes wrong takes no other along. A row that is finished is not
+//! run again unless its recipe changes; one that was interrupted goes on from its last checkpoint.
 
 mod child;
 mod command_line;
@@ -42,8 +43,8 @@ pub(crate) struct Args {
     /// Where models, reports and RESULTS.md go; finished rows found there are kept
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Minutes that all the rows asked for may take, on one core like that of the published figures; steps and epochs are
-    /// fewer or more accordingly [default: as published]
+    /// Minutes that all the rows asked for may take, on one core like that of the published
+    /// figures; steps and epochs are fewer or more accordingly [default: as published]
     #[arg(long, value_name = "MINUTES")]
     budget: Option<f64>,
     /// Only these rows
@@ -68,8 +69,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let recipes = match &args.recipes {
         None => Recipes::published()?,
         Some(path) => {
-            let text =
-                fs::read_to_string(path).map_err(|source| SetupError::Read { path: path.clone(), source })?;
+            let text = fs::read_to_string(path).map_err(|source| SetupError::Read {
+                path: path.clone(),
+                source,
+            })?;
             Recipes::parse(&text, Some(path))?
         }
     };
@@ -80,19 +83,33 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             return Err(SetupError::config(None, &problem).into());
         }
     }
-    let roots = Roots { data: args.data.clone(), models: args.models.clone(), out: args.out.clone() };
+    let roots = Roots {
+        data: args.data.clone(),
+        models: args.models.clone(),
+        out: args.out.clone(),
+    };
     let _lock = Lock::take(&args.out.join("lock"), &args.out, "out")?;
     let records = Records::at(&args.out)?;
     let interrupt = Interrupt::listen()?;
     // A command that runs writes its checkpoint first.
     interrupt.wait_for_step();
     let children = Children::new(&roots, threads, &interrupt)?;
-    let mut reproduction =
-        Reproduction { recipes: &recipes, roots: &roots, records, children, why: BTreeMap::new() };
+    let mut reproduction = Reproduction {
+        recipes: &recipes,
+        roots: &roots,
+        records,
+        children,
+        why: BTreeMap::new(),
+    };
     let runs: Vec<RowRecipe> = recipes.asked().flat_map(|row| recipes.runs(row)).collect();
     let count = runs.len();
     for (at, run) in runs.iter().enumerate() {
-        eprintln!("training {} of {count}: {}, about {:.0} min", at + 1, run.name, run.minutes);
+        eprintln!(
+            "training {} of {count}: {}, about {:.0} min",
+            at + 1,
+            run.name,
+            run.minutes
+        );
         if let Err(no_figures) = reproduction.run(run)? {
             let (NoFigures::NotRun(why) | NoFigures::Failed(why)) = &no_figures;
             eprintln!("{}: {why}", run.name);
@@ -111,7 +128,14 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         .map(|(name, _)| name.as_str())
         .collect();
     println!("written to  {}", args.out.join(table::RESULTS).display());
-    if failed.is_empty() { Ok(()) } else { Err(SetupError::Rows { rows: failed.join(", ") }.into()) }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(SetupError::Rows {
+            rows: failed.join(", "),
+        }
+        .into())
+    }
 }
 
 struct Reproduction<'a> {
@@ -148,7 +172,10 @@ impl Reproduction<'_> {
                 return Ok(Ok(()));
             }
             Some(record) => {
-                eprintln!("{}: trained before; evaluated again for the interval of its loss", row.name);
+                eprintln!(
+                    "{}: trained before; evaluated again for the interval of its loss",
+                    row.name
+                );
                 record.cost
             }
             None => {
@@ -180,12 +207,20 @@ impl Reproduction<'_> {
         };
         let commands = vec![train.to_string(), evaluate.to_string()];
         let digest = self.digest(row);
-        self.records.save(&row.name, &RowRecord { digest, commands, cost, outcome })?;
+        self.records.save(
+            &row.name,
+            &RowRecord {
+                digest,
+                commands,
+                cost,
+                outcome,
+            },
+        )?;
         Ok(Ok(()))
     }
 
-    /// Trains the entry `entry` by `line`, whose digest is noted as `record`: on from its last checkpoint if the same was begun
-    /// before. What it has cost counts the times before.
+    /// Trains the entry `entry` by `line`, whose digest is noted as `record`: on from its last
+    /// checkpoint if the same was begun before. What it has cost counts the times before.
     fn train(
         &self,
         record: &str,
@@ -199,7 +234,8 @@ impl Reproduction<'_> {
         if begun.again && folder.is_begun() {
             line.flag("resume");
         } else {
-            // A run of another recipe is none to go on with, even if this one ends before it has begun.
+            // A run of another recipe is none to go on with, even if this one ends before it has
+            // begun.
             folder.discard()?;
         }
         let (ended, cost) = self.children.run(&line)?;
@@ -210,7 +246,10 @@ impl Reproduction<'_> {
 
     /// Of all that decides a row's figures.
     fn digest(&self, row: &RowRecipe) -> String {
-        let (evaluate, deployed) = (self.recipes.evaluate(row), self.recipes.deployed_recipe(row));
+        let (evaluate, deployed) = (
+            self.recipes.evaluate(row),
+            self.recipes.deployed_recipe(row),
+        );
         let train = self.recipes.train(row);
         match self.recipes.begins_with(row) {
             // Rows begin with earlier ones only, so that this ends.
@@ -222,21 +261,36 @@ impl Reproduction<'_> {
     /// A row's record, if it is of the recipe as it is now.
     fn finished(&self, row: &RowRecipe) -> Option<RowRecord> {
         let digest = self.digest(row);
-        self.records.row(&row.name).filter(|record| record.digest == digest)
+        self.records
+            .row(&row.name)
+            .filter(|record| record.digest == digest)
     }
 
     /// Trains the deployed model, if it is one of ours and not there yet.
     fn deployed(&self, row: &RowRecipe) -> Result<Option<NoFigures>, TrainError> {
-        let Some(command) = self.recipes.train_deployed(row) else { return Ok(None) };
+        let Some(command) = self.recipes.train_deployed(row) else {
+            return Ok(None);
+        };
         let (name, digest) = (&row.deployed, command.digest(&[]));
-        if self.records.deployed(name).is_some_and(|record| record.digest == digest) {
+        if self
+            .records
+            .deployed(name)
+            .is_some_and(|record| record.digest == digest)
+        {
             return Ok(None);
         }
         let (ended, cost) = self.train(&record::of_deployed(name), name, &digest, &command)?;
         if let Some(why) = unfinished(ended) {
             return Ok(Some(why));
         }
-        self.records.save_deployed(name, &DeployedRecord { digest, command: command.to_string(), cost })?;
+        self.records.save_deployed(
+            name,
+            &DeployedRecord {
+                digest,
+                command: command.to_string(),
+                cost,
+            },
+        )?;
         Ok(None)
     }
 
@@ -250,18 +304,29 @@ impl Reproduction<'_> {
             (!place.exists()).then(|| format!("{}/{path} is missing{hint}", root.name()))
         };
         let needed = self.recipes.needs(row);
-        needed.into_iter().find_map(|need| missing(need, "")).or_else(|| {
-            let start = self.recipes.start_needed(row)?;
-            missing(start, "; run the row that it begins with first")
-        })
+        needed
+            .into_iter()
+            .find_map(|need| missing(need, ""))
+            .or_else(|| {
+                let start = self.recipes.start_needed(row)?;
+                missing(start, "; run the row that it begins with first")
+            })
     }
 
     fn write(&self, threads: usize) -> Result<(), TrainError> {
-        let rows: Vec<Row<'_>> = self.recipes.rows.iter().map(|recipe| self.told(recipe)).collect();
+        let rows: Vec<Row<'_>> = self
+            .recipes
+            .rows
+            .iter()
+            .map(|recipe| self.told(recipe))
+            .collect();
         let machine = Machine::here(threads);
         let text = table::markdown(&rows, &machine, &self.recipes.notes);
         write(&self.roots.out.join(table::RESULTS), &text)?;
-        super::write_json(Some(&self.roots.out.join("results.json")), &table::json(&rows, &machine))
+        super::write_json(
+            Some(&self.roots.out.join("results.json")),
+            &table::json(&rows, &machine),
+        )
     }
 
     /// The row `recipe` as it is told, with what is known of its trainings.
@@ -294,5 +359,8 @@ fn unfinished(ended: Ended) -> Option<NoFigures> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), TrainError> {
-    fs::write(path, text).map_err(|source| TrainError::Write { path: path.to_path_buf(), source })
+    fs::write(path, text).map_err(|source| TrainError::Write {
+        path: path.to_path_buf(),
+        source,
+    })
 }

@@ -114,44 +114,67 @@ impl Recipes {
     /// The table's own.
     pub(super) fn published() -> Result<Self, SetupError> {
         let recipes = Self::parse(PUBLISHED, None)?;
-        Ok(Self { notes: NOTES.to_owned(), ..recipes })
+        Ok(Self {
+            notes: NOTES.to_owned(),
+            ..recipes
+        })
     }
 
     /// # Errors
     /// If the text is no recipes, or one has settings that its command does not take.
     pub(super) fn parse(text: &str, place: Option<&Path>) -> Result<Self, SetupError> {
-        let wrong = |problem: &str| SetupError::config(Some(place.unwrap_or(Path::new("recipes"))), problem);
+        let wrong = |problem: &str| {
+            SetupError::config(Some(place.unwrap_or(Path::new("recipes"))), problem)
+        };
         let mut recipes: Self = toml::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let mut unsupported = BTreeMap::new();
         for (at, row) in recipes.rows.iter().enumerate() {
             let name = &row.name;
-            let deployed = recipes
-                .deployed
-                .get(&row.deployed)
-                .ok_or_else(|| wrong(&format!("row {name}: no deployed model `{}`", row.deployed)))?;
+            let deployed = recipes.deployed.get(&row.deployed).ok_or_else(|| {
+                wrong(&format!("row {name}: no deployed model `{}`", row.deployed))
+            })?;
             if row.seeds == 0 {
                 return Err(wrong(&format!("row {name}: seeds = 0; give at least 1")));
             }
-            let before: Vec<String> =
-                recipes.rows.iter().take(at).flat_map(|other| recipes.names(other)).collect();
-            if let Some(name) = recipes.names(row).into_iter().find(|name| before.contains(name)) {
+            let before: Vec<String> = recipes
+                .rows
+                .iter()
+                .take(at)
+                .flat_map(|other| recipes.names(other))
+                .collect();
+            if let Some(name) = recipes
+                .names(row)
+                .into_iter()
+                .find(|name| before.contains(name))
+            {
                 return Err(wrong(&format!("row {name}: there are two of that name")));
             }
             let earlier = |start: &String| {
                 recipes.deployed.contains_key(start)
-                    || recipes.rows.iter().take(at).any(|other| other.name == *start)
+                    || recipes
+                        .rows
+                        .iter()
+                        .take(at)
+                        .any(|other| other.name == *start)
             };
             if let Some(start) = row.start.as_ref().filter(|start| !earlier(start)) {
-                let problem =
-                    format!("row {name}: begins with {start}, which is no deployed model and no earlier row");
+                let problem = format!(
+                    "row {name}: begins with {start}, which is no deployed model and no earlier row"
+                );
                 return Err(wrong(&problem));
             }
             if deployed.file.is_some() != deployed.train.is_empty() {
                 let problem = "give either `file` or settings under `train`";
-                return Err(wrong(&format!("deployed model {}: {problem}", row.deployed)));
+                return Err(wrong(&format!(
+                    "deployed model {}: {problem}",
+                    row.deployed
+                )));
             }
-            let trained = recipes.train_deployed(row).map_or(Ok(()), |line| parses(&line));
-            trained.map_err(|problem| wrong(&format!("deployed model {}: {problem}", row.deployed)))?;
+            let trained = recipes
+                .train_deployed(row)
+                .map_or(Ok(()), |line| parses(&line));
+            trained
+                .map_err(|problem| wrong(&format!("deployed model {}: {problem}", row.deployed)))?;
             match parses(&recipes.train(row)).and_then(|()| parses(&recipes.evaluate(row))) {
                 Err(problem) if row.optional => {
                     unsupported.insert(at, format!("this build cannot train it ({problem})"));
@@ -193,20 +216,31 @@ impl Recipes {
     /// # Errors
     /// If the budget is no time.
     pub(super) fn within(mut self, budget: Option<f64>) -> Result<Self, SetupError> {
-        let Some(budget) = budget else { return Ok(self) };
+        let Some(budget) = budget else {
+            return Ok(self);
+        };
         if !(budget > 0.0 && budget.is_finite()) {
             let range = "greater than 0".to_owned();
-            return Err(SetupError::Range { name: "budget", value: budget, range });
+            return Err(SetupError::Range {
+                name: "budget",
+                value: budget,
+                range,
+            });
         }
         let share = budget / self.minutes().max(1e-9);
         let scale = |table: &mut toml::Table, name: &str, default: i64| {
-            let count = table.get(name).and_then(toml::Value::as_integer).unwrap_or(default);
+            let count = table
+                .get(name)
+                .and_then(toml::Value::as_integer)
+                .unwrap_or(default);
             let scaled = ((count as f64 * share).round() as i64).max(1);
             table.insert(name.to_owned(), scaled.into());
         };
         let needed: Vec<String> = self.asked().map(|row| row.deployed.clone()).collect();
-        let ours =
-            self.deployed.iter_mut().filter(|(name, model)| needed.contains(*name) && model.file.is_none());
+        let ours = self
+            .deployed
+            .iter_mut()
+            .filter(|(name, model)| needed.contains(*name) && model.file.is_none());
         for (_, deployed) in ours {
             deployed.minutes *= share;
             scale(&mut deployed.train, "epochs", EPOCHS);
@@ -221,13 +255,23 @@ impl Recipes {
     /// Minutes of all the rows asked for and of the deployed models that they need.
     fn minutes(&self) -> f64 {
         let needed = |name: &str| self.asked().any(|row| row.deployed == name);
-        let deployed = self.deployed.iter().filter(|(name, _)| needed(name)).map(|(_, model)| model.minutes);
-        self.asked().map(|row| row.minutes * f64::from(row.seeds)).chain(deployed).sum()
+        let deployed = self
+            .deployed
+            .iter()
+            .filter(|(name, _)| needed(name))
+            .map(|(_, model)| model.minutes);
+        self.asked()
+            .map(|row| row.minutes * f64::from(row.seeds))
+            .chain(deployed)
+            .sum()
     }
 
     /// The training of a row's deployed model, if it is trained here.
     pub(super) fn train_deployed(&self, row: &RowRecipe) -> Option<CommandLine> {
-        let recipe = self.deployed.get(&row.deployed).filter(|recipe| recipe.file.is_none())?;
+        let recipe = self
+            .deployed
+            .get(&row.deployed)
+            .filter(|recipe| recipe.file.is_none())?;
         let mut line = CommandLine::new("train-deployed");
         let (root, path) = data(&row.deployed, recipe);
         line.path("data", root, path);
@@ -239,7 +283,9 @@ impl Recipes {
 
     /// Tells a row's deployed model apart from one that was made otherwise.
     pub(super) fn deployed_recipe(&self, row: &RowRecipe) -> String {
-        self.train_deployed(row).map(|line| line.to_string()).unwrap_or_default()
+        self.train_deployed(row)
+            .map(|line| line.to_string())
+            .unwrap_or_default()
     }
 
     /// The training of a row's parity model.
@@ -271,21 +317,37 @@ impl Recipes {
 
     /// The digits that a row's data are to be made of, and where the data go.
     pub(super) fn lines(&self, row: &RowRecipe) -> Option<[(Root, String); 2]> {
-        let deployed = self.deployed.get(&row.deployed).filter(|deployed| deployed.lines)?;
-        Some([(Root::Data, deployed.data.clone()), data(&row.deployed, deployed)])
+        let deployed = self
+            .deployed
+            .get(&row.deployed)
+            .filter(|deployed| deployed.lines)?;
+        Some([
+            (Root::Data, deployed.data.clone()),
+            data(&row.deployed, deployed),
+        ])
     }
 
     /// What must be there before the row can be begun, in the order of its making.
     pub(super) fn needs(&self, row: &RowRecipe) -> Vec<(Root, String)> {
-        let Some(deployed) = self.deployed.get(&row.deployed) else { return Vec::new() };
-        let file = deployed.file.iter().map(|file| (Root::Models, file.clone()));
-        std::iter::once((Root::Data, deployed.data.clone())).chain(file).collect()
+        let Some(deployed) = self.deployed.get(&row.deployed) else {
+            return Vec::new();
+        };
+        let file = deployed
+            .file
+            .iter()
+            .map(|file| (Root::Models, file.clone()));
+        std::iter::once((Root::Data, deployed.data.clone()))
+            .chain(file)
+            .collect()
     }
 
     /// The training whose parity model another begins with.
     pub(super) fn begins_with(&self, run: &RowRecipe) -> Option<RowRecipe> {
         let start = run.start.as_ref()?;
-        self.rows.iter().flat_map(|row| self.runs(row)).find(|other| other.name == *start)
+        self.rows
+            .iter()
+            .flat_map(|row| self.runs(row))
+            .find(|other| other.name == *start)
     }
 
     /// Names of a row's trainings.
@@ -296,16 +358,21 @@ impl Recipes {
     /// The entry that has to be there before the row can be begun: the one that it begins with,
     /// unless that is its own deployed model, which is trained before it.
     pub(super) fn start_needed(&self, row: &RowRecipe) -> Option<(Root, String)> {
-        self.start(row).filter(|_| row.start.as_ref() != Some(&row.deployed))
+        self.start(row)
+            .filter(|_| row.start.as_ref() != Some(&row.deployed))
     }
 
     /// The entry that a row begins with.
     fn start(&self, row: &RowRecipe) -> Option<(Root, String)> {
-        row.start.as_ref().map(|start| (Root::Out, format!("{MODELS}/{start}")))
+        row.start
+            .as_ref()
+            .map(|start| (Root::Out, format!("{MODELS}/{start}")))
     }
 
     fn models_and_data(&self, line: &mut CommandLine, row: &RowRecipe) {
-        let Some(deployed) = self.deployed.get(&row.deployed) else { return };
+        let Some(deployed) = self.deployed.get(&row.deployed) else {
+            return;
+        };
         match &deployed.file {
             Some(file) => line.path("model", Root::Models, file),
             None => line.path("model", Root::Out, format!("{MODELS}/{}", row.deployed)),
@@ -343,11 +410,22 @@ fn settings(line: &mut CommandLine, table: &toml::Table) {
 
 /// Whether the program takes the line; what it says if not, shortened to one line.
 fn parses(line: &CommandLine) -> Result<(), String> {
-    let roots = Roots { data: PathBuf::new(), models: PathBuf::new(), out: PathBuf::new() };
+    let roots = Roots {
+        data: PathBuf::new(),
+        models: PathBuf::new(),
+        out: PathBuf::new(),
+    };
     let arguments = std::iter::once("parity-trainer".into()).chain(line.arguments(&roots));
     <crate::Cli as clap::Parser>::try_parse_from(arguments)
         .map(drop)
-        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+        .map_err(|error| {
+            error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
 }
 
 #[cfg(test)]
@@ -359,7 +437,11 @@ mod tests {
     }
 
     fn steps(recipes: &Recipes, name: &str) -> i64 {
-        row(recipes, name).train.get("steps").and_then(toml::Value::as_integer).unwrap()
+        row(recipes, name)
+            .train
+            .get("steps")
+            .and_then(toml::Value::as_integer)
+            .unwrap()
     }
 
     #[test]
@@ -386,16 +468,34 @@ mod tests {
             let row = row(&recipes, name);
             assert_eq!(row.bound, bound, "{name}");
             assert!(row.unsupported.is_none() || row.optional, "{name}");
-            let grid = row.train.get("network").and_then(|network| network.as_str()?.strip_prefix("cells:"));
+            let grid = row
+                .train
+                .get("network")
+                .and_then(|network| network.as_str()?.strip_prefix("cells:"));
             if let Some(grid) = grid {
                 let wide = row.train.get("k").and_then(toml::Value::as_integer) == Some(2);
-                assert!(grid.starts_with(if wide { "1x2:" } else { "2x2:" }), "{name}: {grid}");
+                assert!(
+                    grid.starts_with(if wide { "1x2:" } else { "2x2:" }),
+                    "{name}: {grid}"
+                );
             }
         }
         let judged = recipes.rows.iter().filter(|row| row.bound.is_some());
-        assert!(judged.clone().all(|row| row.seeds >= 3), "a row with a bound is judged by three seeds");
-        for (name, least) in [("mnist", 99.0), ("fashion", 91.0), ("spoken", 98.5), ("cifar", 80.0)] {
-            assert_eq!(recipes.deployed.get(name).unwrap().least, Some(least), "{name}");
+        assert!(
+            judged.clone().all(|row| row.seeds >= 3),
+            "a row with a bound is judged by three seeds"
+        );
+        for (name, least) in [
+            ("mnist", 99.0),
+            ("fashion", 91.0),
+            ("spoken", 98.5),
+            ("cifar", 80.0),
+        ] {
+            assert_eq!(
+                recipes.deployed.get(name).unwrap().least,
+                Some(least),
+                "{name}"
+            );
         }
     }
 
@@ -406,13 +506,20 @@ mod tests {
         let minutes = some.minutes();
         let fashion = row(&all, "fashion-k2");
         let trainings = fashion.minutes * f64::from(fashion.seeds);
-        assert_eq!(minutes, trainings + all.deployed.get("fashion").unwrap().minutes);
+        assert_eq!(
+            minutes,
+            trainings + all.deployed.get("fashion").unwrap().minutes
+        );
         let half = some.within(Some(minutes / 2.0)).unwrap();
         assert_eq!(steps(&half, "fashion-k2"), steps(&all, "fashion-k2") / 2);
         assert_eq!(steps(&half, "mnist-k2"), steps(&all, "mnist-k2"));
         let epochs = |recipes: &Recipes, name: &str| {
             let model = recipes.deployed.get(name).unwrap();
-            model.train.get("epochs").and_then(toml::Value::as_integer).unwrap()
+            model
+                .train
+                .get("epochs")
+                .and_then(toml::Value::as_integer)
+                .unwrap()
         };
         assert_eq!(epochs(&half, "fashion"), epochs(&all, "fashion") / 2);
         assert_eq!(epochs(&half, "cifar"), epochs(&all, "cifar"));
@@ -427,11 +534,9 @@ mod tests {
     fn commands_are_told_with_folders_by_name() {
         let recipes = Recipes::published().unwrap();
         let text = row(&recipes, "text-k2");
-        assert!(
-            recipes.train(text).to_string().starts_with(
-                "parity-trainer train --model OUT/models/text --data DATA/text-spamassassin1024 "
-            )
-        );
+        assert!(recipes.train(text).to_string().starts_with(
+            "parity-trainer train --model OUT/models/text --data DATA/text-spamassassin1024 "
+        ));
         let mnist = row(&recipes, "mnist-k2");
         assert_eq!(
             recipes.evaluate(mnist).to_string(),
@@ -441,7 +546,10 @@ mod tests {
         let mut rows = mnist.clone();
         rows.train.insert("r".to_owned(), 2.into());
         let line = recipes.evaluate(&rows).to_string();
-        assert!(line.contains("--parity OUT/models/mnist-k2-0,OUT/models/mnist-k2-1 "), "{line}");
+        assert!(
+            line.contains("--parity OUT/models/mnist-k2-0,OUT/models/mnist-k2-1 "),
+            "{line}"
+        );
         rows.train.insert("row".to_owned(), 1.into());
         let line = recipes.evaluate(&rows).to_string();
         assert!(line.contains("--parity OUT/models/mnist-k2-1 "), "{line}");

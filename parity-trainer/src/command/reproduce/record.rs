@@ -111,15 +111,22 @@ impl Outcome {
     /// Of the evaluation in `folder`.
     pub(super) fn read(folder: &Path) -> Result<Self, TrainError> {
         let path = folder.join("evaluation.json");
-        let failed = |source| TrainError::Report { path: path.clone(), source };
-        serde_json::from_slice(&fs::read(&path).map_err(failed)?).map_err(|error| failed(error.into()))
+        let failed = |source| TrainError::Report {
+            path: path.clone(),
+            source,
+        };
+        serde_json::from_slice(&fs::read(&path).map_err(failed)?)
+            .map_err(|error| failed(error.into()))
     }
 
     /// A_a - A_d in points, one query missing.
     pub(super) fn loss(&self) -> Option<f64> {
         let one = self.evaluation.by_losses.first()?;
         let apart = || Some(self.evaluation.accuracy_deployed? - one.accuracy?.value);
-        one.loss.map(|loss| loss.value).or_else(apart).map(|loss| 100.0 * loss)
+        one.loss
+            .map(|loss| loss.value)
+            .or_else(apart)
+            .map(|loss| 100.0 * loss)
     }
 
     /// The paired interval of the loss, in points.
@@ -128,7 +135,8 @@ impl Outcome {
         Some((100.0 * low, 100.0 * high))
     }
 
-    /// Tells whether the loss, if there is one, has its interval: earlier evaluations did not give it.
+    /// Tells whether the loss, if there is one, has its interval: earlier evaluations did not give
+    /// it.
     pub(super) fn is_complete(&self) -> bool {
         self.loss().is_none() || self.loss_interval().is_some()
     }
@@ -166,7 +174,10 @@ impl Records {
     /// Those in `out`; the folder is made.
     pub(super) fn at(out: &Path) -> Result<Self, TrainError> {
         let folder = out.join(FOLDER);
-        fs::create_dir_all(&folder).map_err(|source| TrainError::Write { path: folder.clone(), source })?;
+        fs::create_dir_all(&folder).map_err(|source| TrainError::Write {
+            path: folder.clone(),
+            source,
+        })?;
         Ok(Self(folder))
     }
 
@@ -182,7 +193,11 @@ impl Records {
         self.read(&format!("{}.json", of_deployed(name)))
     }
 
-    pub(super) fn save_deployed(&self, name: &str, record: &DeployedRecord) -> Result<(), TrainError> {
+    pub(super) fn save_deployed(
+        &self,
+        name: &str,
+        record: &DeployedRecord,
+    ) -> Result<(), TrainError> {
         self.write(&format!("{}.json", of_deployed(name)), record)
     }
 
@@ -190,18 +205,35 @@ impl Records {
     pub(super) fn begin(&self, name: &str, digest: &str) -> Result<Begun, TrainError> {
         let before: Option<Spent> = self.read(&format!("{name}.begun.json"));
         let before = before.filter(|spent| spent.digest == digest);
-        let mut begun = Begun { again: before.is_some(), cost: Cost::default() };
+        let mut begun = Begun {
+            again: before.is_some(),
+            cost: Cost::default(),
+        };
         if let Some(before) = before {
             begun.cost = before.cost;
             begun.cost.at_least |= before.running;
         }
-        self.write_spent(name, Spent { digest: digest.to_owned(), cost: begun.cost, running: true })?;
+        self.write_spent(
+            name,
+            Spent {
+                digest: digest.to_owned(),
+                cost: begun.cost,
+                running: true,
+            },
+        )?;
         Ok(begun)
     }
 
     /// Notes what it has cost so far, now that the command has ended.
     pub(super) fn spent(&self, name: &str, digest: &str, cost: Cost) -> Result<(), TrainError> {
-        self.write_spent(name, Spent { digest: digest.to_owned(), cost, running: false })
+        self.write_spent(
+            name,
+            Spent {
+                digest: digest.to_owned(),
+                cost,
+                running: false,
+            },
+        )
     }
 
     fn write_spent(&self, name: &str, spent: Spent) -> Result<(), TrainError> {
@@ -237,7 +269,9 @@ impl Machine {
     /// This one.
     pub(super) fn here(threads: usize) -> Self {
         let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let name = information
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
             processor: name.map_or("unknown", |(_, name)| name.trim()).to_owned(),
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -256,17 +290,34 @@ mod tests {
     fn a_cost_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let folder = tempfile::tempdir().unwrap();
         let records = Records::at(folder.path()).unwrap();
-        let spent = Cost { seconds: 2.0, processor_seconds: 1.0, at_least: false };
+        let spent = Cost {
+            seconds: 2.0,
+            processor_seconds: 1.0,
+            at_least: false,
+        };
 
-        assert_eq!(records.begin("row", "digest").unwrap().cost, Cost::default());
+        assert_eq!(
+            records.begin("row", "digest").unwrap().cost,
+            Cost::default()
+        );
         records.spent("row", "digest", spent).unwrap();
-        assert_eq!(records.begin("row", "digest").unwrap().cost, spent, "all of it was counted");
+        assert_eq!(
+            records.begin("row", "digest").unwrap().cost,
+            spent,
+            "all of it was counted"
+        );
 
         // Killed here: what the second time has cost was never written.
-        let killed = Cost { at_least: true, ..spent };
+        let killed = Cost {
+            at_least: true,
+            ..spent
+        };
         assert_eq!(records.begin("row", "digest").unwrap().cost, killed);
         records.spent("row", "digest", killed + spent).unwrap();
         assert!(records.begin("row", "digest").unwrap().cost.at_least);
-        assert_eq!(records.begin("row", "another").unwrap().cost, Cost::default());
+        assert_eq!(
+            records.begin("row", "another").unwrap().cost,
+            Cost::default()
+        );
     }
 }

@@ -12,14 +12,21 @@ impl Recipes {
     }
 
     fn run(&self, row: &RowRecipe, number: u32) -> RowRecipe {
-        let mut run = RowRecipe { seeds: 1, ..row.clone() };
+        let mut run = RowRecipe {
+            seeds: 1,
+            ..row.clone()
+        };
         if number == 0 {
             return run;
         }
         run.name = name(&row.name, number);
-        run.train.insert("seed".to_owned(), (row.seed() + i64::from(number)).into());
-        let has_as_many =
-            |start: &str| self.rows.iter().any(|other| other.name == start && number < other.seeds);
+        run.train
+            .insert("seed".to_owned(), (row.seed() + i64::from(number)).into());
+        let has_as_many = |start: &str| {
+            self.rows
+                .iter()
+                .any(|other| other.name == start && number < other.seeds)
+        };
         run.start = run.start.map(|start| match has_as_many(&start) {
             true => name(&start, number),
             false => start,
@@ -31,7 +38,10 @@ impl Recipes {
 impl RowRecipe {
     /// The seed of its first training.
     pub(super) fn seed(&self) -> i64 {
-        self.train.get("seed").and_then(toml::Value::as_integer).unwrap_or(0)
+        self.train
+            .get("seed")
+            .and_then(toml::Value::as_integer)
+            .unwrap_or(0)
     }
 }
 
@@ -78,7 +88,9 @@ mod tests {
 
     fn runs(recipes: &Recipes, row: usize) -> Vec<(String, i64, Option<String>)> {
         let runs = recipes.runs(&recipes.rows[row]);
-        runs.into_iter().map(|run| (run.name.clone(), run.seed(), run.start)).collect()
+        runs.into_iter()
+            .map(|run| (run.name.clone(), run.seed(), run.start))
+            .collect()
     }
 
     #[test]
@@ -93,11 +105,23 @@ mod tests {
     fn a_seed_begins_with_the_same_seed_where_there_is_one() {
         let recipes = recipes();
         let starts = |row| -> Vec<Option<String>> {
-            runs(&recipes, row).into_iter().map(|(_, _, start)| start).collect()
+            runs(&recipes, row)
+                .into_iter()
+                .map(|(_, _, start)| start)
+                .collect()
         };
-        let some = |names: &[&str]| names.iter().map(|name| Some((*name).to_owned())).collect::<Vec<_>>();
+        let some = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| Some((*name).to_owned()))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(starts(1), some(&["a", "a-seed2"]));
-        assert_eq!(starts(2), some(&["b", "b-seed2", "b"]), "b has no third seed");
+        assert_eq!(
+            starts(2),
+            some(&["b", "b-seed2", "b"]),
+            "b has no third seed"
+        );
     }
 
     #[test]
@@ -109,7 +133,12 @@ mod tests {
             "parity-trainer train --model MODELS/digits.onnx --data DATA/digits --k 3 --seed 1 \
              --start OUT/models/a-seed2 --out OUT/models --name b-seed2"
         );
-        assert!(recipes.evaluate(second).to_string().ends_with("--out OUT/reports/b-seed2"));
+        assert!(
+            recipes
+                .evaluate(second)
+                .to_string()
+                .ends_with("--out OUT/reports/b-seed2")
+        );
         assert_eq!(recipes.begins_with(second).unwrap().name, "a-seed2");
     }
 }

@@ -32,7 +32,10 @@ set that the row is judged by, so that its figures may be too good";
 /// The whole file; `notes` is added as it is.
 pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> String {
     let marked = rows.iter().any(|row| row.chosen_on_test().is_some());
-    let mut text = format!("{INTRODUCTION}{CHOSEN}{}.\n\n", if marked { MARKED } else { "" });
+    let mut text = format!(
+        "{INTRODUCTION}{CHOSEN}{}.\n\n",
+        if marked { MARKED } else { "" }
+    );
     text += &counts(rows);
     text += &misses(rows);
     text += "\n## The table\n\n\
@@ -42,7 +45,11 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
     for row in rows {
         text += &table_row(row);
     }
-    let more: String = rows.iter().flat_map(Row::finished).filter_map(several_missing).collect();
+    let more: String = rows
+        .iter()
+        .flat_map(Row::finished)
+        .filter_map(several_missing)
+        .collect();
     if !more.is_empty() {
         text += "\n## Several queries of a group missing\n\n\
             | row | missing | A_d | loss | agreement | reconstructions |\n|---|---|---|---|---|---|\n";
@@ -84,7 +91,11 @@ fn counts(rows: &[Row<'_>]) -> String {
 /// Section of what was not reached.
 fn misses(rows: &[Row<'_>]) -> String {
     let text: String = rows.iter().map(missed).collect();
-    if text.is_empty() { text } else { format!("\n## Misses\n\n{text}") }
+    if text.is_empty() {
+        text
+    } else {
+        format!("\n## Misses\n\n{text}")
+    }
 }
 
 fn missed(row: &Row<'_>) -> String {
@@ -92,7 +103,11 @@ fn missed(row: &Row<'_>) -> String {
     let verdict = row.verdict();
     let mut text = String::new();
     if verdict == Verdict::NotRun {
-        let why = row.runs.iter().find_map(|run| run.why.as_deref()).unwrap_or("not begun yet");
+        let why = row
+            .runs
+            .iter()
+            .find_map(|run| run.why.as_deref())
+            .unwrap_or("not begun yet");
         return format!("- **{name}** was not run: {why}.\n");
     }
     for run in row.runs.iter().filter(|run| run.record.is_none()) {
@@ -100,7 +115,8 @@ fn missed(row: &Row<'_>) -> String {
         text += &format!("- **{name}**, seed {}, was not run: {why}.\n", run.seed);
     }
     if let Some((accuracy, least)) = row.deployed_falls_short() {
-        text += &format!("- **{name}**: A_a is {accuracy:.2} %, at least {least:.1} % was wanted.\n");
+        text +=
+            &format!("- **{name}**: A_a is {accuracy:.2} %, at least {least:.1} % was wanted.\n");
     }
     if let (Some(loss), Some(bound)) = (row.loss(), row.recipe.bound)
         && loss > bound + ROUNDING
@@ -109,7 +125,8 @@ fn missed(row: &Row<'_>) -> String {
             1 => String::new(),
             seeds => format!(" on average of {seeds} seeds"),
         };
-        text += &format!("- **{name}**: lost {loss:.2} points{seeds}, at most {bound} were wanted.");
+        text +=
+            &format!("- **{name}**: lost {loss:.2} points{seeds}, at most {bound} were wanted.");
         if !row.recipe.tried.is_empty() {
             text += &format!(" Tried: {}", row.recipe.tried.trim());
         }
@@ -126,8 +143,10 @@ fn table_row(row: &Row<'_>) -> String {
         exact = accuracy.map_or_else(|| "no labels".to_owned(), percent);
         reconstructed = row_accuracy(row);
     }
-    let mut transforms: Vec<&str> =
-        row.records().map(|record| record.outcome.transform.kind.as_str()).collect();
+    let mut transforms: Vec<&str> = row
+        .records()
+        .map(|record| record.outcome.transform.kind.as_str())
+        .collect();
     transforms.dedup();
     let encoder = setting(row, "encoder", "concat");
     let coded = match transforms.is_empty() {
@@ -145,7 +164,9 @@ fn table_row(row: &Row<'_>) -> String {
         reconstructed,
         row.loss().map_or_else(String::new, points),
         each.join("; "),
-        recipe.bound.map_or_else(String::new, |bound| bound.to_string()),
+        recipe
+            .bound
+            .map_or_else(String::new, |bound| bound.to_string()),
         row.verdict().name(),
         row.chosen_on_test().unwrap_or_default(),
         recipe.reference.clone(),
@@ -155,14 +176,19 @@ fn table_row(row: &Row<'_>) -> String {
 
 /// A_d with its interval; of several seeds their mean. The agreement where there are no labels.
 fn row_accuracy(row: &Row<'_>) -> String {
-    let ones: Vec<&Losses> =
-        row.records().filter_map(|record| record.outcome.evaluation.by_losses.first()).collect();
+    let ones: Vec<&Losses> = row
+        .records()
+        .filter_map(|record| record.outcome.evaluation.by_losses.first())
+        .collect();
     let told = |of: fn(&Losses) -> Option<Estimate>| match ones.as_slice() {
         [only] => of(only).map(estimate),
         several => mean(several.iter().map(|one| Some(of(one)?.value))).map(percent),
     };
-    let agreement = || told(|one| Some(one.agreement)).map(|agreement| format!("agreement {agreement}"));
-    told(|one| one.accuracy).or_else(agreement).unwrap_or_default()
+    let agreement =
+        || told(|one| Some(one.agreement)).map(|agreement| format!("agreement {agreement}"));
+    told(|one| one.accuracy)
+        .or_else(agreement)
+        .unwrap_or_default()
 }
 
 fn seed_loss(record: &RowRecord) -> Option<String> {
@@ -180,7 +206,9 @@ fn several_missing((run, record): (&Run, &RowRecord)) -> Option<String> {
     }
     let line = |losses: &Losses| {
         let accuracy = losses.accuracy.map_or_else(String::new, estimate);
-        let loss = losses.loss.map_or_else(String::new, |loss| points(100.0 * loss.value));
+        let loss = losses
+            .loss
+            .map_or_else(String::new, |loss| points(100.0 * loss.value));
         let (name, agreement) = (&run.name, estimate(losses.agreement));
         let (missing, made) = (losses.missing, losses.reconstructions);
         format!("| {name} | {missing} | {accuracy} | {loss} | {agreement} | {made} |\n")
@@ -205,7 +233,11 @@ fn commands(row: &Row<'_>) -> String {
             spent(record.cost),
             figures(record)
         );
-        for command in trained.map(|trained| &trained.command).into_iter().chain(&record.commands) {
+        for command in trained
+            .map(|trained| &trained.command)
+            .into_iter()
+            .chain(&record.commands)
+        {
             text += &format!("    {command}\n");
         }
     }
@@ -268,16 +300,25 @@ fn setting(row: &Row<'_>, name: &str, default: &str) -> String {
 }
 
 fn title<'a>(row: &'a Row<'_>) -> &'a str {
-    row.deployed.map_or(row.recipe.deployed.as_str(), |deployed| deployed.title.as_str())
+    row.deployed
+        .map_or(row.recipe.deployed.as_str(), |deployed| {
+            deployed.title.as_str()
+        })
 }
 
 fn spent(cost: Cost) -> String {
-    let (bound, why) =
-        if cost.at_least { ("at least ", "; a kill lost the rest of the count") } else { ("", "") };
+    let (bound, why) = if cost.at_least {
+        ("at least ", "; a kill lost the rest of the count")
+    } else {
+        ("", "")
+    };
     match cost.processor_seconds {
         0.0 => format!("{bound}{:.0} s by the clock{why}", cost.seconds),
         processor => {
-            format!("{bound}{processor:.0} s of processor time ({:.0} s by the clock{why})", cost.seconds)
+            format!(
+                "{bound}{processor:.0} s of processor time ({:.0} s by the clock{why})",
+                cost.seconds
+            )
         }
     }
 }
@@ -292,7 +333,12 @@ fn percent(part: f64) -> String {
 
 fn estimate(estimate: Estimate) -> String {
     match estimate.interval {
-        Some((low, high)) => format!("{} [{:.2}, {:.2}]", percent(estimate.value), 100.0 * low, 100.0 * high),
+        Some((low, high)) => format!(
+            "{} [{:.2}, {:.2}]",
+            percent(estimate.value),
+            100.0 * low,
+            100.0 * high
+        ),
         None => percent(estimate.value),
     }
 }

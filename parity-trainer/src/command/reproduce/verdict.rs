@@ -75,7 +75,9 @@ impl Row<'_> {
 
     /// The finished trainings.
     pub(super) fn finished(&self) -> impl Iterator<Item = (&Run, &RowRecord)> {
-        self.runs.iter().filter_map(|run| Some((run, run.record.as_ref()?)))
+        self.runs
+            .iter()
+            .filter_map(|run| Some((run, run.record.as_ref()?)))
     }
 
     pub(super) fn records(&self) -> impl Iterator<Item = &RowRecord> {
@@ -89,14 +91,22 @@ impl Row<'_> {
 
     /// A_a and what it should be at least, percent, where it is less.
     pub(super) fn deployed_falls_short(&self) -> Option<(f64, f64)> {
-        let accuracy = 100.0 * self.records().next()?.outcome.evaluation.accuracy_deployed?;
+        let accuracy = 100.0
+            * self
+                .records()
+                .next()?
+                .outcome
+                .evaluation
+                .accuracy_deployed?;
         let least = self.deployed?.least?;
         (accuracy + ROUNDING < least).then_some((accuracy, least))
     }
 
     /// Settings that were chosen by figures of the test set.
     pub(super) fn chosen_on_test(&self) -> Option<String> {
-        let deployed = self.deployed.map_or("", |deployed| deployed.chosen_on_test.as_str());
+        let deployed = self
+            .deployed
+            .map_or("", |deployed| deployed.chosen_on_test.as_str());
         let own = self.recipe.chosen_on_test.as_str();
         match (own, deployed) {
             ("", "") => None,

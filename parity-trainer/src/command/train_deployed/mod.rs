@@ -13,7 +13,8 @@ use serde::Serialize;
 use super::drive::{self, Drive, Pace};
 use super::interrupt::Interrupt;
 use super::{
-    augmentation, load_data, lock_training, prepare_out, provenance, rounded, run_folder, write_json,
+    augmentation, load_data, lock_training, prepare_out, provenance, rounded, run_folder,
+    write_json,
 };
 use crate::report;
 pub(crate) use settings::Args;
@@ -41,7 +42,10 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
         return Err(DataError::Unlabelled { path, purpose }.into());
     }
     if data.classes < 2 {
-        return Err(DataError::OneClass { path: settings.data.clone() }.into());
+        return Err(DataError::OneClass {
+            path: settings.data.clone(),
+        }
+        .into());
     }
     prepare_out(&settings.out, settings.json.as_deref())?;
     let run = settings.deployed_run(augmentation(settings.augment, &data))?;
@@ -53,7 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
 
     let begun = Instant::now();
     let rule = run.rule(data.train.len());
-    let trainer = Trainer::deployed(&run, Arc::new(data.train), data.classes, &mut Trainer::local(rule))?;
+    let trainer = Trainer::deployed(
+        &run,
+        Arc::new(data.train),
+        data.classes,
+        &mut Trainer::local(rule),
+    )?;
     let _locks = lock_training(&folder, &settings.out, name)?;
     let drive = Drive {
         name,
@@ -64,11 +73,17 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
         resume,
         pace: Pace::new(settings.checkpoint_every, settings.checkpoint_steps),
         interrupt: &interrupt,
-        labels: CurveLabels { title: name, loss: "cross-entropy", rate: "accuracy" },
+        labels: CurveLabels {
+            title: name,
+            loss: "cross-entropy",
+            rate: "accuracy",
+        },
     };
     let (trained, _) = drive.run(trainer)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let Trained::Model(network) = trained else { return Ok(()) };
+    let Trained::Model(network) = trained else {
+        return Ok(());
+    };
     let accuracy = accuracy(&network, &data.test)?;
 
     training.insert("accuracy_deployed".to_owned(), rounded(accuracy));

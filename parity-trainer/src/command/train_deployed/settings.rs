@@ -1,4 +1,5 @@
-//! The settings of `train-deployed`: its flags, the TOML file that can stand for them, `config.toml` of a run.
+//! The settings of `train-deployed`: its flags, the TOML file that can stand for them,
+//! `config.toml` of a run.
 
 use std::path::PathBuf;
 
@@ -22,11 +23,12 @@ pub(crate) type Args = Flags<Options>;
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Options {
-    /// Labelled data: a folder with IDX, CIFAR or image files, or a file .npz, .safetensors, .tar or .tar.gz
+    /// Labelled data: a folder with IDX, CIFAR or image files, or a file .npz, .safetensors, .tar
+    /// or .tar.gz
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`) or `mlp:INPUTS,HIDDEN,..`
-    /// [default: lenet]
+    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`) or
+    /// `mlp:INPUTS,HIDDEN,..` [default: lenet]
     #[arg(long)]
     #[serde(serialize_with = "optional_network::serialize")]
     network: Option<NetworkSpec>,
@@ -42,12 +44,12 @@ pub(crate) struct Options {
     /// Weight decay of AdamW [default: 0.01]
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// Probability mass that targets give to all classes alike; it keeps outputs in bounds, which a parity model learns
-    /// more easily [default: 0.1]
+    /// Probability mass that targets give to all classes alike; it keeps outputs in bounds, which a
+    /// parity model learns more easily [default: 0.1]
     #[arg(long)]
     label_smoothing: Option<f64>,
-    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as `crop+flip`
-    /// [default: shift for images]
+    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
+    /// `crop+flip` [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
     /// Seed of everything random [default: 0]
@@ -117,9 +119,14 @@ impl Default for Settings {
 
 impl Checked for Settings {
     fn check(&self) -> Result<(), SetupError> {
-        needed(&[("data", &self.data), ("out", &self.out), ("name", self.name.as_ref())])?;
+        needed(&[
+            ("data", &self.data),
+            ("out", &self.out),
+            ("name", self.name.as_ref()),
+        ])?;
         let named = model_name(&self.name);
-        named.map_err(|problem| SetupError::config(None, &format!("{:?}: {problem}", self.name)))?;
+        named
+            .map_err(|problem| SetupError::config(None, &format!("{:?}: {problem}", self.name)))?;
         range("epochs", f64::from(self.epochs), 1.0, f64::from(u32::MAX))?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
         range("learning-rate", self.learning_rate, 1e-12, 1e3)?;
@@ -148,7 +155,8 @@ impl Settings {
         to_toml(self)
     }
 
-    /// Digest of all that decides how the training goes: the settings but for places and names, and the data.
+    /// Digest of all that decides how the training goes: the settings but for places and names, and
+    /// the data.
     pub(super) fn digest(&self, data_sha256: &str) -> Result<String, SetupError> {
         let bare = Self {
             data: PathBuf::new(),

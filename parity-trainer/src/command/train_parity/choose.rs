@@ -2,7 +2,9 @@
 
 use parapet_encoder::OutputTransform;
 use parity_trainer::run::{RunError, RunFolder};
-use parity_trainer::{Loss, TrainError, Trainer, TransformTrial, candidate_transforms, try_transform};
+use parity_trainer::{
+    Loss, TrainError, Trainer, TransformTrial, candidate_transforms, try_transform,
+};
 use serde::{Deserialize, Serialize};
 
 use super::learned;
@@ -37,7 +39,8 @@ struct Trial {
     agreement: f64,
 }
 
-/// Chooses the output transform, and a learned code's loss, on validation data, by trials if there is a choice; a resumed run keeps its choice.
+/// Chooses the output transform, and a learned code's loss, on validation data, by trials if there
+/// is a choice; a resumed run keeps its choice.
 pub(super) fn choose(
     settings: &Settings,
     prepared: &Prepared,
@@ -48,17 +51,28 @@ pub(super) fn choose(
     let candidates = learned::candidates(settings, transforms);
     let run = prepared.digest.clone();
     if let [(transform, loss)] = candidates.as_slice() {
-        return Ok(Choice { run, loss: *loss, transform: transform.clone(), trials: Vec::new() });
+        return Ok(Choice {
+            run,
+            loss: *loss,
+            transform: transform.clone(),
+            trials: Vec::new(),
+        });
     }
     if resume && let Some(choice) = folder.read::<Choice>(CHOICE)? {
         if choice.run == prepared.digest {
             return Ok(choice);
         }
-        return Err(RunError::OtherRun { path: folder.path().join(CHOICE) }.into());
+        return Err(RunError::OtherRun {
+            path: folder.path().join(CHOICE),
+        }
+        .into());
     }
     let share = settings.trial_share / candidates.len().max(1) as f64;
     let steps = ((f64::from(settings.steps) * share).round() as u64).max(1);
-    eprintln!("transform: tries {} of them, {steps} steps each", candidates.len());
+    eprintln!(
+        "transform: tries {} of them, {steps} steps each",
+        candidates.len()
+    );
     let mut trials: Vec<(TransformTrial, Option<Loss>)> = Vec::new();
     for (transform, loss) in candidates {
         let mut run = prepared.run.clone();
@@ -85,32 +99,53 @@ pub(super) fn choose(
     }
     let mut chosen: Option<&(TransformTrial, Option<Loss>)> = None;
     for trial in &trials {
-        let margin = if chosen.is_some_and(|(best, _)| best.transform.is_raw()) { MARGIN } else { 0.0 };
+        let margin = if chosen.is_some_and(|(best, _)| best.transform.is_raw()) {
+            MARGIN
+        } else {
+            0.0
+        };
         let agreement = trial.0.validation.agreement;
         if chosen.is_none_or(|(best, _)| agreement > best.validation.agreement + margin) {
             chosen = Some(trial);
         }
     }
-    let (transform, loss) = chosen.map(|(trial, loss)| (trial.transform.clone(), *loss)).unwrap_or_default();
-    eprintln!("transform {}: chosen on validation data", candidate_name(&transform, loss));
+    let (transform, loss) = chosen
+        .map(|(trial, loss)| (trial.transform.clone(), *loss))
+        .unwrap_or_default();
+    eprintln!(
+        "transform {}: chosen on validation data",
+        candidate_name(&transform, loss)
+    );
     let trials = trials.iter().map(|(trial, loss)| Trial {
         transform: transform_name(&trial.transform),
         loss: *loss,
         steps: steps as i64,
         agreement: trial.validation.agreement,
     });
-    let choice = Choice { run, loss, transform, trials: trials.collect() };
+    let choice = Choice {
+        run,
+        loss,
+        transform,
+        trials: trials.collect(),
+    };
     folder.write_toml(CHOICE, &choice)?;
     Ok(choice)
 }
 
 fn candidate_name(transform: &OutputTransform, loss: Option<Loss>) -> String {
     let transform = transform_name(transform);
-    loss.map_or_else(|| transform.clone(), |loss| format!("{transform}, loss {loss}"))
+    loss.map_or_else(
+        || transform.clone(),
+        |loss| format!("{transform}, loss {loss}"),
+    )
 }
 
 /// The transform's name in flags and files.
 pub(super) fn transform_name(transform: &OutputTransform) -> String {
     let table = toml::Table::try_from(transform).unwrap_or_default();
-    table.get("kind").and_then(toml::Value::as_str).unwrap_or("raw").to_owned()
+    table
+        .get("kind")
+        .and_then(toml::Value::as_str)
+        .unwrap_or("raw")
+        .to_owned()
 }

@@ -1,4 +1,5 @@
-//! What is particular to learned codes: their networks, the choice of their loss, and how they are judged.
+//! What is particular to learned codes: their networks, the choice of their loss, and how they are
+//! judged.
 
 use std::path::Path;
 
@@ -16,8 +17,8 @@ use super::settings::Settings;
 /// The losses that short trials choose from.
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
 
-/// The encoder's network, and what else a learned code's training needs; whether both networks fit shows here. `few` are some
-/// samples, as the deployed model takes them.
+/// The encoder's network, and what else a learned code's training needs; whether both networks fit
+/// shows here. `few` are some samples, as the deployed model takes them.
 pub(super) fn prepare(
     settings: &Settings,
     deployed: &Deployed,
@@ -37,36 +38,59 @@ pub(super) fn prepare(
         None => format!("mlp:{given},{given},{made}").parse()?,
     };
     let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
-    for (network, shape, outputs) in
-        [(&encoder, shape.as_slice(), inputs / k * r), (&decoder, [given].as_slice(), made)]
-    {
+    for (network, shape, outputs) in [
+        (&encoder, shape.as_slice(), inputs / k * r),
+        (&decoder, [given].as_slice(), made),
+    ] {
         // Serving runs them by ONNX Runtime.
         Network::new(network, shape, outputs, &mut any)?.to_onnx()?;
     }
     let through = deployed::differentiable(deployed, few)?;
     let loss = settings.loss.unwrap_or(Loss::Mse);
-    Ok((encoder, LearnedRun { decoder, loss, through }))
+    Ok((
+        encoder,
+        LearnedRun {
+            decoder,
+            loss,
+            through,
+        },
+    ))
 }
 
-/// What is tried: the transforms, for a learned code each with the losses. Raw outputs are not among those of a learned code if
-/// others are: networks want them scaled.
+/// What is tried: the transforms, for a learned code each with the losses. Raw outputs are not
+/// among those of a learned code if others are: networks want them scaled.
 pub(super) fn candidates(
     settings: &Settings,
     transforms: Vec<OutputTransform>,
 ) -> Vec<(OutputTransform, Option<Loss>)> {
     if !settings.is_learned() {
-        return transforms.into_iter().map(|transform| (transform, None)).collect();
+        return transforms
+            .into_iter()
+            .map(|transform| (transform, None))
+            .collect();
     }
-    let scaled: Vec<_> = transforms.iter().filter(|transform| !transform.is_raw()).cloned().collect();
-    let transforms = if scaled.is_empty() { transforms } else { scaled };
+    let scaled: Vec<_> = transforms
+        .iter()
+        .filter(|transform| !transform.is_raw())
+        .cloned()
+        .collect();
+    let transforms = if scaled.is_empty() {
+        transforms
+    } else {
+        scaled
+    };
     let losses = settings.loss.map_or(LOSSES.to_vec(), |loss| vec![loss]);
     let with_losses = |transform: OutputTransform| {
-        losses.iter().map(move |&loss| (transform.clone(), Some(loss))).collect::<Vec<_>>()
+        losses
+            .iter()
+            .map(move |&loss| (transform.clone(), Some(loss)))
+            .collect::<Vec<_>>()
     };
     transforms.into_iter().flat_map(with_losses).collect()
 }
 
-/// Judges a learned code on the test set as it will be served: by ONNX Runtime, the deployed model answering for every row.
+/// Judges a learned code on the test set as it will be served: by ONNX Runtime, the deployed model
+/// answering for every row.
 pub(super) fn evaluate_code(
     prepared: &Prepared,
     networks: CodeNetworks<'_>,
@@ -74,13 +98,32 @@ pub(super) fn evaluate_code(
     plan: EvaluationPlan,
     progress: impl FnMut(usize, usize),
 ) -> Result<CodeEvaluation, TrainError> {
-    let (deployed, test, spec) = (prepared.deployed.model.as_ref(), &prepared.data.test, &prepared.run.code);
-    let sizes = Sizes { spec, sample_len: test.sample_len(), output_len: deployed.outputs() };
+    let (deployed, test, spec) = (
+        prepared.deployed.model.as_ref(),
+        &prepared.data.test,
+        &prepared.run.code,
+    );
+    let sizes = Sizes {
+        spec,
+        sample_len: test.sample_len(),
+        output_len: deployed.outputs(),
+    };
     let (encoder, decoder) = networks.to_onnx()?;
     let runtime = OnnxRuntime::load(None)?;
     let place = Path::new("the code just trained");
     let code = LearnedCode::from_onnx(&runtime, sizes, place, (&encoder, &decoder))?;
     let parity: Vec<(usize, &dyn DeployedModel)> = (0..spec.r).map(|row| (row, deployed)).collect();
-    let models = CodedModels { deployed, parity: &parity, code: spec, calibrations };
-    evaluate_with(models, (code.encoder(), code.decoder()), test, plan, progress)
+    let models = CodedModels {
+        deployed,
+        parity: &parity,
+        code: spec,
+        calibrations,
+    };
+    evaluate_with(
+        models,
+        (code.encoder(), code.decoder()),
+        test,
+        plan,
+        progress,
+    )
 }

@@ -33,7 +33,8 @@ use super::{lock_training, provenance, rounded, run_folder, write_json};
 use crate::progress::Counter;
 use crate::report;
 
-/// Shuffles of a small test set into groups that the evaluation averages: which samples meet moves its result.
+/// Shuffles of a small test set into groups that the evaluation averages: which samples meet moves
+/// its result.
 const GROUPINGS: usize = 10;
 /// Samples of all groupings together, about.
 const GROUPED_SAMPLES: usize = 20_000;
@@ -64,12 +65,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let interrupt = Interrupt::listen()?;
     let ready = prepare::check(&settings, threads)?;
     let name = settings.name.clone().unwrap_or_else(|| {
-        let what = if settings.is_learned() { "code" } else { "parity" };
+        let what = if settings.is_learned() {
+            "code"
+        } else {
+            "parity"
+        };
         format!("{}-{what}", ready.deployed.name)
     });
     // A learned code is one training, whatever its rows.
     let trainings = if settings.is_learned() { 1 } else { settings.r };
-    let rows: Vec<usize> = settings.row.map_or((0..trainings).collect(), |row| vec![row]);
+    let rows: Vec<usize> = settings
+        .row
+        .map_or((0..trainings).collect(), |row| vec![row]);
     let folder = run_folder(settings.run.as_ref(), &settings.out, &name);
     let place = |row: usize| match trainings {
         1 => (name.clone(), folder.clone()),
@@ -79,7 +86,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     if resume {
         // Not after the deployed model has answered all samples.
         for &row in &rows {
-            place(row).1.require_run(&settings.row_digest(&ready.digest, row)?)?;
+            place(row)
+                .1
+                .require_run(&settings.row_digest(&ready.digest, row)?)?;
         }
     }
     let _locks = lock_training(&folder, &settings.out, &name)?;
@@ -103,13 +112,27 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let mut trained = Vec::new();
     for &row in &rows {
         let (name, folder) = place(row);
-        let run = ParityRun { row, ..prepared.run.clone() };
-        let training = Training { settings: &settings, prepared: &prepared, resume };
+        let run = ParityRun {
+            row,
+            ..prepared.run.clone()
+        };
+        let training = Training {
+            settings: &settings,
+            prepared: &prepared,
+            resume,
+        };
         let (networks, calibration) = training.row(run, &name, &folder, &interrupt)?;
-        trained.push(Product { name, row, networks, calibration });
+        trained.push(Product {
+            name,
+            row,
+            networks,
+            calibration,
+        });
     }
     let seconds = begun.elapsed().as_secs_f64();
-    settings.scaling().apply(&prepared.data.test.shape, &mut prepared.data.test.values);
+    settings
+        .scaling()
+        .apply(&prepared.data.test.shape, &mut prepared.data.test.values);
     let evaluation = judge(&prepared, &name, &trained)?;
     interrupt.wait_for_step();
     finish(&settings, &prepared, &name, &trained, &evaluation, seconds)
@@ -131,20 +154,34 @@ impl Training<'_> {
         folder: &RunFolder,
         interrupt: &Interrupt,
     ) -> Result<(Trained, Option<Calibration>), TrainError> {
-        let Self { settings, prepared, resume } = *self;
+        let Self {
+            settings,
+            prepared,
+            resume,
+        } = *self;
         let digest = settings.row_digest(&prepared.digest, run.row)?;
-        let (train, validation) = (Arc::clone(&prepared.train), Arc::clone(&prepared.validation));
+        let (train, validation) = (
+            Arc::clone(&prepared.train),
+            Arc::clone(&prepared.validation),
+        );
         let trainer = match shared::connect(settings)? {
             None => {
                 let (rule, consistency) = (run.rule, settings.consistency.unwrap_or_default());
                 let mut embedded =
                     |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-                        Ok(Box::new(EmbeddedBackend::under(consistency.into(), rule, weights)?))
+                        Ok(Box::new(EmbeddedBackend::under(
+                            consistency.into(),
+                            rule,
+                            weights,
+                        )?))
                     };
                 Trainer::parity(run.clone(), train, validation, &mut embedded)?
             }
             Some(cluster) => {
-                let part = ParityRun { groups: run.groups / settings.executors(), ..run.clone() };
+                let part = ParityRun {
+                    groups: run.groups / settings.executors(),
+                    ..run.clone()
+                };
                 let mut lead = shared::lead(cluster, settings, prepared, &run, name)?;
                 Trainer::parity(part, train, validation, &mut lead)?
             }
@@ -160,7 +197,11 @@ impl Training<'_> {
             interrupt,
             labels: CurveLabels {
                 title: &format!("{name}: {} k = {}", run.code.encoder, run.code.k),
-                loss: if run.learned.is_some() { "loss" } else { "mean squared error" },
+                loss: if run.learned.is_some() {
+                    "loss"
+                } else {
+                    "mean squared error"
+                },
                 rate: "agreement",
             },
         };
@@ -196,12 +237,27 @@ fn row_folder(folder: &RunFolder, row: usize) -> RunFolder {
 }
 
 /// Evaluates what was trained on the test set.
-fn judge(prepared: &Prepared, name: &str, trained: &[Product]) -> Result<CodeEvaluation, TrainError> {
-    let (data, deployed, code) = (&prepared.data, prepared.deployed.model.as_ref(), &prepared.run.code);
-    let calibrations: Option<Vec<_>> = trained.iter().map(|product| product.calibration.clone()).collect();
+fn judge(
+    prepared: &Prepared,
+    name: &str,
+    trained: &[Product],
+) -> Result<CodeEvaluation, TrainError> {
+    let (data, deployed, code) = (
+        &prepared.data,
+        prepared.deployed.model.as_ref(),
+        &prepared.run.code,
+    );
+    let calibrations: Option<Vec<_>> = trained
+        .iter()
+        .map(|product| product.calibration.clone())
+        .collect();
     let calibrations = calibrations.unwrap_or_default();
     let groupings = (GROUPED_SAMPLES / data.test.len().max(1)).clamp(1, GROUPINGS);
-    let plan = EvaluationPlan { groupings, resamples: 0, seed: 0 };
+    let plan = EvaluationPlan {
+        groupings,
+        resamples: 0,
+        seed: 0,
+    };
     let mut progress = Counter::new(name, "groups evaluated");
     let mut parity: Vec<(usize, &dyn DeployedModel)> = Vec::new();
     for product in trained {
@@ -209,20 +265,36 @@ fn judge(prepared: &Prepared, name: &str, trained: &[Product]) -> Result<CodeEva
             Trained::Model(network) => parity.push((product.row, network as &dyn DeployedModel)),
             Trained::LearnedCode { encoder, decoder } => {
                 // One table stands for all rows.
-                let calibrations: Vec<_> =
-                    calibrations.iter().cycle().take(calibrations.len() * code.r).cloned().collect();
+                let calibrations: Vec<_> = calibrations
+                    .iter()
+                    .cycle()
+                    .take(calibrations.len() * code.r)
+                    .cloned()
+                    .collect();
                 let networks = CodeNetworks { encoder, decoder };
-                let evaluation =
-                    learned::evaluate_code(prepared, networks, &calibrations, plan, |done, groups| {
+                let evaluation = learned::evaluate_code(
+                    prepared,
+                    networks,
+                    &calibrations,
+                    plan,
+                    |done, groups| {
                         progress.at(done, groups);
-                    })?;
+                    },
+                )?;
                 progress.finish();
                 return Ok(evaluation);
             }
         }
     }
-    let models = CodedModels { deployed, parity: &parity, code, calibrations: &calibrations };
-    let evaluation = evaluate(models, &data.test, plan, |done, groups| progress.at(done, groups))?;
+    let models = CodedModels {
+        deployed,
+        parity: &parity,
+        code,
+        calibrations: &calibrations,
+    };
+    let evaluation = evaluate(models, &data.test, plan, |done, groups| {
+        progress.at(done, groups)
+    })?;
     progress.finish();
     Ok(evaluation)
 }
@@ -237,17 +309,35 @@ fn write_product(
     let (deployed, code) = (&prepared.deployed, &prepared.run.code);
     let mut section = code_metadata(&deployed.name, product.row, code)?;
     section.calibration.clone_from(&product.calibration);
-    section.inputs.extend(deployed.model.chosen_input().map(str::to_owned));
-    section.outputs.extend(deployed.model.chosen_output().map(str::to_owned));
+    section
+        .inputs
+        .extend(deployed.model.chosen_input().map(str::to_owned));
+    section
+        .outputs
+        .extend(deployed.model.chosen_output().map(str::to_owned));
     let training = training_table(settings, prepared, evaluation);
     let place = match &product.networks {
-        Trained::Model(network) => {
-            write_entry(&settings.out, &product.name, network, Some(section), training)?
-        }
+        Trained::Model(network) => write_entry(
+            &settings.out,
+            &product.name,
+            network,
+            Some(section),
+            training,
+        )?,
         Trained::LearnedCode { encoder, decoder } => {
             let networks = CodeNetworks { encoder, decoder };
-            let sizes = (prepared.data.train.shape.as_slice(), deployed.model.outputs());
-            write_learned_code(&settings.out, &product.name, networks, sizes, section, training)?
+            let sizes = (
+                prepared.data.train.shape.as_slice(),
+                deployed.model.outputs(),
+            );
+            write_learned_code(
+                &settings.out,
+                &product.name,
+                networks,
+                sizes,
+                section,
+                training,
+            )?
         }
     };
     Ok(place.display().to_string())
@@ -264,7 +354,9 @@ fn finish(
 ) -> Result<(), TrainError> {
     let (deployed, code) = (&prepared.deployed, &prepared.run.code);
     let label = Code::try_from(code)?.label();
-    let places = trained.iter().map(|product| write_product(settings, prepared, evaluation, product));
+    let places = trained
+        .iter()
+        .map(|product| write_product(settings, prepared, evaluation, product));
     let places = places.collect::<Result<Vec<String>, TrainError>>()?;
     let transform = choose::transform_name(&code.transform);
     let one_missing = evaluation.by_losses.first();
@@ -281,7 +373,9 @@ fn finish(
             loss: prepared.run.learned.as_ref().map(|learned| learned.loss),
             samples: evaluation.samples,
             accuracy_deployed: evaluation.accuracy_deployed,
-            accuracy_reconstructed: one_missing.and_then(|losses| losses.accuracy).map(|part| part.value),
+            accuracy_reconstructed: one_missing
+                .and_then(|losses| losses.accuracy)
+                .map(|part| part.value),
             agreement: one_missing.map_or(0.0, |losses| losses.agreement.value),
             reconstructions: one_missing.map_or(0, |losses| losses.reconstructions),
             by_losses: evaluation.by_losses.clone(),
@@ -295,7 +389,11 @@ fn finish(
     Ok(())
 }
 
-fn training_table(settings: &Settings, prepared: &Prepared, evaluation: &CodeEvaluation) -> toml::Table {
+fn training_table(
+    settings: &Settings,
+    prepared: &Prepared,
+    evaluation: &CodeEvaluation,
+) -> toml::Table {
     let mut table = provenance(settings.seed, &prepared.data);
     let scaling = settings.scaling();
     if !scaling.is_identity()
@@ -307,13 +405,24 @@ fn training_table(settings: &Settings, prepared: &Prepared, evaluation: &CodeEva
         table.insert("loss".to_owned(), learned.loss.to_string().into());
     }
     table.insert("steps".to_owned(), i64::from(settings.steps).into());
-    table.insert("groups_per_step".to_owned(), i64::from(settings.batch).into());
+    table.insert(
+        "groups_per_step".to_owned(),
+        i64::from(settings.batch).into(),
+    );
     table.insert("run_sha256".to_owned(), prepared.digest.clone().into());
     let one_missing = evaluation.by_losses.first();
     let figures = [
         ("accuracy_deployed", evaluation.accuracy_deployed),
-        ("accuracy_reconstructed", one_missing.and_then(|losses| losses.accuracy).map(|part| part.value)),
-        ("agreement", one_missing.map(|losses| losses.agreement.value)),
+        (
+            "accuracy_reconstructed",
+            one_missing
+                .and_then(|losses| losses.accuracy)
+                .map(|part| part.value),
+        ),
+        (
+            "agreement",
+            one_missing.map(|losses| losses.agreement.value),
+        ),
     ];
     for (name, figure) in figures {
         if let Some(figure) = figure {

@@ -51,11 +51,20 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
     let code = settings.code();
     let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
     if let Some(row) = settings.row.filter(|&row| row >= r) {
-        return Err(TrainError::Row { row, last: r - 1, r });
+        return Err(TrainError::Row {
+            row,
+            last: r - 1,
+            r,
+        });
     }
     let mut data = load_data(&settings.data)?;
-    let fits =
-        |shape: &[usize]| if settings.is_learned() { Ok(()) } else { build_encoder(&code, shape).map(drop) };
+    let fits = |shape: &[usize]| {
+        if settings.is_learned() {
+            Ok(())
+        } else {
+            build_encoder(&code, shape).map(drop)
+        }
+    };
     fits(&data.train.shape)?;
     let scaling = settings.scaling();
     scaling.check(&data.train.shape)?;
@@ -66,22 +75,39 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
     scaling.check(&data.train.shape)?;
     if data.classes > deployed.model.outputs() {
         let outputs = deployed.model.outputs();
-        return Err(TrainError::Classes { classes: data.classes, outputs });
+        return Err(TrainError::Classes {
+            classes: data.classes,
+            outputs,
+        });
     }
     if k > data.test.len() {
-        return Err(TrainError::TooFewSamples { found: data.test.len(), k });
+        return Err(TrainError::TooFewSamples {
+            found: data.test.len(),
+            k,
+        });
     }
-    let start = settings.start.as_deref().map(deployed::weights_file).transpose()?;
+    let start = settings
+        .start
+        .as_deref()
+        .map(deployed::weights_file)
+        .transpose()?;
     let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
     let (network, learned) = if settings.is_learned() {
         let few = few_samples(settings, &data);
-        let (encoder, learned) = super::learned::prepare(settings, &deployed, &data.train.shape, &few)?;
+        let (encoder, learned) =
+            super::learned::prepare(settings, &deployed, &data.train.shape, &few)?;
         (encoder, Some(learned))
     } else {
         let network = network(settings, &deployed, &data.train.shape)?;
-        // A network that does not take the samples should not show after the deployed model has answered them all.
+        // A network that does not take the samples should not show after the deployed model has
+        // answered them all.
         let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
-        let mut trial = Network::new(&network, &data.train.shape, deployed.model.outputs(), &mut any)?;
+        let mut trial = Network::new(
+            &network,
+            &data.train.shape,
+            deployed.model.outputs(),
+            &mut any,
+        )?;
         if let Some(path) = &start {
             trial.start_from(path)?;
             digested.push(deployed::file_sha256(path)?);
@@ -95,7 +121,11 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
         row: 0,
         groups: settings.batch as usize,
         rule: settings.rule(),
-        validate_every: u64::from(settings.validate_every.unwrap_or(steps.div_ceil(VALIDATIONS))),
+        validate_every: u64::from(
+            settings
+                .validate_every
+                .unwrap_or(steps.div_ceil(VALIDATIONS)),
+        ),
         filler_share: settings.filler_share,
         normalise: settings.normalise,
         cell_targets: settings.cell_targets,
@@ -106,19 +136,36 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
     prepare_out(&settings.out, settings.json.as_deref())?;
 
     let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
-    Ok(Checked { data, deployed, classes, run, digest })
+    Ok(Checked {
+        data,
+        deployed,
+        classes,
+        run,
+        digest,
+    })
 }
 
 impl Checked {
     /// Asks the deployed model about all training samples.
     pub(super) fn answered(self, settings: &Settings) -> Result<Prepared, TrainError> {
-        let Self { data, deployed, classes, run, digest } = self;
+        let Self {
+            data,
+            deployed,
+            classes,
+            run,
+            digest,
+        } = self;
         let k = run.code.k;
         let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
-            .ok_or(TrainError::TooFewSamples { found: data.train.len(), k })?;
+            .ok_or(TrainError::TooFewSamples {
+                found: data.train.len(),
+                k,
+            })?;
         let augment = augmentation(settings.augment, &data);
         let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
-        let copies = settings.copies.unwrap_or(if augment == Augment::NONE { 0 } else { enough });
+        let copies = settings
+            .copies
+            .unwrap_or(if augment == Augment::NONE { 0 } else { enough });
         Ok(Prepared {
             train: answered(settings, (&deployed, classes), &train, augment, copies)?,
             validation: answered(settings, (&deployed, classes), &held, Augment::NONE, 0)?,
@@ -130,7 +177,11 @@ impl Checked {
     }
 }
 
-fn open_deployed(settings: &Settings, threads: usize, data: &DataSet) -> Result<Deployed, TrainError> {
+fn open_deployed(
+    settings: &Settings,
+    threads: usize,
+    data: &DataSet,
+) -> Result<Deployed, TrainError> {
     let options = OpenOptions {
         input: settings.input.clone(),
         output: settings.output.clone(),
@@ -152,15 +203,20 @@ fn few_samples(settings: &Settings, data: &DataSet) -> Vec<f32> {
     samples
 }
 
-/// Gives the samples the shape in which the deployed model, and so its clients, have them: a parity model takes the same
-/// queries. The values lie in memory as before.
+/// Gives the samples the shape in which the deployed model, and so its clients, have them: a parity
+/// model takes the same queries. The values lie in memory as before.
 fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError> {
     let shape = deployed.model.input_shape();
     if shape != data.train.shape {
         // Networks want features, or an image with its channels in front.
         if !matches!(shape, [_] | [_, _, _]) {
             let (path, data) = (deployed.file.clone(), data.train.shape.clone());
-            return Err(deployed::DeployedError::Shape { path, model: format!("{shape:?}"), data }.into());
+            return Err(deployed::DeployedError::Shape {
+                path,
+                model: format!("{shape:?}"),
+                data,
+            }
+            .into());
         }
         data.train.shape = shape.to_vec();
         data.test.shape = shape.to_vec();
@@ -169,7 +225,11 @@ fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError>
 }
 
 /// The deployed model's architecture, where this trainer made it.
-fn network(settings: &Settings, deployed: &Deployed, shape: &[usize]) -> Result<NetworkSpec, TrainError> {
+fn network(
+    settings: &Settings,
+    deployed: &Deployed,
+    shape: &[usize],
+) -> Result<NetworkSpec, TrainError> {
     if let Some(network) = &settings.network {
         return Ok(network.clone());
     }
@@ -189,14 +249,26 @@ fn answered(
     copies: usize,
 ) -> Result<Arc<TrainingSet>, TrainError> {
     let inputs = training_inputs(samples, augment, copies, &settings.scaling(), settings.seed);
-    let folder = settings.cache.clone().unwrap_or_else(|| settings.out.join(".cache"));
+    let folder = settings
+        .cache
+        .clone()
+        .unwrap_or_else(|| settings.out.join(".cache"));
     let mut progress = Counter::new(&deployed.name, "samples answered");
     let cache = OutputCache::new(folder);
-    let (answers, reuse) = cache.outputs(deployed, &inputs, |done, count| progress.at(done, count))?;
+    let (answers, reuse) =
+        cache.outputs(deployed, &inputs, |done, count| progress.at(done, count))?;
     progress.finish();
     if reuse == Reuse::Cached {
         let count = answers.len() / classes.count();
-        eprintln!("{}: reuses its outputs for {count} samples from an earlier run", deployed.name);
+        eprintln!(
+            "{}: reuses its outputs for {count} samples from an earlier run",
+            deployed.name
+        );
     }
-    Ok(Arc::new(TrainingSet { shape: samples.shape.clone(), classes, inputs, answers }))
+    Ok(Arc::new(TrainingSet {
+        shape: samples.shape.clone(),
+        classes,
+        inputs,
+        answers,
+    }))
 }

@@ -158,7 +158,11 @@ impl Default for Settings {
 
 impl Checked for Settings {
     fn check(&self) -> Result<(), SetupError> {
-        needed(&[("model", &self.model), ("data", &self.data), ("out", &self.out)])?;
+        needed(&[
+            ("model", &self.model),
+            ("data", &self.data),
+            ("out", &self.out),
+        ])?;
         for name in [&self.name, &self.deployed].into_iter().flatten() {
             crate::command::model_name(name)
                 .map_err(|problem| SetupError::config(None, &format!("{name:?}: {problem}")))?;
@@ -166,28 +170,47 @@ impl Checked for Settings {
         if self.is_learned() {
             if self.row.is_some() {
                 let problem = "a learned code has one encoder for all rows; leave it out";
-                return Err(SetupError::Misplaced { name: "row", problem });
+                return Err(SetupError::Misplaced {
+                    name: "row",
+                    problem,
+                });
             }
             if self.start.is_some() {
                 let problem = "a learned code's networks begin afresh; leave it out";
-                return Err(SetupError::Misplaced { name: "start", problem });
+                return Err(SetupError::Misplaced {
+                    name: "start",
+                    problem,
+                });
             }
         } else {
             let problem = "only a learned code has it; leave it out, or set encoder = \"learned\"";
             if self.decoder_network.is_some() {
-                return Err(SetupError::Misplaced { name: "decoder-network", problem });
+                return Err(SetupError::Misplaced {
+                    name: "decoder-network",
+                    problem,
+                });
             }
             if self.loss.is_some() {
-                return Err(SetupError::Misplaced { name: "loss", problem });
+                return Err(SetupError::Misplaced {
+                    name: "loss",
+                    problem,
+                });
             }
         }
         if !self.batch.is_multiple_of(self.executors() as u32) {
-            let problem = "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
-            return Err(SetupError::Misplaced { name: "executors", problem });
+            let problem =
+                "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
+            return Err(SetupError::Misplaced {
+                name: "executors",
+                problem,
+            });
         }
         if self.cluster.is_none() && self.filters.is_some_and(|filters| !filters.is_none()) {
             let problem = "they shorten messages on a cluster: leave it out, or give --cluster";
-            return Err(SetupError::Misplaced { name: "filters", problem });
+            return Err(SetupError::Misplaced {
+                name: "filters",
+                problem,
+            });
         }
         range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
@@ -216,12 +239,18 @@ impl Settings {
 
     /// The code, adding outputs as they are.
     pub(super) fn code(&self) -> CodeSpec {
-        CodeSpec { generator: self.generator.clone(), ..CodeSpec::new(self.encoder, self.k, self.r) }
+        CodeSpec {
+            generator: self.generator.clone(),
+            ..CodeSpec::new(self.encoder, self.k, self.r)
+        }
     }
 
     pub(super) fn scaling(&self) -> InputScaling {
         let mean = self.input_mean.iter().map(|&mean| mean as f32).collect();
-        InputScaling { scale: self.input_scale as f32, mean }
+        InputScaling {
+            scale: self.input_scale as f32,
+            mean,
+        }
     }
 
     pub(super) fn rule(&self) -> UpdateRule {
@@ -229,7 +258,10 @@ impl Settings {
         let optimiser = match self.optimiser {
             OptimiserKind::Adam => OptimiserSpec::Adam { weight_decay },
             OptimiserKind::AdamW => OptimiserSpec::AdamW { weight_decay },
-            OptimiserKind::Sgd => OptimiserSpec::Sgd { momentum: self.momentum, weight_decay },
+            OptimiserKind::Sgd => OptimiserSpec::Sgd {
+                momentum: self.momentum,
+                weight_decay,
+            },
         };
         UpdateRule {
             optimiser,
@@ -244,7 +276,8 @@ impl Settings {
         to_toml(self)
     }
 
-    /// Digest of all that decides how the training goes: the settings but for places and names, and what `rest` adds.
+    /// Digest of all that decides how the training goes: the settings but for places and names, and
+    /// what `rest` adds.
     pub(super) fn digest(&self, rest: &[&str]) -> Result<String, SetupError> {
         let bare = Self {
             model: PathBuf::new(),

@@ -30,7 +30,10 @@ impl SharedTask {
     fn new(settings: &Settings, prepared: &Prepared, run: &ParityRun) -> Self {
         let mut settings = settings.clone();
         // Other processes may run in other folders.
-        let cache = settings.cache.clone().unwrap_or_else(|| settings.out.join(".cache"));
+        let cache = settings
+            .cache
+            .clone()
+            .unwrap_or_else(|| settings.out.join(".cache"));
         settings.cache = Some(cache);
         let cache = settings.cache.iter_mut();
         let places = [&mut settings.model, &mut settings.data, &mut settings.out].into_iter();
@@ -48,7 +51,8 @@ impl SharedTask {
 
     /// The first line is for people.
     fn text(&self, name: &str) -> Result<String, SetupError> {
-        let text = toml::to_string(self).map_err(|error| SetupError::config(None, &error.to_string()))?;
+        let text =
+            toml::to_string(self).map_err(|error| SetupError::config(None, &error.to_string()))?;
         Ok(format!("# the training of {name}\n{text}"))
     }
 
@@ -76,12 +80,14 @@ pub(crate) type PreparedRun = (ParityRun, Arc<TrainingSet>, Arc<TrainingSet>);
 pub(crate) fn prepare_shared(task: &SharedTask, threads: usize) -> Result<PreparedRun, TrainError> {
     let checked = prepare::check(&task.settings, threads)?;
     if checked.digest != task.digest {
-        let problem =
-            "the data or the deployed model here are not those of the process that leads the training";
+        let problem = "the data or the deployed model here are not those of the process that leads the training";
         return Err(SetupError::config(Some(&task.settings.data), problem).into());
     }
     let prepared = checked.answered(&task.settings)?;
-    let mut run = ParityRun { row: task.row, ..prepared.run };
+    let mut run = ParityRun {
+        row: task.row,
+        ..prepared.run
+    };
     run.code.transform = task.transform.clone();
     if let (Some(learned), Some(loss)) = (&mut run.learned, task.loss) {
         learned.loss = loss;
@@ -94,11 +100,15 @@ pub(crate) fn prepare_shared(task: &SharedTask, threads: usize) -> Result<Prepar
 /// # Errors
 /// If its registry does not answer.
 pub(super) fn connect(settings: &Settings) -> Result<Option<Cluster>, TrainError> {
-    let Some(address) = &settings.cluster else { return Ok(None) };
+    let Some(address) = &settings.cluster else {
+        return Ok(None);
+    };
     let address: Address =
-        address.parse().map_err(|error: parapet_parameter_server_registry::RegistryError| {
-            SetupError::config(None, &format!("--cluster: {error}"))
-        })?;
+        address
+            .parse()
+            .map_err(|error: parapet_parameter_server_registry::RegistryError| {
+                SetupError::config(None, &format!("--cluster: {error}"))
+            })?;
     Ok(Some(Cluster::connect(&address)?))
 }
 
@@ -109,7 +119,10 @@ pub(super) fn lead(
     prepared: &Prepared,
     run: &ParityRun,
     name: &str,
-) -> Result<impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> + use<>, TrainError> {
+) -> Result<
+    impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> + use<>,
+    TrainError,
+> {
     let plan = RemotePlan {
         rule: run.rule,
         executors: settings.executors(),

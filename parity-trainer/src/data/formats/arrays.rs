@@ -1,7 +1,8 @@
 //! Data sets as four named arrays, whatever kind of file holds them.
 //!
-//! Names are those in use: `x_train`, `train_images`, `train-labels`, `y.test`, ...: a split and a kind, in either order. Other
-//! arrays (a validation split, say) are ignored. Labels may be missing, in both splits alike.
+//! Names are those in use: `x_train`, `train_images`, `train-labels`, `y.test`, ...: a split and a
+//! kind, in either order. Other arrays (a validation split, say) are ignored. Labels may be
+//! missing, in both splits alike.
 
 use std::path::Path;
 
@@ -58,7 +59,9 @@ fn role(name: &str) -> Option<Role> {
         _ => None,
     };
     let kind = |word: &str| match word {
-        "x" | "images" | "image" | "data" | "samples" | "features" | "inputs" => Some(Kind::Samples),
+        "x" | "images" | "image" | "data" | "samples" | "features" | "inputs" => {
+            Some(Kind::Samples)
+        }
         "y" | "labels" | "label" | "targets" | "classes" => Some(Kind::Labels),
         _ => None,
     };
@@ -66,8 +69,8 @@ fn role(name: &str) -> Option<Role> {
     both(first, second).or_else(|| both(second, first))
 }
 
-/// Reads the four arrays among `names`, in order: training samples and labels, test samples and labels; only the samples if
-/// there are no labels.
+/// Reads the four arrays among `names`, in order: training samples and labels, test samples and
+/// labels; only the samples if there are no labels.
 pub(super) fn load(
     path: &Path,
     names: &[String],
@@ -86,14 +89,23 @@ pub(super) fn load(
             }),
             (None, _) => {
                 let (path, arrays) = (path.to_path_buf(), names.to_vec());
-                Err(DataError::NoArray { path, wanted: what, example, arrays })
+                Err(DataError::NoArray {
+                    path,
+                    wanted: what,
+                    example,
+                    arrays,
+                })
             }
         }
     };
     let [train_x, train_y, test_x, test_y] = ROLES;
     // Labels of one split only are more likely a slip than a wish.
-    let is_labels =
-        |name: &String| matches!(role(name), Some(Role::Train(Kind::Labels) | Role::Test(Kind::Labels)));
+    let is_labels = |name: &String| {
+        matches!(
+            role(name),
+            Some(Role::Train(Kind::Labels) | Role::Test(Kind::Labels))
+        )
+    };
     let labelled = names.iter().any(is_labels);
     let mut split = |x, y| {
         let images = array(x)?;
@@ -101,7 +113,12 @@ pub(super) fn load(
         samples(path, images, labels, &mut hash)
     };
     let (train, test) = (split(train_x, train_y)?, split(test_x, test_y)?);
-    Ok(Loaded { train, test, class_names: Vec::new(), sha256: format!("{:x}", hash.finalize()) })
+    Ok(Loaded {
+        train,
+        test,
+        class_names: Vec::new(),
+        sha256: format!("{:x}", hash.finalize()),
+    })
 }
 
 fn samples(
@@ -114,10 +131,12 @@ fn samples(
         hash.update(format!("{:?}", array.shape));
         match &array.elements {
             Elements::Bytes(bytes) => hash.update(bytes),
-            Elements::Integers(integers) => {
-                integers.iter().for_each(|value| hash.update(value.to_le_bytes()))
-            }
-            Elements::Floats(floats) => floats.iter().for_each(|value| hash.update(value.to_le_bytes())),
+            Elements::Integers(integers) => integers
+                .iter()
+                .for_each(|value| hash.update(value.to_le_bytes())),
+            Elements::Floats(floats) => floats
+                .iter()
+                .for_each(|value| hash.update(value.to_le_bytes())),
         }
     }
     let images_name = images.name.clone();
@@ -140,13 +159,21 @@ fn samples(
         }
     };
     let (shape, values) = values(path, images)?;
-    Ok(Samples { shape, values, labels })
+    Ok(Samples {
+        shape,
+        values,
+        labels,
+    })
 }
 
 fn classes(path: &Path, array: Array) -> Result<Vec<u8>, DataError> {
     let wanted = "labels are whole numbers from 0 to 255, one for each sample";
-    let wrong =
-        |found| DataError::Array { path: path.to_path_buf(), array: array.name.clone(), found, wanted };
+    let wrong = |found| DataError::Array {
+        path: path.to_path_buf(),
+        array: array.name.clone(),
+        found,
+        wanted,
+    };
     if !matches!(array.shape.as_slice(), [_] | [_, 1]) {
         return Err(wrong(format!("of shape {:?}", array.shape)));
     }
@@ -154,7 +181,8 @@ fn classes(path: &Path, array: Array) -> Result<Vec<u8>, DataError> {
         Elements::Bytes(bytes) => Ok(bytes.clone()),
         Elements::Integers(integers) => {
             let label = |&value: &i64| {
-                u8::try_from(value).map_err(|_| wrong(format!("labels, and one of them is {value}")))
+                u8::try_from(value)
+                    .map_err(|_| wrong(format!("labels, and one of them is {value}")))
             };
             integers.iter().map(label).collect()
         }
@@ -164,9 +192,17 @@ fn classes(path: &Path, array: Array) -> Result<Vec<u8>, DataError> {
 
 /// A sample's shape, and all values with the channels in front.
 fn values(path: &Path, array: Array) -> Result<(Vec<usize>, Vec<f32>), DataError> {
-    let Array { name, shape, elements } = array;
-    let wrong =
-        |found, wanted| DataError::Array { path: path.to_path_buf(), array: name.clone(), found, wanted };
+    let Array {
+        name,
+        shape,
+        elements,
+    } = array;
+    let wrong = |found, wanted| DataError::Array {
+        path: path.to_path_buf(),
+        array: name.clone(),
+        found,
+        wanted,
+    };
     let (shape, channels_last) = match *shape.as_slice() {
         [_, features] => (vec![features], false),
         [_, height, width] => (vec![1, height, width], false),
@@ -175,8 +211,7 @@ fn values(path: &Path, array: Array) -> Result<(Vec<usize>, Vec<f32>), DataError
         }
         [_, channels, height, width] => (vec![channels, height, width], false),
         _ => {
-            let wanted =
-                "samples are (count, features), (count, height, width) or images with channels first or last";
+            let wanted = "samples are (count, features), (count, height, width) or images with channels first or last";
             return Err(wrong(format!("of shape {shape:?}"), wanted));
         }
     };
@@ -186,7 +221,10 @@ fn values(path: &Path, array: Array) -> Result<(Vec<usize>, Vec<f32>), DataError
             Some(place) => {
                 let value = floats.get(place).copied().unwrap_or_default();
                 let wanted = "samples are finite numbers: clean the data";
-                return Err(wrong(format!("not finite: element {place} is {value}"), wanted));
+                return Err(wrong(
+                    format!("not finite: element {place} is {value}"),
+                    wanted,
+                ));
             }
             None => floats,
         },
@@ -199,7 +237,10 @@ fn values(path: &Path, array: Array) -> Result<(Vec<usize>, Vec<f32>), DataError
     };
     if values.len() > MAX_VALUES {
         let problem = format!("array {name:?} has more than {MAX_VALUES} values");
-        return Err(DataError::TooLarge { path: path.to_path_buf(), problem });
+        return Err(DataError::TooLarge {
+            path: path.to_path_buf(),
+            problem,
+        });
     }
     let values = match shape.as_slice() {
         &[channels, height, width] if channels_last && channels > 1 => {
@@ -230,14 +271,28 @@ mod tests {
 
     #[test]
     fn names_in_use_are_known() {
-        let train = ["x_train", "train_images", "X_Train", "train.x", "train/images", "images-train"];
+        let train = [
+            "x_train",
+            "train_images",
+            "X_Train",
+            "train.x",
+            "train/images",
+            "images-train",
+        ];
         for name in train {
             assert_eq!(role(name), Some(Role::Train(Kind::Samples)), "{name}");
         }
         for name in ["y_test", "test_labels", "t10k-labels"] {
             assert_eq!(role(name), Some(Role::Test(Kind::Labels)), "{name}");
         }
-        for name in ["x", "val_images", "x_train_old", "train", "images_labels", "train_test"] {
+        for name in [
+            "x",
+            "val_images",
+            "x_train_old",
+            "train",
+            "images_labels",
+            "train_test",
+        ] {
             assert_eq!(role(name), None, "{name}");
         }
     }
@@ -245,6 +300,9 @@ mod tests {
     #[test]
     fn channels_move_to_the_front() {
         let pixels = [1.0, 10.0, 100.0, 2.0, 20.0, 200.0];
-        assert_eq!(channels_first(&pixels, 3, 2), [1.0, 2.0, 10.0, 20.0, 100.0, 200.0]);
+        assert_eq!(
+            channels_first(&pixels, 3, 2),
+            [1.0, 2.0, 10.0, 20.0, 100.0, 200.0]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The binary versions of CIFAR-10 and CIFAR-100: records of a label (CIFAR-100: a coarse and a fine one) and 3 x 32 x 32
-//! bytes. Source: <https://www.cs.toronto.edu/~kriz/cifar.html>.
+//! The binary versions of CIFAR-10 and CIFAR-100: records of a label (CIFAR-100: a coarse and a
+//! fine one) and 3 x 32 x 32 bytes. Source: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,41 +50,80 @@ const CIFAR100: Layout = Layout {
 };
 
 fn layout(folder: &Path) -> Option<&'static Layout> {
-    [&CIFAR10, &CIFAR100]
-        .into_iter()
-        .find(|layout| layout.train.first().is_some_and(|file| folder.join(file).is_file()))
+    [&CIFAR10, &CIFAR100].into_iter().find(|layout| {
+        layout
+            .train
+            .first()
+            .is_some_and(|file| folder.join(file).is_file())
+    })
 }
 
 /// The folder with CIFAR's files: `path` or the one that the published archive unpacks to in it.
 pub(in crate::data) fn find(path: &Path) -> Option<PathBuf> {
     let unpacked = [path.join(CIFAR10.folder), path.join(CIFAR100.folder)];
-    std::iter::once(path.to_path_buf()).chain(unpacked).find(|folder| layout(folder).is_some())
+    std::iter::once(path.to_path_buf())
+        .chain(unpacked)
+        .find(|folder| layout(folder).is_some())
 }
 
 pub(in crate::data) fn load(folder: &Path) -> Result<Loaded, DataError> {
-    let layout = layout(folder).ok_or_else(|| DataError::Unrecognised { path: folder.to_path_buf() })?;
+    let layout = layout(folder).ok_or_else(|| DataError::Unrecognised {
+        path: folder.to_path_buf(),
+    })?;
     let mut hash = Sha256::new();
-    let mut train = Samples { shape: SHAPE.to_vec(), values: Vec::new(), labels: Vec::new() };
+    let mut train = Samples {
+        shape: SHAPE.to_vec(),
+        values: Vec::new(),
+        labels: Vec::new(),
+    };
     for file in layout.train {
         append(&mut train, &folder.join(file), layout, &mut hash)?;
     }
-    let mut test = Samples { shape: SHAPE.to_vec(), values: Vec::new(), labels: Vec::new() };
+    let mut test = Samples {
+        shape: SHAPE.to_vec(),
+        values: Vec::new(),
+        labels: Vec::new(),
+    };
     append(&mut test, &folder.join(layout.test), layout, &mut hash)?;
     let class_names = fs::read_to_string(folder.join(layout.names))
         .map(|names| {
-            names.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+            names
+                .lines()
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect()
         })
         .unwrap_or_default();
-    Ok(Loaded { train, test, class_names, sha256: format!("{:x}", hash.finalize()) })
+    Ok(Loaded {
+        train,
+        test,
+        class_names,
+        sha256: format!("{:x}", hash.finalize()),
+    })
 }
 
-fn append(to: &mut Samples, path: &Path, layout: &Layout, hash: &mut Sha256) -> Result<(), DataError> {
-    let failed = |source| DataError::Read { path: path.to_path_buf(), source };
-    let damaged = |problem| DataError::Damaged { path: path.to_path_buf(), problem };
+fn append(
+    to: &mut Samples,
+    path: &Path,
+    layout: &Layout,
+    hash: &mut Sha256,
+) -> Result<(), DataError> {
+    let failed = |source| DataError::Read {
+        path: path.to_path_buf(),
+        source,
+    };
+    let damaged = |problem| DataError::Damaged {
+        path: path.to_path_buf(),
+        problem,
+    };
     let length = fs::metadata(path).map_err(failed)?.len();
     if length > MAX_BYTES {
         let problem = format!("has {length} bytes, no file of CIFAR's has more than {MAX_BYTES}");
-        return Err(DataError::TooLarge { path: path.to_path_buf(), problem });
+        return Err(DataError::TooLarge {
+            path: path.to_path_buf(),
+            problem,
+        });
     }
     let contents = fs::read(path).map_err(failed)?;
     let record = layout.labels + PIXELS;

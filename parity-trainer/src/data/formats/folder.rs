@@ -1,5 +1,6 @@
-//! Image folders: `train/CLASS/*.png|jpg|jpeg` and `test/CLASS/...`; without labels `train/*.png` and `test/*.png`, or all images
-//! in one folder. Classes are numbered, and images read, in the order of their names.
+//! Image folders: `train/CLASS/*.png|jpg|jpeg` and `test/CLASS/...`; without labels `train/*.png`
+//! and `test/*.png`, or all images in one folder. Classes are numbered, and images read, in the
+//! order of their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,10 +40,18 @@ pub(in crate::data) fn load(
                         let problem = "is neither a png nor a jpeg file";
                         return Err(DataError::Misplaced { path, problem });
                     }
-                    images.push(Image { path, split, class: Some(name.clone()) });
+                    images.push(Image {
+                        path,
+                        split,
+                        class: Some(name.clone()),
+                    });
                 }
             } else if is_image(&name) {
-                images.push(Image { path: place, split, class: None });
+                images.push(Image {
+                    path: place,
+                    split,
+                    class: None,
+                });
             }
         }
     }
@@ -50,7 +59,10 @@ pub(in crate::data) fn load(
         && let Some(image) = images.iter().find(|image| image.class.is_none())
     {
         let problem = "lies in no class's folder";
-        return Err(DataError::Misplaced { path: image.path.clone(), problem });
+        return Err(DataError::Misplaced {
+            path: image.path.clone(),
+            problem,
+        });
     }
     let mut collector = Collector::new(folder, Some(images.len()), progress);
     for (split, class) in &classes {
@@ -69,15 +81,29 @@ pub(in crate::data) fn load_flat(
     folder: &Path,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Loaded, DataError> {
-    let files = children(folder)?.into_iter().filter(|(name, _)| is_image(name));
+    let files = children(folder)?
+        .into_iter()
+        .filter(|(name, _)| is_image(name));
     let image = |(at, (_, path)): (usize, (String, PathBuf))| {
-        let split = if (at + 1).is_multiple_of(FLAT_TEST) { Split::Test } else { Split::Train };
-        Image { path, split, class: None }
+        let split = if (at + 1).is_multiple_of(FLAT_TEST) {
+            Split::Test
+        } else {
+            Split::Train
+        };
+        Image {
+            path,
+            split,
+            class: None,
+        }
     };
     let images: Vec<Image> = files.enumerate().map(image).collect();
     if images.len() < FLAT_TEST {
         let (path, found) = (folder.to_path_buf(), images.len());
-        return Err(DataError::TooFew { path, found, wanted: FLAT_TEST });
+        return Err(DataError::TooFew {
+            path,
+            found,
+            wanted: FLAT_TEST,
+        });
     }
     let collector = Collector::new(folder, Some(images.len()), progress);
     collect(&images, collector)
@@ -95,7 +121,10 @@ fn collect(images: &[Image], mut collector: Collector<'_>) -> Result<Loaded, Dat
 
 /// What lies in a folder, by name, without what is hidden.
 fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>, DataError> {
-    let failed = |source| DataError::Read { path: folder.to_path_buf(), source };
+    let failed = |source| DataError::Read {
+        path: folder.to_path_buf(),
+        source,
+    };
     let mut children = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -109,13 +138,24 @@ fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>, DataError> {
 }
 
 fn read(image: &Image) -> Result<Encoded, DataError> {
-    let failed = |source| DataError::Read { path: image.path.clone(), source };
+    let failed = |source| DataError::Read {
+        path: image.path.clone(),
+        source,
+    };
     let length = fs::metadata(&image.path).map_err(failed)?.len();
     if length > MAX_IMAGE_BYTES {
         let problem = format!("has {length} bytes, an image has at most {MAX_IMAGE_BYTES}");
-        return Err(DataError::TooLarge { path: image.path.clone(), problem });
+        return Err(DataError::TooLarge {
+            path: image.path.clone(),
+            problem,
+        });
     }
     let bytes = fs::read(&image.path).map_err(failed)?;
     let Image { path, split, class } = image;
-    Ok(Encoded { path: path.clone(), split: *split, class: class.clone(), bytes })
+    Ok(Encoded {
+        path: path.clone(),
+        split: *split,
+        class: class.clone(),
+        bytes,
+    })
 }

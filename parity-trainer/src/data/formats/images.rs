@@ -1,5 +1,5 @@
-//! Collects images, with their classes if they have any: decodes them on all cores, a batch at a time, so that what is held in memory
-//! besides the result stays small.
+//! Collects images, with their classes if they have any: decodes them on all cores, a batch at a
+//! time, so that what is held in memory besides the result stays small.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -127,10 +127,16 @@ impl<'a> Collector<'a> {
             } else {
                 "lies in no class's folder, images before it do"
             };
-            return Err(DataError::Misplaced { path: image.path, problem });
+            return Err(DataError::Misplaced {
+                path: image.path,
+                problem,
+            });
         }
         if let Some(class) = &image.class {
-            *self.classes.entry((image.split, class.clone())).or_default() += 1;
+            *self
+                .classes
+                .entry((image.split, class.clone()))
+                .or_default() += 1;
         }
         self.waiting_bytes += image.bytes.len();
         self.waiting.push(image);
@@ -148,7 +154,10 @@ impl<'a> Collector<'a> {
             self.append(&encoded, decoded)?;
         }
         let samples = self.train.images + self.test.images;
-        (self.progress)(LoadProgress { samples, total: self.total });
+        (self.progress)(LoadProgress {
+            samples,
+            total: self.total,
+        });
         Ok(())
     }
 
@@ -156,12 +165,19 @@ impl<'a> Collector<'a> {
         let found = (image.width, image.height);
         let wanted = *self.size.get_or_insert(found);
         if found != wanted {
-            return Err(DataError::ImageSize { path: encoded.path.clone(), found, wanted });
+            return Err(DataError::ImageSize {
+                path: encoded.path.clone(),
+                found,
+                wanted,
+            });
         }
         let pixels = found.0 * found.1;
         if self.train.values.len() + self.test.values.len() + 3 * pixels > MAX_VALUES {
             let problem = format!("the images have more than {MAX_VALUES} values together");
-            return Err(DataError::TooLarge { path: self.source.clone(), problem });
+            return Err(DataError::TooLarge {
+                path: self.source.clone(),
+                problem,
+            });
         }
         // Photographs are seldom all coloured: grey ones among them get three equal channels.
         if image.channels > self.channels {
@@ -173,9 +189,17 @@ impl<'a> Collector<'a> {
             image.values = in_colour(&image.values, pixels);
         }
         let class = encoded.class.as_deref().unwrap_or_default();
-        self.hash.update(format!("{}/{class}:{}:", encoded.split.name(), encoded.bytes.len()));
+        self.hash.update(format!(
+            "{}/{class}:{}:",
+            encoded.split.name(),
+            encoded.bytes.len()
+        ));
         self.hash.update(&encoded.bytes);
-        let label = encoded.class.as_deref().map(|class| self.label(class)).transpose()?;
+        let label = encoded
+            .class
+            .as_deref()
+            .map(|class| self.label(class))
+            .transpose()?;
         let part = match encoded.split {
             Split::Train => &mut self.train,
             Split::Test => &mut self.test,
@@ -193,7 +217,10 @@ impl<'a> Collector<'a> {
         self.labels.push(class.to_owned());
         let found = self.labels.len();
         if found > MAX_CLASSES {
-            return Err(DataError::TooManyClasses { path: self.source.clone(), found });
+            return Err(DataError::TooManyClasses {
+                path: self.source.clone(),
+                found,
+            });
         }
         Ok(found - 1)
     }
@@ -204,16 +231,25 @@ impl<'a> Collector<'a> {
         for ((split, class), &images) in &self.classes {
             let path = || self.source.join(split.name());
             if images == 0 {
-                return Err(DataError::EmptyClass { path: path().join(class) });
+                return Err(DataError::EmptyClass {
+                    path: path().join(class),
+                });
             }
             if !self.classes.contains_key(&(Split::Train, class.clone())) {
-                return Err(DataError::UnknownClass { path: path(), class: class.clone() });
+                return Err(DataError::UnknownClass {
+                    path: path(),
+                    class: class.clone(),
+                });
             }
         }
         for (split, part) in [(Split::Train, &self.train), (Split::Test, &self.test)] {
             if part.images == 0 {
                 let path = self.source.join(split.name());
-                return Err(DataError::TooFew { path, found: 0, wanted: 1 });
+                return Err(DataError::TooFew {
+                    path,
+                    found: 0,
+                    wanted: 1,
+                });
             }
         }
         let (width, height) = self.size.unwrap_or_default();
@@ -223,22 +259,39 @@ impl<'a> Collector<'a> {
         let order = |name: &String| class_names.binary_search(name).unwrap_or_default() as u8;
         let order: Vec<u8> = self.labels.iter().map(order).collect();
         let samples = |Part { values, labels, .. }: Part| {
-            let labels = labels.iter().map(|&label| order.get(label).copied().unwrap_or_default()).collect();
-            Samples { shape: shape.clone(), values, labels }
+            let labels = labels
+                .iter()
+                .map(|&label| order.get(label).copied().unwrap_or_default())
+                .collect();
+            Samples {
+                shape: shape.clone(),
+                values,
+                labels,
+            }
         };
         let (train, test) = (samples(self.train), samples(self.test));
-        Ok(Loaded { train, test, class_names, sha256: format!("{:x}", self.hash.finalize()) })
+        Ok(Loaded {
+            train,
+            test,
+            class_names,
+            sha256: format!("{:x}", self.hash.finalize()),
+        })
     }
 }
 
 /// Grey values as three equal channels.
 fn in_colour(values: &[f32], pixels: usize) -> Vec<f32> {
-    values.chunks_exact(pixels.max(1)).flat_map(|plane| [plane, plane, plane].concat()).collect()
+    values
+        .chunks_exact(pixels.max(1))
+        .flat_map(|plane| [plane, plane, plane].concat())
+        .collect()
 }
 
 /// Whether a file's name says that it is an image that can be read.
 pub(super) fn is_image(name: &str) -> bool {
-    let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+    let end = name
+        .rsplit_once('.')
+        .map(|(_, end)| end.to_ascii_lowercase());
     matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
@@ -255,19 +308,37 @@ fn decode(image: &Encoded) -> Result<Decoded, DataError> {
     };
     let reader = ImageReader::new(Cursor::new(&image.bytes)).with_guessed_format();
     let reader = reader.map_err(|source| failed(source.to_string()))?;
-    let decoded = reader.decode().map_err(|source| failed(source.to_string()))?;
+    let decoded = reader
+        .decode()
+        .map_err(|source| failed(source.to_string()))?;
     let (width, height) = (decoded.width() as usize, decoded.height() as usize);
     Ok(match is_grey(&decoded) {
-        true => Decoded { channels: 1, width, height, values: scaled(decoded.into_luma8().as_raw()) },
+        true => Decoded {
+            channels: 1,
+            width,
+            height,
+            values: scaled(decoded.into_luma8().as_raw()),
+        },
         false => {
             let pixels = decoded.into_rgb8();
             let plane = |channel: usize| pixels.as_raw().iter().skip(channel).step_by(3);
-            let values = (0..3).flat_map(plane).map(|&byte| f32::from(byte) / 255.0).collect();
-            Decoded { channels: 3, width, height, values }
+            let values = (0..3)
+                .flat_map(plane)
+                .map(|&byte| f32::from(byte) / 255.0)
+                .collect();
+            Decoded {
+                channels: 3,
+                width,
+                height,
+                values,
+            }
         }
     })
 }
 
 fn is_grey(image: &DynamicImage) -> bool {
-    matches!(image.color(), ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16)
+    matches!(
+        image.color(),
+        ColorType::L8 | ColorType::La8 | ColorType::L16 | ColorType::La16
+    )
 }

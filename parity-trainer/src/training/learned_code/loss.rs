@@ -1,4 +1,5 @@
-//! What the training of a learned code lessens (arXiv 1806.01259, section 4.2), on libtorch's tensors.
+//! What the training of a learned code lessens (arXiv 1806.01259, section 4.2), on libtorch's
+//! tensors.
 
 use parapet_encoder::OutputTransform;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,9 @@ impl Domain {
                 mean: Tensor::from_slice(mean),
                 deviation: Tensor::from_slice(deviation),
             },
-            OutputTransform::LogSoftmax { floor } => Self::LogSoftmax { floor: f64::from(*floor) },
+            OutputTransform::LogSoftmax { floor } => Self::LogSoftmax {
+                floor: f64::from(*floor),
+            },
         }
     }
 
@@ -106,8 +109,14 @@ mod tests {
         let outputs = [4.0f32, -30.0, 1.0, 0.5, 0.25, 7.0];
         let transforms = [
             OutputTransform::Raw,
-            OutputTransform::Standardised { mean: vec![1.0], deviation: vec![4.0] },
-            OutputTransform::Standardised { mean: vec![1.0, 2.0, 3.0], deviation: vec![4.0, 5.0, 0.5] },
+            OutputTransform::Standardised {
+                mean: vec![1.0],
+                deviation: vec![4.0],
+            },
+            OutputTransform::Standardised {
+                mean: vec![1.0, 2.0, 3.0],
+                deviation: vec![4.0, 5.0, 0.5],
+            },
             OutputTransform::LogSoftmax { floor: -20.0 },
         ];
         for transform in transforms {
@@ -118,7 +127,10 @@ mod tests {
             let close = |tensor: &Tensor, expected: &[f32]| {
                 let values = Vec::<f32>::try_from(tensor.contiguous().view([-1])).unwrap();
                 assert!(
-                    values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5),
+                    values
+                        .iter()
+                        .zip(expected)
+                        .all(|(a, b)| (a - b).abs() < 1e-5),
                     "{values:?}, {expected:?}"
                 );
             };
@@ -133,7 +145,10 @@ mod tests {
     fn every_loss_is_least_where_the_two_are_equal() {
         let wanted = Tensor::from_slice(&[3.0f32, 0.0, -3.0, -1.0, 2.0, 0.0]).view([2, 3]);
         let worse = Tensor::from_slice(&[0.0f32, 3.0, -3.0, 2.0, -1.0, 0.0]).view([2, 3]);
-        let domain = Domain::of(&OutputTransform::Standardised { mean: vec![1.0], deviation: vec![2.0] });
+        let domain = Domain::of(&OutputTransform::Standardised {
+            mean: vec![1.0],
+            deviation: vec![2.0],
+        });
         for loss in [Loss::Mse, Loss::Kl, Loss::CrossEntropy] {
             let of = |made: &Tensor| loss.of(&domain, made, &wanted).double_value(&[]);
             assert!(of(&wanted) < of(&worse), "{loss}");

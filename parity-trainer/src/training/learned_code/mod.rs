@@ -1,9 +1,10 @@
-//! Learning a code: an encoder and a decoder, trained through the deployed model, which stays as it is (Kosaian, Rashmi,
-//! Venkataraman, *Learning a Code*, arXiv 1806.01259, sections 3 and 4).
+//! Learning a code: an encoder and a decoder, trained through the deployed model, which stays as it
+//! is (Kosaian, Rashmi, Venkataraman, *Learning a Code*, arXiv 1806.01259, sections 3 and 4).
 //!
-//! Parity queries `P = E(X_1 .. X_k)` go through the deployed model F, and gradients of the loss come back through it to E.
-//! For each pattern of missing outputs of a group ([`patterns`]) D is given what is there, zeros in place of the rest, and
-//! learns what F says of the missing queries. Outputs are in the code's transform, before D and after it.
+//! Parity queries `P = E(X_1 .. X_k)` go through the deployed model F, and gradients of the loss
+//! come back through it to E. For each pattern of missing outputs of a group ([`patterns`]) D is
+//! given what is there, zeros in place of the rest, and learns what F says of the missing queries.
+//! Outputs are in the code's transform, before D and after it.
 
 mod loss;
 mod patterns;
@@ -77,7 +78,12 @@ impl LearnedCodeTask {
         let (shape, outputs) = (group_shape(&set.shape, k), set.outputs());
         let mut rng = stream(run.seed, 2);
         let mut encoder = Network::new(&run.network, &shape, r * set.sample_len(), &mut rng)?;
-        let mut decoder = Network::new(&learned.decoder, &[(k + r) * outputs], k * outputs, &mut rng)?;
+        let mut decoder = Network::new(
+            &learned.decoder,
+            &[(k + r) * outputs],
+            k * outputs,
+            &mut rng,
+        )?;
         let train = CodedSet::new(set, code.transform());
         let (mean, deviation) = moments(&train.set.inputs);
         encoder.scale_output(deviation, mean);
@@ -87,7 +93,9 @@ impl LearnedCodeTask {
             let mut sampler = GroupSampler::new(train.set.len(), 0.0);
             let mut rng = stream(run.seed, 7);
             let mut members = vec![0; NORMALISATION_GROUPS * k];
-            members.chunks_exact_mut(k).for_each(|group| sampler.next(group, &mut rng));
+            members
+                .chunks_exact_mut(k)
+                .for_each(|group| sampler.next(group, &mut rng));
             let (queries, _) = gather(&train, &members);
             encoder.normalise(&Normalisation::of(&queries, &shape))?;
         }
@@ -119,22 +127,38 @@ impl LearnedCodeTask {
         let (k, r, outputs) = (self.k as i64, self.r as i64, set.set.outputs() as i64);
         let groups = (members.len() / self.k) as i64;
         let (queries, known) = gather(set, members);
-        let parity = self.encoder.forward_t(&batch(&queries, self.encoder.input_shape()), train);
-        let dims: Vec<i64> =
-            std::iter::once(-1).chain(set.set.shape.iter().map(|&axis| axis as i64)).collect();
-        let answers = self.domain.apply(&self.through.forward(&parity.view(dims.as_slice()))?);
-        let (known, answers) =
-            (Tensor::from_slice(&known).to_device(parity.device()), answers.to_device(parity.device()));
+        let parity = self
+            .encoder
+            .forward_t(&batch(&queries, self.encoder.input_shape()), train);
+        let dims: Vec<i64> = std::iter::once(-1)
+            .chain(set.set.shape.iter().map(|&axis| axis as i64))
+            .collect();
+        let answers = self
+            .domain
+            .apply(&self.through.forward(&parity.view(dims.as_slice()))?);
+        let (known, answers) = (
+            Tensor::from_slice(&known).to_device(parity.device()),
+            answers.to_device(parity.device()),
+        );
         let known = known.view([groups, k * outputs]);
         let all = Tensor::cat(&[&known, &answers.view([groups, r * outputs])], 1);
 
-        let Selection { there, decoded, slots } = Selection::of(patterns, self.k, self.r, parity.device());
+        let Selection {
+            there,
+            decoded,
+            slots,
+        } = Selection::of(patterns, self.k, self.r, parity.device());
         let there = there.repeat_interleave_self_int(outputs, 1, None);
         let given = (all.unsqueeze(1) * there.unsqueeze(0)).reshape([-1, (k + r) * outputs]);
         let decoded_all = self.decoder.forward_t(&given, train);
-        let made = decoded_all.view([groups, -1, outputs]).index_select(1, &decoded);
+        let made = decoded_all
+            .view([groups, -1, outputs])
+            .index_select(1, &decoded);
         let wanted = known.view([groups, k, outputs]).index_select(1, &slots);
-        Ok(Forward { made: made.reshape([-1, outputs]), wanted: wanted.reshape([-1, outputs]) })
+        Ok(Forward {
+            made: made.reshape([-1, outputs]),
+            wanted: wanted.reshape([-1, outputs]),
+        })
     }
 
     /// Hands on the validation groups, with each of their predictions missing alone.
@@ -142,8 +166,12 @@ impl LearnedCodeTask {
         &self,
         mut each: impl FnMut(&Forward) -> Result<(), TrainError>,
     ) -> Result<(), TrainError> {
-        let patterns: Vec<Pattern> =
-            self.patterns.iter().filter(|pattern| pattern.is_one_prediction()).copied().collect();
+        let patterns: Vec<Pattern> = self
+            .patterns
+            .iter()
+            .filter(|pattern| pattern.is_one_prediction())
+            .copied()
+            .collect();
         for chunk in self.validation_groups.chunks(CHUNK * self.k) {
             let forward = no_grad(|| self.forward(&self.validation, chunk, &patterns, false))?;
             each(&forward)?;
@@ -159,14 +187,23 @@ impl Task for LearnedCodeTask {
 
     fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
         let mut members = std::mem::take(&mut self.members);
-        members.chunks_exact_mut(self.k).for_each(|group| draw.group(group));
+        members
+            .chunks_exact_mut(self.k)
+            .for_each(|group| draw.group(group));
         let patterns = patterns::of_step(&self.patterns, step);
         let forward = self.forward(&self.train, &members, &patterns, true)?;
         self.members = members;
         let loss = self.loss.of(&self.domain, &forward.made, &forward.wanted);
-        let (agreeing, queries) = self.domain.agreeing(&forward.made.detach(), &forward.wanted);
+        let (agreeing, queries) = self
+            .domain
+            .agreeing(&forward.made.detach(), &forward.wanted);
         let told = loss.double_value(&[]);
-        Ok(Attempt { loss, told, agreeing, queries })
+        Ok(Attempt {
+            loss,
+            told,
+            agreeing,
+            queries,
+        })
     }
 
     fn validate(&self) -> Result<Option<Validation>, TrainError> {
@@ -175,12 +212,18 @@ impl Task for LearnedCodeTask {
             let (right, count) = self.domain.agreeing(&forward.made, &forward.wanted);
             agreeing += right;
             queries += count;
-            loss +=
-                self.loss.of(&self.domain, &forward.made, &forward.wanted).double_value(&[]) * count as f64;
+            loss += self
+                .loss
+                .of(&self.domain, &forward.made, &forward.wanted)
+                .double_value(&[])
+                * count as f64;
             Ok(())
         })?;
         let count = queries.max(1) as f64;
-        Ok(Some(Validation { agreement: agreeing as f64 / count, loss: loss / count }))
+        Ok(Some(Validation {
+            agreement: agreeing as f64 / count,
+            loss: loss / count,
+        }))
     }
 
     fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {
@@ -191,15 +234,22 @@ impl Task for LearnedCodeTask {
             let wanted = values(&self.domain.invert(&forward.wanted))?;
             let pairs = classes.samples(&made).zip(classes.samples(&wanted));
             scores
-                .extend(pairs.map(|(made, wanted)| (score.of(made), made.top_class() == wanted.top_class())));
+                .extend(pairs.map(|(made, wanted)| {
+                    (score.of(made), made.top_class() == wanted.top_class())
+                }));
             Ok(())
         })?;
         Ok(scores)
     }
 
     fn freeze(self: Box<Self>) -> Trained {
-        let Self { encoder, decoder, .. } = *self;
-        Trained::LearnedCode { encoder: encoder.frozen(), decoder: decoder.frozen() }
+        let Self {
+            encoder, decoder, ..
+        } = *self;
+        Trained::LearnedCode {
+            encoder: encoder.frozen(),
+            decoder: decoder.frozen(),
+        }
     }
 }
 
@@ -212,7 +262,8 @@ pub fn group_shape(sample: &[usize], k: usize) -> Vec<usize> {
     shape
 }
 
-/// Queries, and what the deployed model answers in the transform's domain, of `members`, one after another.
+/// Queries, and what the deployed model answers in the transform's domain, of `members`, one after
+/// another.
 fn gather(set: &CodedSet, members: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let mut queries = Vec::with_capacity(members.len() * set.set.sample_len());
     let mut outputs = Vec::with_capacity(members.len() * set.set.outputs());

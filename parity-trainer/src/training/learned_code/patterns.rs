@@ -26,14 +26,18 @@ impl Pattern {
     }
 }
 
-/// All patterns that a decoder may be asked about: some prediction is missing, and there are at least as many parity outputs.
+/// All patterns that a decoder may be asked about: some prediction is missing, and there are at
+/// least as many parity outputs.
 pub(super) fn all(k: usize, r: usize) -> Vec<Pattern> {
     let parities = 0u32..1 << r;
     let mut patterns = Vec::new();
     for parity in parities {
         let most = r as u32 - parity.count_ones();
         let some = |predictions: &u32| (1..=most).contains(&predictions.count_ones());
-        patterns.extend((1u32..1 << k).filter(some).map(|predictions| Pattern { predictions, parity }));
+        patterns.extend((1u32..1 << k).filter(some).map(|predictions| Pattern {
+            predictions,
+            parity,
+        }));
     }
     patterns
 }
@@ -69,8 +73,13 @@ impl Selection {
         }
         let there = Tensor::from_slice(&there).view([patterns.len() as i64, (k + r) as i64]);
         let there = there.to_device(device);
-        let [decoded, slots] = [decoded, slots].map(|places| Tensor::from_slice(&places).to_device(device));
-        Self { there, decoded, slots }
+        let [decoded, slots] =
+            [decoded, slots].map(|places| Tensor::from_slice(&places).to_device(device));
+        Self {
+            there,
+            decoded,
+            slots,
+        }
     }
 }
 
@@ -83,15 +92,27 @@ mod tests {
     #[test]
     fn patterns_are_those_that_can_be_recovered() {
         let bits = |patterns: Vec<Pattern>| -> Vec<(u32, u32)> {
-            patterns.into_iter().map(|pattern| (pattern.predictions, pattern.parity)).collect()
+            patterns
+                .into_iter()
+                .map(|pattern| (pattern.predictions, pattern.parity))
+                .collect()
         };
         assert_eq!(bits(all(2, 1)), [(1, 0), (2, 0)]);
-        assert_eq!(bits(all(2, 2)), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2), (2, 2)]);
+        assert_eq!(
+            bits(all(2, 2)),
+            [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2), (2, 2)]
+        );
         let selection = Selection::of(&all(2, 2), 2, 2, Device::Cpu);
         let there = Vec::<f32>::try_from(selection.there.get(3)).unwrap();
         assert_eq!(there, [0.0, 1.0, 0.0, 1.0]);
-        assert_eq!(Vec::<i64>::try_from(selection.decoded).unwrap(), [0, 3, 4, 5, 6, 9, 10, 13]);
-        assert_eq!(Vec::<i64>::try_from(selection.slots).unwrap(), [0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(
+            Vec::<i64>::try_from(selection.decoded).unwrap(),
+            [0, 3, 4, 5, 6, 9, 10, 13]
+        );
+        assert_eq!(
+            Vec::<i64>::try_from(selection.slots).unwrap(),
+            [0, 1, 0, 1, 0, 1, 0, 1]
+        );
     }
 
     proptest! {

@@ -23,11 +23,20 @@ pub(super) struct Memory {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { millions, rule, server, content, highest } = self;
+        let Self {
+            millions,
+            rule,
+            server,
+            content,
+            highest,
+        } = self;
         let mib = |bytes: u64| bytes >> 20;
         let ratio = *highest as f64 / *content as f64;
         let (content, highest) = (mib(*content), mib(*highest));
-        write!(f, "| {millions} M | {rule} | {server} | {content} MiB | {highest} MiB | {ratio:.2} |")
+        write!(
+            f,
+            "| {millions} M | {rule} | {server} | {content} MiB | {highest} MiB | {ratio:.2} |"
+        )
     }
 }
 
@@ -41,10 +50,18 @@ struct Talker {
 impl Talker {
     fn start(rule: &str, millions: u64, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(workspace::target().join("release/examples/memory"));
-        command.args(arguments).args(["--rule", rule, "--millions", &millions.to_string()]);
+        command
+            .args(arguments)
+            .args(["--rule", rule, "--millions", &millions.to_string()]);
         let (mut process, stdout) = Process::start(&mut command)?;
-        let stdin = process.stdin().context("a child without its standard input")?;
-        Ok(Self { process, stdin, stdout: BufReader::new(stdout) })
+        let stdin = process
+            .stdin()
+            .context("a child without its standard input")?;
+        Ok(Self {
+            process,
+            stdin,
+            stdout: BufReader::new(stdout),
+        })
     }
 
     fn hear(&mut self) -> Result<String> {
@@ -65,7 +82,8 @@ impl Talker {
     }
 }
 
-/// A server of `millions` of parameters: after all have been pushed to, and while and after it is copied.
+/// A server of `millions` of parameters: after all have been pushed to, and while and after it is
+/// copied.
 ///
 /// # Errors
 /// If a process fails.
@@ -75,7 +93,13 @@ pub(super) fn measure(millions: u64) -> Result<Vec<Memory>> {
         let content = millions * 1_000_000 * 4 * numbers;
         let mut note = |server, talker: &Talker| {
             let highest = talker.process.highest_memory()?;
-            found.push(Memory { millions, rule, server, content, highest });
+            found.push(Memory {
+                millions,
+                rule,
+                server,
+                content,
+                highest,
+            });
             Ok::<_, anyhow::Error>(())
         };
         let mut old = Talker::start(rule, millions, &["server", "0"])?;

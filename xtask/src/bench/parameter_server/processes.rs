@@ -56,9 +56,17 @@ impl Drop for Process {
 
 impl Process {
     pub(super) fn start(command: &mut Command) -> Result<(Self, ChildStdout)> {
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let stdout = child.stdout.take().context("a child without its standard output")?;
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child =
+            child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        let stdout = child
+            .stdout
+            .take()
+            .context("a child without its standard output")?;
         Ok((Self(child), stdout))
     }
 
@@ -102,8 +110,13 @@ pub(super) fn measure(system: &System, shape: Shape, load: Load) -> Result<Secon
         let mut text = String::new();
         stdout.read_to_string(&mut text)?;
         let last = text.lines().last().unwrap_or_default();
-        let line: Value = serde_json::from_str(last).with_context(|| format!("not a result: \"{last}\""))?;
-        let of = |phase: &str| line[phase].as_f64().with_context(|| format!("no time for {phase}"));
+        let line: Value =
+            serde_json::from_str(last).with_context(|| format!("not a result: \"{last}\""))?;
+        let of = |phase: &str| {
+            line[phase]
+                .as_f64()
+                .with_context(|| format!("no time for {phase}"))
+        };
         slowest.push = slowest.push.max(of("push")?);
         slowest.pull = slowest.pull.max(of("pull")?);
         slowest.both = slowest.both.max(of("both")?);
@@ -119,8 +132,18 @@ fn parapet(shape: Shape, load: Load, more: &[&str]) -> Result<Processes> {
     let command = |role: &str, id: u64| {
         let mut command = Command::new(&program);
         command.arg(role).arg(id.to_string());
-        command.args(["--servers", &shape.servers.to_string(), "--workers", &shape.workers.to_string()]);
-        command.args(["--bytes", &load.bytes.to_string(), "--keys", &load.keys.to_string()]);
+        command.args([
+            "--servers",
+            &shape.servers.to_string(),
+            "--workers",
+            &shape.workers.to_string(),
+        ]);
+        command.args([
+            "--bytes",
+            &load.bytes.to_string(),
+            "--keys",
+            &load.keys.to_string(),
+        ]);
         command.args(more);
         command
     };
@@ -134,7 +157,11 @@ fn parapet(shape: Shape, load: Load, more: &[&str]) -> Result<Processes> {
     }
     let worker = |id| {
         let mut worker = command("worker", id);
-        Process::start(worker.args(["--rounds", &load.rounds.to_string()]).args(&addresses))
+        Process::start(
+            worker
+                .args(["--rounds", &load.rounds.to_string()])
+                .args(&addresses),
+        )
     };
     let workers = (0..shape.workers).map(worker).collect::<Result<_>>()?;
     Ok((servers, workers))
@@ -146,7 +173,12 @@ fn mxnet(python: &PathBuf, shape: Shape, load: Load) -> Result<Processes> {
     let command = |role: &str| {
         let mut command = Command::new(python);
         command.arg(&script);
-        command.args(["--bytes", &load.bytes.to_string(), "--keys", &load.keys.to_string()]);
+        command.args([
+            "--bytes",
+            &load.bytes.to_string(),
+            "--keys",
+            &load.keys.to_string(),
+        ]);
         command.args(["--rounds", &load.rounds.to_string()]);
         command
             .env("DMLC_ROLE", role)
@@ -161,6 +193,8 @@ fn mxnet(python: &PathBuf, shape: Shape, load: Load) -> Result<Processes> {
     for _ in 0..shape.servers {
         others.push(command("server")?.0);
     }
-    let workers = (0..shape.workers).map(|_| command("worker")).collect::<Result<_>>()?;
+    let workers = (0..shape.workers)
+        .map(|_| command("worker"))
+        .collect::<Result<_>>()?;
     Ok((others, workers))
 }

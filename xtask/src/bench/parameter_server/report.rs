@@ -49,8 +49,15 @@ impl Cell {
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = if self.median < 100.0 { 1 } else { 0 };
-        let Self { lowest, median, highest } = self;
-        write!(f, "{median:.digits$} ({lowest:.digits$}-{highest:.digits$})")
+        let Self {
+            lowest,
+            median,
+            highest,
+        } = self;
+        write!(
+            f,
+            "{median:.digits$} ({lowest:.digits$}-{highest:.digits$})"
+        )
     }
 }
 
@@ -67,19 +74,33 @@ impl Row {
         self.load.bytes <= 4096
     }
 
-    /// Gbit/s of values, or thousands of operations/s for small ones, of all workers together; pushes and pulls both
-    /// count where both are done.
+    /// Gbit/s of values, or thousands of operations/s for small ones, of all workers together;
+    /// pushes and pulls both count where both are done.
     fn rate(&self, cell: &Cell, phase: Phase) -> Spread {
         let operations = (self.load.keys * self.load.rounds * self.shape.workers) as f64;
         let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
-        let unit = if self.is_small() { 1e-3 } else { self.load.bytes as f64 * 8.0 / 1e9 };
-        Spread::new(cell.0.iter().map(|&run| ways * operations * unit / phase.of(run)).collect())
+        let unit = if self.is_small() {
+            1e-3
+        } else {
+            self.load.bytes as f64 * 8.0 / 1e9
+        };
+        Spread::new(
+            cell.0
+                .iter()
+                .map(|&run| ways * operations * unit / phase.of(run))
+                .collect(),
+        )
     }
 
     /// One of ours over theirs, by medians.
     fn ratio(&self, ours: &Cell, phase: Phase) -> String {
-        let Some(theirs) = self.cells.get(2) else { return "-".into() };
-        format!("{:.2}", self.rate(ours, phase).median / self.rate(theirs, phase).median)
+        let Some(theirs) = self.cells.get(2) else {
+            return "-".into();
+        };
+        format!(
+            "{:.2}",
+            self.rate(ours, phase).median / self.rate(theirs, phase).median
+        )
     }
 
     fn size(&self) -> String {
@@ -91,16 +112,29 @@ impl Row {
     }
 
     const fn unit(&self) -> &'static str {
-        if self.load.bytes <= 4096 { "thousand op/s" } else { "Gbit/s" }
+        if self.load.bytes <= 4096 {
+            "thousand op/s"
+        } else {
+            "Gbit/s"
+        }
     }
 
     /// One line of the table for each phase.
     fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let Shape { workers, servers } = self.shape;
         Phase::ALL.into_iter().map(move |phase| {
-            let rates = self.cells.iter().map(|cell| self.rate(cell, phase).to_string());
-            let ratios = self.cells.iter().take(2).map(|cell| self.ratio(cell, phase));
-            let cells = rates.chain((self.cells.len() < 3).then(|| "not run".into())).chain(ratios);
+            let rates = self
+                .cells
+                .iter()
+                .map(|cell| self.rate(cell, phase).to_string());
+            let ratios = self
+                .cells
+                .iter()
+                .take(2)
+                .map(|cell| self.ratio(cell, phase));
+            let cells = rates
+                .chain((self.cells.len() < 3).then(|| "not run".into()))
+                .chain(ratios);
             let cells = cells.collect::<Vec<_>>().join(" | ");
             let (size, unit, phase) = (self.size(), self.unit(), phase.name());
             format!("| {workers} + {servers} | {size} | {phase} | {unit} | {cells} |")

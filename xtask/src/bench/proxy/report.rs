@@ -24,13 +24,22 @@ pub(super) struct Even {
 
 impl fmt::Display for Even {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "p99 {:.2} ms, {:.0} us of processor time for each", self.p99_ms, self.processor_us)
+        write!(
+            f,
+            "p99 {:.2} ms, {:.0} us of processor time for each",
+            self.p99_ms, self.processor_us
+        )
     }
 }
 
 impl Target {
     pub(super) fn new(name: &'static str, server: Server) -> Self {
-        Self { name, server, full: Vec::new(), even: Vec::new() }
+        Self {
+            name,
+            server,
+            full: Vec::new(),
+            even: Vec::new(),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -50,13 +59,25 @@ impl Target {
     fn figures(&self) -> [Vec<f64>; 4] {
         let full = |of: fn(&Full) -> f64| self.full.iter().map(of).collect();
         let even = |of: fn(&Even) -> f64| self.even.iter().map(of).collect();
-        [full(|f| f.per_second), full(|f| f.p99_ms), even(|e| e.p99_ms), even(|e| e.processor_us)]
+        [
+            full(|f| f.per_second),
+            full(|f| f.p99_ms),
+            even(|e| e.p99_ms),
+            even(|e| e.processor_us),
+        ]
     }
 }
 
 /// The median over the rounds of the ratio to `base` in the same round.
 fn ratio(values: &[f64], base: &[f64]) -> f64 {
-    Spread::new(values.iter().zip(base).map(|(value, base)| value / base).collect()).median
+    Spread::new(
+        values
+            .iter()
+            .zip(base)
+            .map(|(value, base)| value / base)
+            .collect(),
+    )
+    .median
 }
 
 /// The text, and the aims that were missed. `targets`: nginx, no redundancy, coded.
@@ -85,12 +106,20 @@ pub(super) fn write(
     let [speed, full_p99, even_p99] = [0, 1, 2].map(|of| ratio(&none[of], &nginx[of]));
     let processor = ratio(&coded[3], &none[3]);
     let aims = [
-        (speed >= 0.5, format!("{speed:.2} times nginx's requests/s (wanted: 0.5 at least)")),
+        (
+            speed >= 0.5,
+            format!("{speed:.2} times nginx's requests/s (wanted: 0.5 at least)"),
+        ),
         (
             full_p99 <= 2.0,
-            format!("p99 {full_p99:.2} times nginx's with {connections} connections (wanted: 2 at most)"),
+            format!(
+                "p99 {full_p99:.2} times nginx's with {connections} connections (wanted: 2 at most)"
+            ),
         ),
-        (even_p99 <= 2.0, format!("and {even_p99:.2} times at {rate}/s (wanted: 2 at most)")),
+        (
+            even_p99 <= 2.0,
+            format!("and {even_p99:.2} times at {rate}/s (wanted: 2 at most)"),
+        ),
         (
             processor <= 1.3,
             format!(
@@ -99,7 +128,19 @@ pub(super) fn write(
         ),
     ];
     text.push_str("\nMedians of the rounds' ratios, without redundancy: ");
-    text.push_str(&aims.iter().map(|(_, said)| said.as_str()).collect::<Vec<_>>().join("; "));
+    text.push_str(
+        &aims
+            .iter()
+            .map(|(_, said)| said.as_str())
+            .collect::<Vec<_>>()
+            .join("; "),
+    );
     text.push_str(".\n");
-    (text, aims.into_iter().filter(|(met, _)| !met).map(|(_, said)| said).collect())
+    (
+        text,
+        aims.into_iter()
+            .filter(|(met, _)| !met)
+            .map(|(_, said)| said)
+            .collect(),
+    )
 }

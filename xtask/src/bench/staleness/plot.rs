@@ -23,12 +23,18 @@ const SERIES: [(&str, &str, &str); 3] = [
 ];
 
 pub(super) fn svg(table: &Table) -> String {
-    let points: Vec<(&str, usize, Spread)> =
-        table.seconds().filter_map(|(model, spread)| place(model).map(|(s, x)| (s, x, spread))).collect();
-    let finite = points.iter().map(|(_, _, spread)| spread.highest).filter(|seconds| seconds.is_finite());
+    let points: Vec<(&str, usize, Spread)> = table
+        .seconds()
+        .filter_map(|(model, spread)| place(model).map(|(s, x)| (s, x, spread)))
+        .collect();
+    let finite = points
+        .iter()
+        .map(|(_, _, spread)| spread.highest)
+        .filter(|seconds| seconds.is_finite());
     let most = finite.fold(0.0, f64::max).ceil().max(1.0);
-    let x =
-        |place: usize| LEFT + 12.0 + place as f64 / (SLACKS.len() - 1) as f64 * (WIDTH - LEFT - RIGHT - 24.0);
+    let x = |place: usize| {
+        LEFT + 12.0 + place as f64 / (SLACKS.len() - 1) as f64 * (WIDTH - LEFT - RIGHT - 24.0)
+    };
     let y = |seconds: f64| HEIGHT - BOTTOM - seconds.min(most) / most * (HEIGHT - TOP - BOTTOM);
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
@@ -67,12 +73,22 @@ pub(super) fn svg(table: &Table) -> String {
     for (number, (series, label, colour)) in SERIES.iter().enumerate() {
         let shift = number as f64 * 4.0 - 4.0;
         // BSP and eventual are the ends of all of them.
-        let own = points.iter().filter(|(model, _, _)| model == series || model.is_empty());
-        let mut own: Vec<(f64, Spread)> = own.map(|&(_, at, spread)| (x(at) + shift, spread)).collect();
+        let own = points
+            .iter()
+            .filter(|(model, _, _)| model == series || model.is_empty());
+        let mut own: Vec<(f64, Spread)> = own
+            .map(|&(_, at, spread)| (x(at) + shift, spread))
+            .collect();
         own.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let line: Vec<String> =
-            own.iter().map(|(at, spread)| format!("{at:.1},{:.1}", y(spread.median))).collect();
-        let _ = writeln!(text, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", line.join(" "));
+        let line: Vec<String> = own
+            .iter()
+            .map(|(at, spread)| format!("{at:.1},{:.1}", y(spread.median)))
+            .collect();
+        let _ = writeln!(
+            text,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\"/>",
+            line.join(" ")
+        );
         for (at, spread) in own {
             let (low, high) = (y(spread.lowest), y(spread.highest));
             let _ = writeln!(

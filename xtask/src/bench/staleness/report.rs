@@ -23,7 +23,8 @@ impl Run {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let document: Value = serde_json::from_str(text).context("the program printed no JSON")?;
         let number = |name: &str| document.get(name).and_then(Value::as_f64);
-        let wanted = |name: &'static str| number(name).with_context(|| format!("no {name} in {text}"));
+        let wanted =
+            |name: &'static str| number(name).with_context(|| format!("no {name} in {text}"));
         Ok(Self {
             seconds: number("seconds").unwrap_or(f64::INFINITY),
             minibatches: wanted("minibatches")?,
@@ -36,12 +37,24 @@ impl Run {
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} s, {:.0} % idle, {} minibatches", self.seconds, 100.0 * self.idle, self.minibatches)
+        write!(
+            f,
+            "{:.2} s, {:.0} % idle, {} minibatches",
+            self.seconds,
+            100.0 * self.idle,
+            self.minibatches
+        )
     }
 }
 
 /// The middle one, and the ends.
-fn text_of(Spread { lowest, median, highest }: Spread) -> String {
+fn text_of(
+    Spread {
+        lowest,
+        median,
+        highest,
+    }: Spread,
+) -> String {
     format!("{median:.2} ({lowest:.2}-{highest:.2})")
 }
 
@@ -55,9 +68,20 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(slowdown: &str, clocks: usize, models: impl IntoIterator<Item = &'static str>) -> Self {
-        let rows = models.into_iter().map(|model| (model, Vec::new())).collect();
-        Self { slowdown: slowdown.into(), clocks, rows }
+    pub(super) fn new(
+        slowdown: &str,
+        clocks: usize,
+        models: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let rows = models
+            .into_iter()
+            .map(|model| (model, Vec::new()))
+            .collect();
+        Self {
+            slowdown: slowdown.into(),
+            clocks,
+            rows,
+        }
     }
 
     pub(super) fn add(&mut self, model: usize, run: Run) {
@@ -68,15 +92,27 @@ impl Table {
 
     /// Each model's seconds.
     pub(super) fn seconds(&self) -> impl Iterator<Item = (&'static str, Spread)> + '_ {
-        self.rows
-            .iter()
-            .map(|(model, runs)| (*model, Spread::new(runs.iter().map(|run| run.seconds).collect())))
+        self.rows.iter().map(|(model, runs)| {
+            (
+                *model,
+                Spread::new(runs.iter().map(|run| run.seconds).collect()),
+            )
+        })
     }
 
     /// How many times sooner than BSP, seed by seed.
     fn gain(&self, runs: &[Run]) -> Spread {
-        let bsp = self.rows.first().map(|(_, runs)| runs.as_slice()).unwrap_or_default();
-        Spread::new(bsp.iter().zip(runs).map(|(bsp, run)| bsp.seconds / run.seconds).collect())
+        let bsp = self
+            .rows
+            .first()
+            .map(|(_, runs)| runs.as_slice())
+            .unwrap_or_default();
+        Spread::new(
+            bsp.iter()
+                .zip(runs)
+                .map(|(bsp, run)| bsp.seconds / run.seconds)
+                .collect(),
+        )
     }
 
     /// The title of what is measured.
@@ -85,13 +121,20 @@ impl Table {
             Some(("turns", length)) => {
                 format!("one worker in four 4 times slower, another one drawn every {length} ms")
             }
-            _ if self.slowdown == "always" => "one worker in four 4 times slower, always the same".into(),
+            _ if self.slowdown == "always" => {
+                "one worker in four 4 times slower, always the same".into()
+            }
             _ => "no worker slower than the others".into(),
         }
     }
 
     pub(super) fn markdown(&self) -> String {
-        let seeds = self.rows.iter().map(|(_, runs)| runs.len()).max().unwrap_or_default();
+        let seeds = self
+            .rows
+            .iter()
+            .map(|(_, runs)| runs.len())
+            .max()
+            .unwrap_or_default();
         let (title, clocks) = (self.title(), self.clocks);
         let mut text = format!(
             "### Time to a loss: {title}\n\nThe held-out loss that BSP reaches after {clocks} clocks. Medians of {seeds} seeds \
@@ -147,7 +190,10 @@ mod tests {
             text.contains("| BSP | 4.00 (3.00-5.00) | 1.00 (1.00-1.00) | 400 | 25.0 % | 0.0 % |"),
             "{text}"
         );
-        assert!(text.contains("| SSP, s = 4 | 2.00 (1.00-inf) | 2.00 (0.00-3.00) |"), "{text}");
+        assert!(
+            text.contains("| SSP, s = 4 | 2.00 (1.00-inf) | 2.00 (0.00-3.00) |"),
+            "{text}"
+        );
         assert!(Run::parse("{}").is_err());
     }
 }

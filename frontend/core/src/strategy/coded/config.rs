@@ -11,12 +11,13 @@ pub struct CodedConfig {
     pub k: usize,
     /// Parity rows, each with its own pool.
     pub r: usize,
-    /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's own, for a code that needs
-    /// no parity models: then it is that of all rows.
+    /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's
+    /// own, for a code that needs no parity models: then it is that of all rows.
     pub first_parity: PoolId,
     /// When a query counts as late.
     pub hold_back: HoldBackPolicy,
-    /// Send parity queries only when they are due to be in time for the first member that would be late, instead of at once.
+    /// Send parity queries only when they are due to be in time for the first member that would be
+    /// late, instead of at once.
     pub defer_parity: bool,
     /// How long a group may stay open while somebody in it waits.
     pub flush_after: Duration,
@@ -24,7 +25,8 @@ pub struct CodedConfig {
     pub late_truth_wait: Duration,
     /// How long a parity query may take.
     pub parity_timeout: Duration,
-    /// Parity queries allowed for each accepted query over time. A full group costs r / k; a flushed one more.
+    /// Parity queries allowed for each accepted query over time. A full group costs r / k; a
+    /// flushed one more.
     pub redundant_share: f64,
     /// Parity queries allowed at once beyond that.
     pub redundant_burst: f64,

@@ -13,7 +13,9 @@ use crate::timers::Timer;
 use crate::{Action, ClassId, Core, GroupId, GroupKey, QueryId, Row};
 
 /// Whether an open group has nobody in it who waits.
-pub(super) fn abandoned<I, O>(groups: &FxHashMap<GroupId, Group<I, O>>) -> impl Fn(GroupId) -> bool {
+pub(super) fn abandoned<I, O>(
+    groups: &FxHashMap<GroupId, Group<I, O>>,
+) -> impl Fn(GroupId) -> bool {
     |id| groups.get(&id).is_none_or(|group| !group.is_any_waiting())
 }
 
@@ -26,14 +28,17 @@ impl<I, O> Coded<I, O> {
         key: GroupKey,
     ) -> Option<GroupId> {
         let mut gone = Vec::new();
-        let state = self.keys.get_or_insert(core.now(), key, abandoned(&self.groups), &mut gone)?;
+        let state = self
+            .keys
+            .get_or_insert(core.now(), key, abandoned(&self.groups), &mut gone)?;
         if let Some(open) = state.open {
             return Some(open);
         }
         let id = GroupId::new(core.fresh_id(), class);
         state.open = Some(id);
         self.drop_open_groups(core, gone);
-        self.groups.insert(id, Group::open(key, self.config.r, core.now()));
+        self.groups
+            .insert(id, Group::open(key, self.config.r, core.now()));
         Some(id)
     }
 
@@ -41,7 +46,9 @@ impl<I, O> Coded<I, O> {
     /// a group.
     pub(super) fn drop_open_groups(&mut self, core: &mut Core<I, O>, gone: Vec<GroupId>) {
         for id in gone {
-            let Some(group) = self.groups.remove(&id) else { continue };
+            let Some(group) = self.groups.remove(&id) else {
+                continue;
+            };
             if let Some(at) = group.timer {
                 core.timers.cancel(at, Timer::Flush(id));
             }
@@ -51,7 +58,8 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// Completes an open group with recently answered queries and seals it. False when there are too few.
+    /// Completes an open group with recently answered queries and seals it. False when there are
+    /// too few.
     pub(super) fn complete_with_fillers(&mut self, core: &mut Core<I, O>, id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&id).filter(|group| !group.sealed) else {
             return false;
@@ -60,13 +68,23 @@ impl<I, O> Coded<I, O> {
         let Some(state) = self.keys.get(group.key) else {
             return false;
         };
-        let is_member = |query| group.members.iter().any(|member| member.query == Some(query));
+        let is_member = |query| {
+            group
+                .members
+                .iter()
+                .any(|member| member.query == Some(query))
+        };
         let fillers: Vec<Member<I, O>> = state
             .recent
             .iter()
             .filter(|answered| !is_member(answered.query))
             .take(wanted)
-            .map(|answered| Member::filler(Arc::clone(&answered.input), Arc::clone(&answered.prediction)))
+            .map(|answered| {
+                Member::filler(
+                    Arc::clone(&answered.input),
+                    Arc::clone(&answered.prediction),
+                )
+            })
             .collect();
         if fillers.len() < wanted {
             return false;
@@ -83,7 +101,8 @@ impl<I, O> Coded<I, O> {
         };
         group.sealed = true;
         self.sealed += 1;
-        group.audit = self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
+        group.audit =
+            self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
         if let Some(at) = group.timer.take() {
             core.timers.cancel(at, Timer::Flush(id));
         }
@@ -113,10 +132,20 @@ impl<I, O> Coded<I, O> {
         let mut encoded = false;
         for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
             let pool = self.config.parity_pool(row);
-            let servable = core.pool(pool).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
+            let servable = core
+                .pool(pool)
+                .is_some_and(|pool| pool.is_any_up() && !pool.is_full());
             if !congested && servable && self.budget.spend() {
-                let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
-                core.push(Action::Encode { group: id, row, inputs });
+                let inputs = group
+                    .members
+                    .iter()
+                    .map(|member| Arc::clone(&member.input))
+                    .collect();
+                core.push(Action::Encode {
+                    group: id,
+                    row,
+                    inputs,
+                });
                 *row_state = Parity::Encoding;
                 encoded = true;
             } else {
@@ -129,7 +158,8 @@ impl<I, O> Coded<I, O> {
         core.stats.groups_completed_with_fillers += u64::from(encoded && has_fillers);
     }
 
-    /// Takes a member that will never have a prediction out of an open group, so that it takes nobody's slot.
+    /// Takes a member that will never have a prediction out of an open group, so that it takes
+    /// nobody's slot.
     pub(super) fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
         self.membership.remove(&query);
         let Some(group) = self.groups.get_mut(&id) else {
@@ -154,7 +184,12 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    pub(super) fn arm_flush(core: &mut Core<I, O>, id: GroupId, group: &mut Group<I, O>, after: Duration) {
+    pub(super) fn arm_flush(
+        core: &mut Core<I, O>,
+        id: GroupId,
+        group: &mut Group<I, O>,
+        after: Duration,
+    ) {
         if group.timer.is_none() {
             let at = core.now() + after;
             group.timer = Some(at);

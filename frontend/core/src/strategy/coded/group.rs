@@ -99,8 +99,8 @@ pub(super) struct Group<I, O> {
     pub(super) members: SmallVec<[Member<I, O>; 4]>,
     pub(super) rows: SmallVec<[Parity<I, O>; 1]>,
     pub(super) sealed: bool,
-    /// While it is open, when it is to be completed with fillers; then, when its parity queries are due; then, when they are
-    /// overdue.
+    /// While it is open, when it is to be completed with fillers; then, when its parity queries are
+    /// due; then, when they are overdue.
     pub(super) timer: Option<Time>,
     /// Compare a reconstruction with the truth even if nothing straggles.
     pub(super) audit: bool,
@@ -147,21 +147,36 @@ impl<I, O> Group<I, O> {
     }
 
     pub(super) fn is_any_waiting(&self) -> bool {
-        self.members.iter().any(|member| member.status == Status::Waiting)
+        self.members
+            .iter()
+            .any(|member| member.status == Status::Waiting)
     }
 
-    /// Whether somebody other than the member in `slot` waits who could be reconstructed with its prediction.
+    /// Whether somebody other than the member in `slot` waits who could be reconstructed with its
+    /// prediction.
     pub(super) fn is_needed_by_others(&self, slot: usize) -> bool {
         let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
         self.sealed
             && self.rows.iter().any(Parity::is_alive)
-            && others.any(|(_, member)| member.status == Status::Waiting && member.allow_approximate())
+            && others
+                .any(|(_, member)| member.status == Status::Waiting && member.allow_approximate())
     }
 
     /// When the first of those counts as late who wait; who has lost its own prediction is.
     pub(super) fn first_late_at(&self) -> Option<Time> {
-        let waiting = self.members.iter().filter(|member| member.status == Status::Waiting);
-        waiting.filter_map(|member| if member.lost { Some(Time::ZERO) } else { member.late_at }).min()
+        let waiting = self
+            .members
+            .iter()
+            .filter(|member| member.status == Status::Waiting);
+        waiting
+            .filter_map(|member| {
+                if member.lost {
+                    Some(Time::ZERO)
+                } else {
+                    member.late_at
+                }
+            })
+            .min()
     }
 
     /// Whether it is full, and nothing has been asked of parity models yet.
@@ -170,7 +185,10 @@ impl<I, O> Group<I, O> {
     }
 
     pub(super) fn missing(&self) -> usize {
-        self.members.iter().filter(|member| member.prediction.is_none()).count()
+        self.members
+            .iter()
+            .filter(|member| member.prediction.is_none())
+            .count()
     }
 
     /// Any u <= r missing predictions from any u parity outputs: the code is MDS.
@@ -183,12 +201,15 @@ impl<I, O> Group<I, O> {
         self.rows.iter().filter_map(Parity::output).count()
     }
 
-    /// Whether lost members can still be had back: as many parity rows may answer as predictions will never come.
+    /// Whether lost members can still be had back: as many parity rows may answer as predictions
+    /// will never come.
     pub(super) fn may_become_recoverable(&self) -> bool {
         let gone = self
             .members
             .iter()
-            .filter(|member| member.prediction.is_none() && (member.lost || member.status == Status::Done))
+            .filter(|member| {
+                member.prediction.is_none() && (member.lost || member.status == Status::Done)
+            })
             .count();
         gone <= self.rows.iter().filter(|row| row.is_alive()).count()
     }
@@ -205,13 +226,20 @@ impl<I, O> Group<I, O> {
     /// What a parity query at the deployed model shares no instance with.
     pub(super) fn apart(&self) -> Apart {
         Apart {
-            queries: self.members.iter().filter_map(|member| member.query).collect(),
+            queries: self
+                .members
+                .iter()
+                .filter_map(|member| member.query)
+                .collect(),
             requests: self.rows.iter().filter_map(Parity::job).collect(),
         }
     }
 
     pub(super) fn predictions(&self) -> Vec<Option<Arc<O>>> {
-        self.members.iter().map(|member| member.prediction.clone()).collect()
+        self.members
+            .iter()
+            .map(|member| member.prediction.clone())
+            .collect()
     }
 
     pub(super) fn parity_outputs(&self) -> Vec<Option<Arc<O>>> {

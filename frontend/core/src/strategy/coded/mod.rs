@@ -1,9 +1,12 @@
-//! Coded redundancy: groups of k queries, r parity queries, reconstructions for queries that are late (ParM, SOSP 2019).
+//! Coded redundancy: groups of k queries, r parity queries, reconstructions for queries that are
+//! late (ParM, SOSP 2019).
 //!
-//! A query joins its key's open group after its own dispatch (CG-3). With its k-th member, or on the flush timer with
-//! recently answered queries as fillers (CG-5), the group is sealed: its r parity queries are encoded and sent, at once or
-//! just in time ([`timing`]), within the budget (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions are missing
-//! as parity outputs are there (CG-4). What the deployed model says afterwards is compared with what was sent.
+//! A query joins its key's open group after its own dispatch (CG-3). With its k-th member, or on
+//! the flush timer with recently answered queries as fillers (CG-5), the group is sealed: its r
+//! parity queries are encoded and sent, at once or just in time ([`timing`]), within the budget
+//! (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions
+//! are missing as parity outputs are there (CG-4). What the deployed model says afterwards is
+//! compared with what was sent.
 
 mod config;
 mod fill;
@@ -28,8 +31,8 @@ use crate::pool::Avoid;
 use crate::query::Query;
 use crate::stats::Fate;
 use crate::{
-    Action, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack, HoldBackOverride,
-    JobId, Outcome, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
+    Action, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack,
+    HoldBackOverride, JobId, Outcome, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
 
 /// The coded strategy.
@@ -68,8 +71,10 @@ impl<I, O> Coded<I, O> {
 
     /// Whether a reconstruction of this query is being computed.
     pub(super) fn is_reconstructing(&self, query: QueryId) -> bool {
-        let member =
-            self.membership.get(&query).and_then(|(id, slot)| self.groups.get(id)?.members.get(*slot));
+        let member = self
+            .membership
+            .get(&query)
+            .and_then(|(id, slot)| self.groups.get(id)?.members.get(*slot));
         member.is_some_and(|member| member.reconstructing)
     }
 
@@ -79,11 +84,23 @@ impl<I, O> Coded<I, O> {
     }
 }
 
-impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for Coded<I, O> {
+impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strategy<I, O>
+    for Coded<I, O>
+{
     fn avoid(&self, core: &Core<I, O>, _: ClassId, key: GroupKey) -> Avoid {
-        let open = self.keys.get(key).and_then(|state| state.open).and_then(|id| self.groups.get(&id));
-        let members = open.map(|group| group.members.as_slice()).unwrap_or_default();
-        members.iter().filter_map(|member| member.query).flat_map(|query| core.instances_of(query)).collect()
+        let open = self
+            .keys
+            .get(key)
+            .and_then(|state| state.open)
+            .and_then(|id| self.groups.get(&id));
+        let members = open
+            .map(|group| group.members.as_slice())
+            .unwrap_or_default();
+        members
+            .iter()
+            .filter_map(|member| member.query)
+            .flat_map(|query| core.instances_of(query))
+            .collect()
     }
 
     fn on_accepted(&mut self, core: &mut Core<I, O>, id: QueryId) {
@@ -91,7 +108,11 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
         let late_at = self.hold_back.late_at(query.arrived).min(query.last_call());
-        let member = Member::waiting(id, Arc::clone(&query.input), allow_approximate.then_some(late_at));
+        let member = Member::waiting(
+            id,
+            Arc::clone(&query.input),
+            allow_approximate.then_some(late_at),
+        );
         let Some(group_id) = self.open_group(core, id.class(), key) else {
             core.stats.uncoded += 1;
             return;
@@ -112,7 +133,9 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
-        let Some(&Query { arrived, bytes, .. }) = core.query(query) else { return };
+        let Some(&Query { arrived, bytes, .. }) = core.query(query) else {
+            return;
+        };
         self.hold_back.observe(core.now().since(arrived));
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
@@ -124,13 +147,28 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         member.prediction = Some(Arc::clone(output));
         member.status = Status::Done;
         let input = Arc::clone(&member.input);
-        let answered = Answered { query, input, prediction: Arc::clone(output), bytes };
+        let answered = Answered {
+            query,
+            input,
+            prediction: Arc::clone(output),
+            bytes,
+        };
         if let Some(reconstruction) = member.reconstruction.take() {
             let truth = Arc::clone(output);
-            core.push(Action::Compare(Comparison::LateTruth { class: query.class(), reconstruction, truth }));
+            core.push(Action::Compare(Comparison::LateTruth {
+                class: query.class(),
+                reconstruction,
+                truth,
+            }));
         }
         let mut gone = Gone::default();
-        self.keys.remember(core.now(), key, answered, abandoned(&self.groups), &mut gone);
+        self.keys.remember(
+            core.now(),
+            key,
+            answered,
+            abandoned(&self.groups),
+            &mut gone,
+        );
         self.drop_open_groups(core, gone.groups);
         self.let_go(&gone.queries);
         self.advance(core, id);
@@ -163,7 +201,9 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        let has_jobs = core.query(query).is_some_and(|query| !query.jobs.is_empty());
+        let has_jobs = core
+            .query(query)
+            .is_some_and(|query| !query.jobs.is_empty());
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
@@ -173,8 +213,11 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         }
         let needed = has_jobs && group.is_needed_by_others(slot);
         if let Some(member) = group.members.get_mut(slot) {
-            member.status =
-                if needed && member.status == Status::Waiting { Status::Kept } else { Status::Done };
+            member.status = if needed && member.status == Status::Waiting {
+                Status::Kept
+            } else {
+                Status::Done
+            };
         }
         self.advance(core, id);
     }
@@ -191,7 +234,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        // With no hold-back every query is late on arrival, which says nothing about it: its group fills as ever.
+        // With no hold-back every query is late on arrival, which says nothing about it: its group
+        // fills as ever.
         let is_straggler = !self.hold_back.delay().is_zero();
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
@@ -222,7 +266,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             self.resend_overdue(core, id);
             return self.advance(core, id);
         }
-        // With nobody waiting there is nothing to protect; the group stays open and is decodable at once when it fills.
+        // With nobody waiting there is nothing to protect; the group stays open and is decodable at
+        // once when it fills.
         if !group.sealed && group.is_any_waiting() && !self.complete_with_fillers(core, id) {
             let after = self.config.flush_after;
             if let Some(group) = self.groups.get_mut(&id) {
@@ -240,9 +285,9 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             return;
         }
         let needed = group.is_any_waiting() || group.audit;
-        let sent = parity
-            .filter(|_| needed)
-            .and_then(|input| Self::send_parity(core, &self.config, group, (id, row), input, Sent::First));
+        let sent = parity.filter(|_| needed).and_then(|input| {
+            Self::send_parity(core, &self.config, group, (id, row), input, Sent::First)
+        });
         group.rows[place] = sent.unwrap_or_else(|| {
             core.count(id.class(), Fate::Shed);
             Parity::Dead
@@ -271,14 +316,23 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         };
         let needed = group.is_any_waiting();
         let place = usize::from(row.0);
-        let Some((input, retried)) = group.rows.get(place).and_then(|state| state.sent_as(job)) else {
+        let Some((input, retried)) = group.rows.get(place).and_then(|state| state.sent_as(job))
+        else {
             return;
         };
         group.rows[place] = match outcome {
             Ok(output) => Parity::Output(output),
-            Err(failure) if needed && !retried && failure.kind.is_retryable() && self.budget.spend() => {
-                let sent =
-                    Self::send_parity(core, &self.config, group, (id, row), input, Sent::After(&failure));
+            Err(failure)
+                if needed && !retried && failure.kind.is_retryable() && self.budget.spend() =>
+            {
+                let sent = Self::send_parity(
+                    core,
+                    &self.config,
+                    group,
+                    (id, row),
+                    input,
+                    Sent::After(&failure),
+                );
                 sent.unwrap_or(Parity::Dead)
             }
             Err(_) => Parity::Dead,
@@ -287,7 +341,9 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
-        let has_jobs = core.query(query).is_some_and(|query| !query.jobs.is_empty());
+        let has_jobs = core
+            .query(query)
+            .is_some_and(|query| !query.jobs.is_empty());
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
@@ -299,7 +355,11 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             Some(output) => {
                 member.reconstruction = Some(output);
                 member.reconstructed = true;
-                member.status = if has_jobs { Status::AwaitingTruth } else { Status::Done };
+                member.status = if has_jobs {
+                    Status::AwaitingTruth
+                } else {
+                    Status::Done
+                };
                 if group.won < group.outputs() {
                     group.won += 1;
                     core.count(id.class(), Fate::Won);
@@ -312,7 +372,12 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
         let room = limit.saturating_sub(groups.len());
-        groups.extend(self.groups.iter().take(room).map(|(id, group)| group.view(*id, self.config.k)));
+        groups.extend(
+            self.groups
+                .iter()
+                .take(room)
+                .map(|(id, group)| group.view(*id, self.config.k)),
+        );
     }
 
     fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {

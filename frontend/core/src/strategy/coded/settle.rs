@@ -20,7 +20,8 @@ pub(super) enum Sent<'a> {
 }
 
 impl<I, O> Coded<I, O> {
-    /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group when it is done.
+    /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group
+    /// when it is done.
     pub(super) fn advance(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.sealed) else {
             return;
@@ -32,7 +33,9 @@ impl<I, O> Coded<I, O> {
         }
         if !group.may_become_recoverable() {
             for member in &mut group.members {
-                if let (Status::Waiting, true, Some(query)) = (member.status, member.lost, member.query) {
+                if let (Status::Waiting, true, Some(query)) =
+                    (member.status, member.lost, member.query)
+                {
                     member.status = Status::Done;
                     core.fail_lost(query);
                 }
@@ -56,17 +59,32 @@ impl<I, O> Coded<I, O> {
             Sent::InPlaceOfOverdue => (true, None),
             Sent::After(failure) => (true, Some(failure)),
         };
-        let job = core.dispatch_parity((id, row), pool, Arc::clone(&input), expires, group.apart(), after)?;
-        Some(Parity::InFlight { job, input, retried })
+        let job = core.dispatch_parity(
+            (id, row),
+            pool,
+            Arc::clone(&input),
+            expires,
+            group.apart(),
+            after,
+        )?;
+        Some(Parity::InFlight {
+            job,
+            input,
+            retried,
+        })
     }
 
-    /// Looks after the group's parity queries once they ought to have answered and somebody is late.
+    /// Looks after the group's parity queries once they ought to have answered and somebody is
+    /// late.
     pub(super) fn watch_parity(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id)) else {
+        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id))
+        else {
             return;
         };
-        let may_be_resent =
-            group.rows.iter().any(|row| matches!(row, Parity::InFlight { retried: false, .. }));
+        let may_be_resent = group
+            .rows
+            .iter()
+            .any(|row| matches!(row, Parity::InFlight { retried: false, .. }));
         if let (true, None, Some(late_at)) = (may_be_resent, group.timer, group.first_late_at()) {
             let at = late_at.max(core.now() + after);
             group.timer = Some(at);
@@ -76,7 +94,8 @@ impl<I, O> Coded<I, O> {
 
     /// Sends those parity queries once more, elsewhere, that are stragglers themselves.
     pub(super) fn resend_overdue(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id)) else {
+        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id))
+        else {
             return;
         };
         if !group.is_any_waiting() {
@@ -87,7 +106,12 @@ impl<I, O> Coded<I, O> {
             if group.is_recoverable() {
                 return;
             }
-            let Some(Parity::InFlight { job, input, retried: false }) = group.rows.get(place) else {
+            let Some(Parity::InFlight {
+                job,
+                input,
+                retried: false,
+            }) = group.rows.get(place)
+            else {
                 continue;
             };
             let (job, input) = (*job, Arc::clone(input));
@@ -101,7 +125,14 @@ impl<I, O> Coded<I, O> {
             core.withdraw_job(job, true);
             core.count(id.class(), Fate::Wasted);
             let row = Row(u8::try_from(place).unwrap_or(u8::MAX));
-            let sent = Self::send_parity(core, &self.config, group, (id, row), input, Sent::InPlaceOfOverdue);
+            let sent = Self::send_parity(
+                core,
+                &self.config,
+                group,
+                (id, row),
+                input,
+                Sent::InPlaceOfOverdue,
+            );
             group.rows[place] = sent.unwrap_or(Parity::Dead);
         }
         if is_early {
@@ -114,17 +145,27 @@ impl<I, O> Coded<I, O> {
             return;
         }
         let (predictions, parity) = (group.predictions(), group.parity_outputs());
-        let Some(member) = group.members.get_mut(slot).filter(|member| member.may_be_reconstructed()) else {
+        let Some(member) = group
+            .members
+            .get_mut(slot)
+            .filter(|member| member.may_be_reconstructed())
+        else {
             return;
         };
         let (Some(query), Ok(slot)) = (member.query, u8::try_from(slot)) else {
             return;
         };
         member.reconstructing = true;
-        core.push(Action::Reconstruct { query, slot: Slot(slot), predictions, parity });
+        core.push(Action::Reconstruct {
+            query,
+            slot: Slot(slot),
+            predictions,
+            parity,
+        });
     }
 
-    /// Frees what a sealed group in which nobody waits no longer needs, and the group itself once nothing is pending.
+    /// Frees what a sealed group in which nobody waits no longer needs, and the group itself once
+    /// nothing is pending.
     fn finish_if_done(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
@@ -142,9 +183,15 @@ impl<I, O> Coded<I, O> {
         }
         let audit_pending = group.audit && group.is_complete() && group.is_parity_pending();
         if !audit_pending {
-            group.rows.iter_mut().for_each(|row| row.withdraw_queued(core));
+            group
+                .rows
+                .iter_mut()
+                .for_each(|row| row.withdraw_queued(core));
         }
-        let truth_pending = group.members.iter().any(|member| member.status == Status::AwaitingTruth);
+        let truth_pending = group
+            .members
+            .iter()
+            .any(|member| member.status == Status::AwaitingTruth);
         if truth_pending || audit_pending {
             return;
         }
@@ -154,7 +201,10 @@ impl<I, O> Coded<I, O> {
             }
             if group.won > 0 {
                 let closed = Some(core.now());
-                core.remember_decoded(GroupView { closed, ..group.view(id, self.config.k) });
+                core.remember_decoded(GroupView {
+                    closed,
+                    ..group.view(id, self.config.k)
+                });
             }
             core.stats.groups_spared += u64::from(group.is_deferred());
             self.close_books(core, id, &group);

@@ -1,9 +1,10 @@
 //! When a group's parity queries are sent.
 //!
-//! ParM (SOSP 2019) sends them as soon as a group is full. But a reconstruction may answer only once its query is late (CG-4), so
-//! a parity query is in time if it has answered by then, and most groups have all their predictions before: for them nothing
-//! need be sent at all. So parity queries wait until what they have lately taken is left, and something for bad days. Where
-//! they take about as long as the hold-back itself, that is at once.
+//! ParM (SOSP 2019) sends them as soon as a group is full. But a reconstruction may answer only
+//! once its query is late (CG-4), so a parity query is in time if it has answered by then, and most
+//! groups have all their predictions before: for them nothing need be sent at all. So parity
+//! queries wait until what they have lately taken is left, and something for bad days. Where they
+//! take about as long as the hold-back itself, that is at once.
 
 use std::time::Duration;
 
@@ -32,7 +33,9 @@ impl ParityTiming {
             max: Duration::MAX,
             max_over_median: f64::INFINITY,
         };
-        Self { took: defer.then(|| HoldBack::new(policy)) }
+        Self {
+            took: defer.then(|| HoldBack::new(policy)),
+        }
     }
 
     /// A parity query has answered after so long.
@@ -55,9 +58,13 @@ impl ParityTiming {
         Some((took / over).saturating_mul(times).saturating_add(TIMER))
     }
 
-    /// When the parity queries of a group have to go whose first member is late at `late_at`; `None` for at once.
+    /// When the parity queries of a group have to go whose first member is late at `late_at`;
+    /// `None` for at once.
     pub(super) fn due(&self, now: Time, late_at: Time) -> Option<Time> {
-        let wait = late_at.since(now).checked_sub(self.lead()?).filter(|wait| !wait.is_zero())?;
+        let wait = late_at
+            .since(now)
+            .checked_sub(self.lead()?)
+            .filter(|wait| !wait.is_zero())?;
         Some(now + wait)
     }
 }
@@ -74,7 +81,10 @@ mod tests {
     #[test]
     fn nothing_is_deferred_before_it_is_known_how_long_parity_queries_take() {
         let mut timing = ParityTiming::new(true);
-        assert_eq!((timing.due(NOW, NOW + ms(60_000)), timing.overdue_after()), (None, None));
+        assert_eq!(
+            (timing.due(NOW, NOW + ms(60_000)), timing.overdue_after()),
+            (None, None)
+        );
         for _ in 0..HoldBack::WARM_UP - 1 {
             timing.observe(ms(2));
         }
@@ -89,7 +99,10 @@ mod tests {
         }
         assert_eq!(timing.due(NOW, NOW + ms(4)), None, "4 ms are what it takes");
         let due = timing.due(NOW, NOW + ms(10)).map(|due| due.since(NOW));
-        assert!(due.is_some_and(|wait| (ms(5)..ms(7)).contains(&wait)), "{due:?}");
+        assert!(
+            due.is_some_and(|wait| (ms(5)..ms(7)).contains(&wait)),
+            "{due:?}"
+        );
         assert_eq!(timing.due(NOW, Time::ZERO), None, "late already");
     }
 

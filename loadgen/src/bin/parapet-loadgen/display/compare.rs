@@ -25,13 +25,25 @@ impl CompareState {
     pub(crate) fn new(blocks: usize, names: impl Iterator<Item = String>) -> Self {
         let names: Vec<_> = names.collect();
         let blocks = blocks * names.len();
-        Self { blocks, ended: 0, names, running: None, starting: None, repeated: 0, note: "" }
+        Self {
+            blocks,
+            ended: 0,
+            names,
+            running: None,
+            starting: None,
+            repeated: 0,
+            note: "",
+        }
     }
 
     pub(crate) fn observe(&mut self, update: &Update<'_>) {
         match update {
             Update::Starting(ready, of) => self.starting = Some((*ready, *of)),
-            Update::Begins { strategy, block, progress } => {
+            Update::Begins {
+                strategy,
+                block,
+                progress,
+            } => {
                 self.starting = None;
                 self.running = Some((*strategy, *block, Arc::clone(progress)));
             }
@@ -47,7 +59,10 @@ impl CompareState {
     }
 
     pub(crate) fn status(&self) -> Status {
-        Status { share: self.ended as f64 / self.blocks.max(1) as f64, text: self.text() }
+        Status {
+            share: self.ended as f64 / self.blocks.max(1) as f64,
+            text: self.text(),
+        }
     }
 
     fn text(&self) -> String {
@@ -90,14 +105,34 @@ mod tests {
     fn status_names_the_running_strategy_and_the_share_of_blocks() {
         let mut state = CompareState::new(10, ["none", "coded"].map(str::to_owned).into_iter());
         state.observe(&Update::Starting(3, 8));
-        assert_eq!(state.status(), Status { share: 0.0, text: "3 of 8 instances run".to_owned() });
+        assert_eq!(
+            state.status(),
+            Status {
+                share: 0.0,
+                text: "3 of 8 instances run".to_owned()
+            }
+        );
         let time = Duration::from_secs(1);
-        let recording = Recording { records: Vec::new(), sending_ended: time, ended: time, partial: false };
-        state.observe(&Update::Ended { strategy: 0, block: 0, recording: &recording });
+        let recording = Recording {
+            records: Vec::new(),
+            sending_ended: time,
+            ended: time,
+            partial: false,
+        };
+        state.observe(&Update::Ended {
+            strategy: 0,
+            block: 0,
+            recording: &recording,
+        });
         let schedule = Schedule::plan(Arrivals::Constant, 10.0, Length::Requests(7), 1).unwrap();
         let progress = Arc::new(Progress::new(&schedule));
-        state.observe(&Update::Begins { strategy: 1, block: Some(0), progress });
-        let text = "coded: 0/7 requests of the block sent, p50 0.00  p99 0.00 ms, 0 failed".to_owned();
+        state.observe(&Update::Begins {
+            strategy: 1,
+            block: Some(0),
+            progress,
+        });
+        let text =
+            "coded: 0/7 requests of the block sent, p50 0.00  p99 0.00 ms, 0 failed".to_owned();
         assert_eq!(state.status(), Status { share: 0.05, text });
         state.note = "ending";
         assert_eq!(state.status().text, "ending");

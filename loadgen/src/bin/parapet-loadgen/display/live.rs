@@ -1,5 +1,5 @@
-//! A line on a terminal that is drawn again and again, from a thread of its own: drawing can wait for
-//! the terminal, and requests must not wait for drawing.
+//! A line on a terminal that is drawn again and again, from a thread of its own: drawing can wait
+//! for the terminal, and requests must not wait for drawing.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -38,8 +38,14 @@ impl Live {
         bar.set_style(ProgressStyle::with_template("{bar:20} {percent} %  {wide_msg}").ok()?);
         let (stop, stopped) = mpsc::channel();
         let draw = move || draw(&bar, render, &stopped);
-        let thread = std::thread::Builder::new().name("display".to_owned()).spawn(draw).ok()?;
-        Some(Self { stop: Some(stop), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("display".to_owned())
+            .spawn(draw)
+            .ok()?;
+        Some(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 }
 

@@ -6,7 +6,14 @@ use super::{Status, milliseconds};
 
 /// Status of a run; `note` stands for the counts where it says something.
 pub(crate) fn run_status(snapshot: &Snapshot, note: &str) -> Status {
-    let Snapshot { planned, sent, answered, without_answer, reconstructed, .. } = *snapshot;
+    let Snapshot {
+        planned,
+        sent,
+        answered,
+        without_answer,
+        reconstructed,
+        ..
+    } = *snapshot;
     let ms = milliseconds;
     let (p50, p90, p99) = (ms(snapshot.p50), ms(snapshot.p90), ms(snapshot.p99));
     let (p99_9, lag) = (ms(snapshot.p99_9), ms(snapshot.lag_max));
@@ -16,7 +23,10 @@ pub(crate) fn run_status(snapshot: &Snapshot, note: &str) -> Status {
         note => note.to_owned(),
     };
     let text = format!("sent {sent}/{planned}  answered {answered}  {counts}  {latency}");
-    Status { share: sent as f64 / planned.max(1) as f64, text }
+    Status {
+        share: sent as f64 / planned.max(1) as f64,
+        text,
+    }
 }
 
 #[cfg(test)]
@@ -46,12 +56,22 @@ mod tests {
         let status = run_status(&snapshot(), "");
         let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  reconstructed 345  \
                         p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
-        assert_eq!(status, Status { share: 0.5, text: expected.to_owned() });
+        assert_eq!(
+            status,
+            Status {
+                share: 0.5,
+                text: expected.to_owned()
+            }
+        );
     }
 
     #[test]
     fn note_is_shown_and_an_empty_run_has_a_share() {
-        assert!(run_status(&snapshot(), "ending").text.contains("  ending  "));
+        assert!(
+            run_status(&snapshot(), "ending")
+                .text
+                .contains("  ending  ")
+        );
         assert_eq!(run_status(&Snapshot::default(), "").share, 0.0);
     }
 }

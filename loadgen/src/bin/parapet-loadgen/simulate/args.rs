@@ -6,7 +6,8 @@ use anyhow::anyhow;
 use clap::ArgAction;
 use parapet_faults::FaultProfile;
 use parapet_loadgen::experiment::{
-    Experiment, parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle, usual_baseline,
+    Experiment, parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle,
+    usual_baseline,
 };
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Delay, Setup};
@@ -18,8 +19,9 @@ pub(crate) struct Args {
     /// The experiment, a TOML file as compare takes it; flags win over it
     #[arg(long)]
     experiment: Option<PathBuf>,
-    /// Strategies, separated by commas: none, equal_resources, replicate, hedge, approximate_backup, coded, coded_hedged;
-    /// with parameters as coded:k=3:r=1 [default: coded,equal_resources]
+    /// Strategies, separated by commas: none, equal_resources, replicate, hedge,
+    /// approximate_backup, coded, coded_hedged; with parameters as coded:k=3:r=1 [default:
+    /// coded,equal_resources]
     #[arg(long, value_delimiter = ',')]
     strategy: Vec<String>,
     /// Instances of the deployed model without redundancy
@@ -49,7 +51,8 @@ pub(crate) struct Args {
     /// Whether clients take approximate answers [default: true]
     #[arg(long, action = ArgAction::Set)]
     allow_approximate: Option<bool>,
-    /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or empirical:17:18:25
+    /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or
+    /// empirical:17:18:25
     #[arg(long, allow_hyphen_values = true)]
     service_time: Option<String>,
     /// The same for the backup model
@@ -58,7 +61,8 @@ pub(crate) struct Args {
     /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
     #[arg(long, allow_hyphen_values = true)]
     straggle: Option<String>,
-    /// Slow periods, as SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS
+    /// Slow periods, as
+    /// SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS
     #[arg(long)]
     slowdown: Option<String>,
     /// Freezes, as MEAN_INTERVAL_MS:MIN_MS:MAX_MS
@@ -90,14 +94,18 @@ pub(crate) struct Args {
     pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) recordings: Recordings,
-    /// Strategy that the others are compared with [default: the experiment's, equal_resources, or the first]
+    /// Strategy that the others are compared with [default: the experiment's, equal_resources, or
+    /// the first]
     #[arg(long)]
     pub(crate) baseline: Option<String>,
 }
 
 fn parse_crashes(text: &str) -> Result<Crashes, parapet_loadgen::experiment::ExperimentError> {
     let (mean_interval_ms, away) = parse_span("crash", text)?;
-    Ok(Crashes { mean_interval_ms, away })
+    Ok(Crashes {
+        mean_interval_ms,
+        away,
+    })
 }
 
 fn parse_delay(text: &str) -> anyhow::Result<Delay> {
@@ -110,12 +118,15 @@ fn parse_delay(text: &str) -> anyhow::Result<Delay> {
         })
     };
     let (constant, exponential) = text.split_once(':').unwrap_or((text, "0"));
-    Ok(Delay { constant_ms: number(constant)?, exponential_ms: number(exponential)? })
+    Ok(Delay {
+        constant_ms: number(constant)?,
+        exponential_ms: number(exponential)?,
+    })
 }
 
 impl Args {
-    /// The experiment of the file, with what flags say in place of what it says; and which of its fields are not
-    /// simulated.
+    /// The experiment of the file, with what flags say in place of what it says; and which of its
+    /// fields are not simulated.
     pub(crate) fn setup(&self) -> anyhow::Result<(Setup, Vec<String>)> {
         let (mut setup, ignored) = match &self.experiment {
             Some(path) => {
@@ -127,8 +138,14 @@ impl Args {
             None => (Setup::default(), Vec::new()),
         };
         if !self.strategy.is_empty() {
-            let of_file = |name: &String| setup.strategies.iter().find(|strategy| strategy.name == *name);
-            let asked = |name: &String| of_file(name).cloned().unwrap_or_else(|| name.trim().into());
+            let of_file = |name: &String| {
+                setup
+                    .strategies
+                    .iter()
+                    .find(|strategy| strategy.name == *name)
+            };
+            let asked =
+                |name: &String| of_file(name).cloned().unwrap_or_else(|| name.trim().into());
             setup.strategies = self.strategy.iter().map(asked).collect();
         }
         macro_rules! take {
@@ -157,13 +174,23 @@ impl Args {
 
     /// The one that was asked for, or the file's, or the usual one.
     fn set_baseline(&self, setup: &mut Setup) -> anyhow::Result<()> {
-        let names = || setup.strategies.iter().map(|strategy| strategy.name.as_str());
+        let names = || {
+            setup
+                .strategies
+                .iter()
+                .map(|strategy| strategy.name.as_str())
+        };
         if let Some(asked) = &self.baseline
             && !names().any(|name| name == asked)
         {
-            return Err(anyhow!("baseline {asked:?} is not among the strategies; name one of them"));
+            return Err(anyhow!(
+                "baseline {asked:?} is not among the strategies; name one of them"
+            ));
         }
-        let of_file = setup.baseline.clone().filter(|baseline| names().any(|name| name == baseline));
+        let of_file = setup
+            .baseline
+            .clone()
+            .filter(|baseline| names().any(|name| name == baseline));
         let usual = || usual_baseline(names()).to_owned();
         setup.baseline = Some(self.baseline.clone().or(of_file).unwrap_or_else(usual));
         Ok(())
@@ -173,9 +200,13 @@ impl Args {
         let mut faults = match (&self.faults, &setup.faults) {
             (Some(path), _) => FaultProfile::read(path)?,
             (None, Some(faults)) => faults.clone(),
-            (None, None) => FaultProfile { seed: setup.seed, ..FaultProfile::default() },
+            (None, None) => FaultProfile {
+                seed: setup.seed,
+                ..FaultProfile::default()
+            },
         };
-        faults.service_time = optional(&self.service_time, parse_service_time)?.or(faults.service_time);
+        faults.service_time =
+            optional(&self.service_time, parse_service_time)?.or(faults.service_time);
         faults.straggle = optional(&self.straggle, parse_straggle)?.or(faults.straggle);
         faults.slowdown = optional(&self.slowdown, parse_slowdown)?.or(faults.slowdown);
         faults.freeze = optional(&self.freeze, parse_freeze)?.or(faults.freeze);
@@ -187,6 +218,9 @@ impl Args {
 }
 
 /// Read here and not by clap, whose complaints take several lines.
-fn optional<T, E>(text: &Option<String>, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, E> {
+fn optional<T, E>(
+    text: &Option<String>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Option<T>, E> {
     text.as_deref().map(parse).transpose()
 }

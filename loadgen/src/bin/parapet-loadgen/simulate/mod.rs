@@ -22,7 +22,10 @@ use crate::files::{check_writable, write_file, write_json};
 use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let (setup, simulations) = prepare(args).map_err(|cause| Error { code: BAD_INPUT, cause })?;
+    let (setup, simulations) = prepare(args).map_err(|cause| Error {
+        code: BAD_INPUT,
+        cause,
+    })?;
     let mut watch = Watch::new().map_err(failed)?;
     watch.restart(String::new(), &setup);
     let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
@@ -40,32 +43,45 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let written = recorded.and(write_files(args, &report));
     let shown = write!(std::io::stdout(), "{}", SimulationText(&report));
     written.map_err(failed)?;
-    shown.context("cannot write the figures to standard output").map_err(failed)?;
-    Ok(if report.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    shown
+        .context("cannot write the figures to standard output")
+        .map_err(failed)?;
+    Ok(if report.partial {
+        ExitCode::from(INTERRUPTED)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Checks all that was given.
 fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)>)> {
-    for path in [&args.json, &args.compare_json, &args.html].into_iter().flatten() {
+    for path in [&args.json, &args.compare_json, &args.html]
+        .into_iter()
+        .flatten()
+    {
         check_writable(path)?;
     }
     let (setup, ignored) = args.setup()?;
     let mut simulations = setup.simulations()?;
     let all = setup.queries.saturating_mul(simulations.len() as u64);
     let keep_records = all <= MAX_RECORDS && (simulations.len() > 1 || !args.recordings.is_empty());
-    args.recordings.check(simulations.iter().map(|(spec, _)| spec.label.as_str()))?;
+    args.recordings
+        .check(simulations.iter().map(|(spec, _)| spec.label.as_str()))?;
     ensure!(
         args.recordings.is_empty() || keep_records,
         "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, not {all}; leave them \
          out, or lower --queries"
     );
     ensure!(
-        (args.html.is_none() && args.compare_json.is_none()) || (keep_records && simulations.len() > 1),
+        (args.html.is_none() && args.compare_json.is_none())
+            || (keep_records && simulations.len() > 1),
         "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
          for; leave them out, or change --strategy or --queries",
         simulations.len()
     );
-    simulations.iter_mut().for_each(|(_, simulation)| simulation.keep_records = keep_records);
+    simulations
+        .iter_mut()
+        .for_each(|(_, simulation)| simulation.keep_records = keep_records);
     tell_ignored(&ignored);
     Ok((setup, simulations))
 }
@@ -82,7 +98,10 @@ fn report(setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationRepo
     let figures = |(spec, simulated): (StrategySpec, Simulated)| StrategyFigures {
         name: spec.label,
         instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
-        simulated: Simulated { recording: None, ..simulated },
+        simulated: Simulated {
+            recording: None,
+            ..simulated
+        },
     };
     let strategies: Vec<StrategyFigures> = done.into_iter().map(figures).collect();
     SimulationReport {
@@ -96,7 +115,10 @@ fn report(setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationRepo
 }
 
 fn compare(setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareReport> {
-    let recorded = done.len() > 1 && done.iter().all(|(_, simulated)| simulated.recording.is_some());
+    let recorded = done.len() > 1
+        && done
+            .iter()
+            .all(|(_, simulated)| simulated.recording.is_some());
     if !recorded {
         return None;
     }
@@ -109,10 +131,12 @@ fn compare(setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareR
 
 /// Virtual time has no date: it begins with 1970.
 fn write_recordings(args: &Args, done: &[(StrategySpec, Simulated)]) -> anyhow::Result<()> {
-    let mut recorded =
-        done.iter().filter_map(|(spec, simulated)| Some((spec, simulated.recording.as_ref()?)));
+    let mut recorded = done
+        .iter()
+        .filter_map(|(spec, simulated)| Some((spec, simulated.recording.as_ref()?)));
     recorded.try_for_each(|(spec, recording)| {
-        args.recordings.write(&spec.label, recording, SystemTime::UNIX_EPOCH)
+        args.recordings
+            .write(&spec.label, recording, SystemTime::UNIX_EPOCH)
     })
 }
 
@@ -124,7 +148,9 @@ fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
         write_json(path, comparison)?;
     }
     if let (Some(path), Some(comparison)) = (&args.html, &report.comparison) {
-        write_file(path, |out| out.write_all(compare_page(comparison).as_bytes()))?;
+        write_file(path, |out| {
+            out.write_all(compare_page(comparison).as_bytes())
+        })?;
     }
     Ok(())
 }

@@ -45,10 +45,17 @@ impl Watch {
             stop.store(true, Ordering::Relaxed);
         };
         let thread = std::thread::Builder::new().name("signals".to_owned());
-        thread.spawn(wait).context("cannot start the thread that listens for Ctrl-C")?;
+        thread
+            .spawn(wait)
+            .context("cannot start the thread that listens for Ctrl-C")?;
         let drawn = Arc::clone(&state);
         let live = Live::start(Box::new(move || drawn.lock().status()));
-        Ok(Self { stopped, state, live, shown: Instant::now() })
+        Ok(Self {
+            stopped,
+            state,
+            live,
+            shown: Instant::now(),
+        })
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -57,7 +64,13 @@ impl Watch {
 
     /// The simulation of a setup's strategies begins; `title` tells it from others.
     pub(crate) fn restart(&self, title: String, setup: &Setup) {
-        self.state.lock().restart(title, setup.strategies.iter().map(|strategy| strategy.name.clone()));
+        self.state.lock().restart(
+            title,
+            setup
+                .strategies
+                .iter()
+                .map(|strategy| strategy.name.clone()),
+        );
     }
 
     /// The simulation of the next strategy begins.
@@ -71,8 +84,17 @@ impl Watch {
         state.observe(*progress);
         if self.live.is_none() && self.shown.elapsed() >= PERIOD {
             self.shown = Instant::now();
-            let Progress { planned, sent, elapsed_s, p99_ms } = *progress;
-            let title = if state.title.is_empty() { String::new() } else { format!("{}: ", state.title) };
+            let Progress {
+                planned,
+                sent,
+                elapsed_s,
+                p99_ms,
+            } = *progress;
+            let title = if state.title.is_empty() {
+                String::new()
+            } else {
+                format!("{}: ", state.title)
+            };
             let name = state.name();
             // Nobody may be reading; the simulation goes on.
             let _ = writeln!(
@@ -81,6 +103,10 @@ impl Watch {
             );
         }
         drop(state);
-        if self.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.is_stopped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Kills servers of a real cluster again and again while workers push and learn, and judges what became of it:
-//! `cargo xtask chaos-parameter-server`.
+//! Kills servers of a real cluster again and again while workers push and learn, and judges what
+//! became of it: `cargo xtask chaos-parameter-server`.
 
 #![allow(unreachable_pub, reason = "an example; its test shares the module")]
 
@@ -21,8 +21,8 @@ struct Cli {
     /// How many servers are killed, one after the other
     #[arg(long, default_value_t = 20)]
     kills: usize,
-    /// Where the registry is: `coordinator` serves one; `etcd` starts an etcd for this run; or the address of one that is
-    /// there, `etcd://HOST:PORT[/CLUSTER]`
+    /// Where the registry is: `coordinator` serves one; `etcd` starts an etcd for this run; or the
+    /// address of one that is there, `etcd://HOST:PORT[/CLUSTER]`
     #[arg(long, default_value = "coordinator")]
     registry: RegistryChoice,
     /// After half of the kills, stop the registry's process for this long (SIGSTOP)
@@ -34,8 +34,8 @@ struct Cli {
     /// Undisturbed trainings to compare the disturbed one with: none, or 2 to 10
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=10))]
     undisturbed: u64,
-    /// The most that a push may take at the 99th percentile of the kills, and while the registry stands still, in
-    /// milliseconds
+    /// The most that a push may take at the 99th percentile of the kills, and while the registry
+    /// stands still, in milliseconds
     #[arg(long, default_value_t = 1000)]
     limit: u64,
     /// Write what came of it there as JSON, and as text beside it (.md)
@@ -46,7 +46,10 @@ struct Cli {
 #[tokio::main]
 async fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
     let cli = Cli::parse();
     let plan = Plan {
         program: cli.program,
@@ -65,8 +68,9 @@ async fn main() -> ExitCode {
     println!("{}", judgement.text);
     if let Some(path) = cli.results {
         let json = serde_json::to_string_pretty(&judgement.json).unwrap_or_default();
-        let written = std::fs::write(&path, json + "\n")
-            .and_then(|()| std::fs::write(path.with_extension("md"), format!("{}\n", judgement.text)));
+        let written = std::fs::write(&path, json + "\n").and_then(|()| {
+            std::fs::write(path.with_extension("md"), format!("{}\n", judgement.text))
+        });
         if let Err(error) = written {
             eprintln!("error: {} cannot be written ({error})", path.display());
             return ExitCode::FAILURE;

@@ -15,7 +15,12 @@ use crate::listening::Listening;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The cluster's registry in etcd: `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`
-    #[arg(long, value_name = "ADDRESS", required_unless_present = "serve", conflicts_with = "serve")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        required_unless_present = "serve",
+        conflicts_with = "serve"
+    )]
     registry: Option<Address>,
     /// Serve the registry from this process's memory: others name it `parapet://HOST:PORT`
     #[arg(long, value_name = "HOST:PORT")]
@@ -41,11 +46,16 @@ impl ServedRegistry {
         let registry = Registry::open(store.clone()).await?;
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {
             let forever = std::future::pending();
-            if let Err(error) = serve_store(store, listener, ServeConfig::default(), forever).await {
+            if let Err(error) = serve_store(store, listener, ServeConfig::default(), forever).await
+            {
                 tracing::error!(%error, "the registry is not served any longer");
             }
         }));
-        Ok(Self { registry, address, _serving: serving })
+        Ok(Self {
+            registry,
+            address,
+            _serving: serving,
+        })
     }
 }
 
@@ -55,7 +65,8 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
     let registry = match (&args.registry, &args.serve) {
         (Some(address), _) => address.open().await?,
         (None, serve) => {
-            let served = served.insert(ServedRegistry::start(serve.as_deref().unwrap_or_default()).await?);
+            let served =
+                served.insert(ServedRegistry::start(serve.as_deref().unwrap_or_default()).await?);
             eprintln!("coordinator: serves the registry at {}", served.address);
             served.registry.clone()
         }

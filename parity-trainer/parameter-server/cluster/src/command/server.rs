@@ -56,15 +56,24 @@ pub(super) struct LeadingArgs {
 
 impl LeadingArgs {
     pub(super) const fn new(replicas: NonZeroUsize, min_servers: NonZeroUsize) -> Self {
-        Self { replicas, min_servers, heartbeat: 100 }
+        Self {
+            replicas,
+            min_servers,
+            heartbeat: 100,
+        }
     }
 
     fn timing(self) -> Timing {
-        Timing { heartbeat: Duration::from_millis(self.heartbeat) }
+        Timing {
+            heartbeat: Duration::from_millis(self.heartbeat),
+        }
     }
 
     pub(super) fn config(self) -> LeaderConfig {
-        let placement = Placement { replicas: self.replicas.get(), ..Placement::default() };
+        let placement = Placement {
+            replicas: self.replicas.get(),
+            ..Placement::default()
+        };
         let min_servers = self.min_servers.get();
         LeaderConfig {
             coordinator: CoordinatorConfig {
@@ -80,7 +89,10 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
     let stop = Stop::listen()?;
     let address = &args.registry.registry;
     let registry = address.open().await?;
-    let host = args.listen.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
+    let host = args
+        .listen
+        .rsplit_once(':')
+        .map_or("127.0.0.1", |(host, _)| host);
     let settings = ServerSettings {
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
@@ -102,7 +114,8 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         stop.asked().await;
         eprintln!("{id}: leaves as soon as others hold its ranges; once more to end at once");
     };
-    // As a task: the thread that runs the runtime from outside has to be woken through the kernel for each message.
+    // As a task: the thread that runs the runtime from outside has to be woken through the kernel
+    // for each message.
     let mut serving = AbortOnDropHandle::new(tokio::spawn(server.run(asked)));
     tokio::select! {
         ended = &mut serving => match ended {

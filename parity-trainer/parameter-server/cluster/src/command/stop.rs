@@ -21,7 +21,10 @@ impl Stop {
     /// If the operating system does not let it.
     pub fn listen() -> Result<Self, CommandError> {
         let listen = |kind| signal(kind).map_err(CommandError::Runtime);
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
     }
 
     /// Waits for the first.
@@ -41,7 +44,8 @@ impl Stop {
     }
 }
 
-/// Waits until whoever started this process has ended, if `attached`: its end of the standard input is closed then.
+/// Waits until whoever started this process has ended, if `attached`: its end of the standard input
+/// is closed then.
 pub(crate) async fn abandoned(attached: bool) {
     if !attached {
         return std::future::pending().await;

@@ -59,12 +59,24 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
 }
 
 /// What the servers say; those that do not answer are left out.
-async fn ask(view: &View, controls: &mut BTreeMap<NodeId, (String, Control)>) -> BTreeMap<NodeId, Status> {
-    controls
-        .retain(|node, (address, _)| view.servers.get(node).is_some_and(|server| server.control == *address));
-    for (&node, server) in view.servers.iter().filter(|(_, server)| !server.control.is_empty()) {
+async fn ask(
+    view: &View,
+    controls: &mut BTreeMap<NodeId, (String, Control)>,
+) -> BTreeMap<NodeId, Status> {
+    controls.retain(|node, (address, _)| {
+        view.servers
+            .get(node)
+            .is_some_and(|server| server.control == *address)
+    });
+    for (&node, server) in view
+        .servers
+        .iter()
+        .filter(|(_, server)| !server.control.is_empty())
+    {
         if let Ok(control) = Control::new(node, &server.control) {
-            controls.entry(node).or_insert_with(|| (server.control.clone(), control));
+            controls
+                .entry(node)
+                .or_insert_with(|| (server.control.clone(), control));
         }
     }
     let mut asked = tokio::task::JoinSet::new();

@@ -49,7 +49,9 @@ struct Process {
 pub(super) async fn run(args: &Args, programs: &Programs) -> Result<(), CommandError> {
     let stop = Stop::listen()?;
     let own = std::env::current_exe().map_err(CommandError::Runtime)?;
-    let workers = args.workers.unwrap_or(if programs.worker.is_some() { 2 } else { 0 });
+    let workers = args
+        .workers
+        .unwrap_or(if programs.worker.is_some() { 2 } else { 0 });
     let worker_program = match &programs.worker {
         Some(program) => program,
         None if workers == 0 => &own,
@@ -85,11 +87,22 @@ pub(super) async fn run(args: &Args, programs: &Programs) -> Result<(), CommandE
     }
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let share = processors / workers.max(1);
-    let threads = programs.threads.map_or_else(|| share.max(1).to_string(), |threads| threads.to_string());
+    let threads = programs
+        .threads
+        .map_or_else(|| share.max(1).to_string(), |threads| threads.to_string());
     for number in 1..=workers {
-        children.start(worker_program, &["--threads", &threads, "worker"], number, &address, &[])?;
+        children.start(
+            worker_program,
+            &["--threads", &threads, "worker"],
+            number,
+            &address,
+            &[],
+        )?;
     }
-    eprintln!("cluster: {} servers and {workers} workers, registry {address}; Ctrl-C ends it", args.servers);
+    eprintln!(
+        "cluster: {} servers and {workers} workers, registry {address}; Ctrl-C ends it",
+        args.servers
+    );
     let outcome = children.watch(stop.asked()).await;
     children.end().await;
     let _ = end_leading.send(());
@@ -113,15 +126,29 @@ impl Children {
         rest: &[&str],
     ) -> Result<(), CommandError> {
         let mut command = Command::new(program);
-        command.args(role).args(["--attached", "--registry", registry]).args(rest);
-        // In a group of its own, so that Ctrl-C reaches this process alone, which then ends them in order.
-        command.stdin(Stdio::piped()).process_group(0).kill_on_drop(true);
-        let failed = |source| CommandError::Spawn { program: PathBuf::from(program), source };
+        command
+            .args(role)
+            .args(["--attached", "--registry", registry])
+            .args(rest);
+        // In a group of its own, so that Ctrl-C reaches this process alone, which then ends them in
+        // order.
+        command
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let failed = |source| CommandError::Spawn {
+            program: PathBuf::from(program),
+            source,
+        };
         let mut child: Child = command.spawn().map_err(failed)?;
         let pid = child.id().unwrap_or_default();
         let role = role.last().copied().unwrap_or_default();
         let name = format!("{role} process {number} (pid {pid})");
-        self.processes.push(Process { name, pid, _input: child.stdin.take() });
+        self.processes.push(Process {
+            name,
+            pid,
+            _input: child.stdin.take(),
+        });
         self.ends.spawn(async move { (pid, child.wait().await) });
         Ok(())
     }
@@ -135,10 +162,19 @@ impl Children {
                 Some(Ok(ended)) = self.ends.join_next() => ended,
             };
             let place = self.processes.iter().position(|process| process.pid == pid);
-            let Some(process) = place.map(|place| self.processes.remove(place)) else { continue };
+            let Some(process) = place.map(|place| self.processes.remove(place)) else {
+                continue;
+            };
             let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            eprintln!("warning: {} ended ({how}); it is not started again", process.name);
-            if !self.processes.iter().any(|process| process.name.starts_with("server")) {
+            eprintln!(
+                "warning: {} ended ({how}); it is not started again",
+                process.name
+            );
+            if !self
+                .processes
+                .iter()
+                .any(|process| process.name.starts_with("server"))
+            {
                 return Err(CommandError::NoServers);
             }
         }

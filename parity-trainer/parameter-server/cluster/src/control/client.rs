@@ -19,7 +19,8 @@ pub struct Control {
     client: proto::control_client::ControlClient<Channel>,
 }
 
-/// Rows as a server holds them: `keys x width` values, and as many for each slot of the optimiser, slot by slot.
+/// Rows as a server holds them: `keys x width` values, and as many for each slot of the optimiser,
+/// slot by slot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRows {
     /// Their keys, all of them.
@@ -38,8 +39,12 @@ impl Control {
     /// # Errors
     /// If it is no address.
     pub fn new(node: NodeId, address: &str) -> Result<Self, ClusterError> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| ClusterError::Control { node, cause: error.to_string() })?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| {
+            ClusterError::Control {
+                node,
+                cause: error.to_string(),
+            }
+        })?;
         let channel = endpoint.connect_timeout(PATIENCE).connect_lazy();
         let client = proto::control_client::ControlClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
@@ -58,7 +63,10 @@ impl Control {
     }
 
     fn late(&self, patience: Duration) -> ClusterError {
-        ClusterError::Control { node: self.node, cause: format!("nothing came within {patience:?}") }
+        ClusterError::Control {
+            node: self.node,
+            cause: format!("nothing came within {patience:?}"),
+        }
     }
 
     /// How it is.
@@ -68,8 +76,10 @@ impl Control {
     pub async fn status(&self) -> Result<Status, ClusterError> {
         let mut client = self.client.clone();
         let asked = timeout(PATIENCE, client.status(proto::StatusRequest {})).await;
-        let reply =
-            asked.map_err(|_| self.late(PATIENCE))?.map_err(|status| self.explain(&status))?.into_inner();
+        let reply = asked
+            .map_err(|_| self.late(PATIENCE))?
+            .map_err(|status| self.explain(&status))?
+            .into_inner();
         let shard = |shard: proto::Shard| ShardStatus {
             at: ShardRef {
                 array: ArrayId(shard.array),
@@ -79,7 +89,11 @@ impl Control {
             applied: shard.applied,
             committed: shard.committed,
             memory: shard.memory,
-            clocks: shard.clocks.iter().map(|c| (WorkerId(c.worker), Clock(c.clock))).collect(),
+            clocks: shard
+                .clocks
+                .iter()
+                .map(|c| (WorkerId(c.worker), Clock(c.clock)))
+                .collect(),
         };
         Ok(Status {
             received: reply.received,
@@ -101,16 +115,29 @@ impl Control {
         mut take: impl FnMut(StoredRows),
     ) -> Result<(), ClusterError> {
         let mut client = self.client.clone();
-        let request = proto::RowsRequest { array: array.0, start: range.start, end: range.end };
+        let request = proto::RowsRequest {
+            array: array.0,
+            start: range.start,
+            end: range.end,
+        };
         let asked = timeout(PATIENCE, client.rows(request)).await;
-        let mut pieces =
-            asked.map_err(|_| self.late(PATIENCE))?.map_err(|status| self.explain(&status))?.into_inner();
+        let mut pieces = asked
+            .map_err(|_| self.late(PATIENCE))?
+            .map_err(|status| self.explain(&status))?
+            .into_inner();
         loop {
-            let piece = timeout(PATIENCE, pieces.message()).await.map_err(|_| self.late(PATIENCE))?;
-            let Some(piece) = piece.map_err(|status| self.explain(&status))? else { return Ok(()) };
+            let piece = timeout(PATIENCE, pieces.message())
+                .await
+                .map_err(|_| self.late(PATIENCE))?;
+            let Some(piece) = piece.map_err(|status| self.explain(&status))? else {
+                return Ok(());
+            };
             if !piece.keys.is_empty() {
                 let cause = format!("{array} is sparse");
-                return Err(ClusterError::Control { node: self.node, cause });
+                return Err(ClusterError::Control {
+                    node: self.node,
+                    cause,
+                });
             }
             take(StoredRows {
                 range: KeyRange::new(piece.start, piece.end),

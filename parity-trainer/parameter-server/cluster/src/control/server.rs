@@ -36,7 +36,9 @@ impl ControlServer {
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
         let incoming = TcpIncoming::from(self.0.listener).with_nodelay(Some(true));
-        let serving = tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming);
+        let serving = tonic::transport::Server::builder()
+            .add_service(service)
+            .serve_with_incoming(incoming);
         AbortOnDropHandle::new(tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::error!(%error, "questions are not answered any longer");
@@ -57,7 +59,10 @@ fn gone() -> tonic::Status {
 fn shard(view: &ShardView<'_>) -> proto::Shard {
     let clock = |worker| {
         let clock = view.clocks.lowest_of(worker, view.at.range)?;
-        Some(proto::WorkerClock { worker: worker.0, clock: clock.0 })
+        Some(proto::WorkerClock {
+            worker: worker.0,
+            clock: clock.0,
+        })
     };
     proto::Shard {
         array: view.at.array.0,
@@ -105,9 +110,13 @@ impl proto::control_server::Control for Service {
             while !left.is_empty() {
                 let range = left;
                 let look = handle.look(move |server, _| {
-                    let held = server.shards().filter(|view| view.at.array == ArrayId(array));
+                    let held = server
+                        .shards()
+                        .filter(|view| view.at.array == ArrayId(array));
                     let first = held.filter(|view| view.at.range.intersect(range).is_some());
-                    first.min_by_key(|view| view.at.range.start).map(|view| piece(&view, range))
+                    first
+                        .min_by_key(|view| view.at.range.start)
+                        .map(|view| piece(&view, range))
                 });
                 let piece = match look.await {
                     Some(Some(piece)) => piece,
@@ -132,17 +141,29 @@ impl proto::control_server::Control for Service {
 fn piece(view: &ShardView<'_>, range: KeyRange) -> proto::RowsReply {
     let layout = view.store.layout();
     let row = layout.width * (1 + layout.rule.slots());
-    let held = view.at.range.intersect(range).unwrap_or(KeyRange::new(range.start, range.start));
+    let held = view
+        .at
+        .range
+        .intersect(range)
+        .unwrap_or(KeyRange::new(range.start, range.start));
     let rows = view.store.extract(held, (PIECE / row.max(1)).max(1));
     let finished = view.clocks.finished(rows.range).unwrap_or_default();
-    let keys = if let Keys::List(keys) = &rows.keys { keys.to_vec() } else { Vec::new() };
+    let keys = if let Keys::List(keys) = &rows.keys {
+        keys.to_vec()
+    } else {
+        Vec::new()
+    };
     proto::RowsReply {
         start: rows.range.start,
         end: rows.range.end,
         keys,
         values: rows.values.as_bytes().to_vec(),
         state: rows.state.as_bytes().to_vec(),
-        steps: rows.steps.iter().flat_map(|steps| steps.to_le_bytes()).collect(),
+        steps: rows
+            .steps
+            .iter()
+            .flat_map(|steps| steps.to_le_bytes())
+            .collect(),
         finished: finished.0,
     }
 }

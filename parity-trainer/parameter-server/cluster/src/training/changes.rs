@@ -1,8 +1,9 @@
 //! What it costs a training when servers and workers come and go.
 //!
-//! Steps are bulk synchronous, so whatever a change makes anybody wait for shows in the length of the step. The time that
-//! a change has cost is by how much the steps around it were longer than steps usually are: the one in which it was seen,
-//! for a death is seen at the end of what it cost, and some after it, in which shards are copied.
+//! Steps are bulk synchronous, so whatever a change makes anybody wait for shows in the length of
+//! the step. The time that a change has cost is by how much the steps around it were longer than
+//! steps usually are: the one in which it was seen, for a death is seen at the end of what it cost,
+//! and some after it, in which shards are copied.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -44,7 +45,11 @@ impl fmt::Display for MembershipChange {
             }
         }
         let (lost, usual) = (self.lost.as_secs_f64(), self.usual.as_secs_f64());
-        write!(f, " at step {}: {lost:.2} s lost (a step takes {usual:.3} s)", self.step)
+        write!(
+            f,
+            " at step {}: {lost:.2} s lost (a step takes {usual:.3} s)",
+            self.step
+        )
     }
 }
 
@@ -60,7 +65,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The step begins, unless it has begun. What a process does between steps, such as validating, is none of them.
+    /// The step begins, unless it has begun. What a process does between steps, such as validating,
+    /// is none of them.
     pub(super) fn begin(&mut self, now: Duration) {
         self.begun.get_or_insert(now);
     }
@@ -147,14 +153,22 @@ mod tests {
                 self.changes.begin(self.now);
                 self.changes.begin(self.now + ms(1));
                 self.step += 1;
-                self.changes.end(self.now + ms(length), self.step, members.iter().copied().collect());
+                self.changes.end(
+                    self.now + ms(length),
+                    self.step,
+                    members.iter().copied().collect(),
+                );
                 self.now += ms(2 * length);
             }
         }
     }
 
     fn run() -> Run {
-        Run { changes: Changes::default(), now: ms(0), step: 0 }
+        Run {
+            changes: Changes::default(),
+            now: ms(0),
+            step: 0,
+        }
     }
 
     #[test]
@@ -167,9 +181,17 @@ mod tests {
         assert_eq!(run.changes.take(), [], "it may cost more yet");
         run.steps(1, 20, &SERVERS[1..]);
         let changes = run.changes.take();
-        let [change] = &changes[..] else { panic!("{changes:?}") };
-        assert_eq!((change.step, change.lost, change.usual), (11, ms(360), ms(20)));
-        assert_eq!(change.to_string(), "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)");
+        let [change] = &changes[..] else {
+            panic!("{changes:?}")
+        };
+        assert_eq!(
+            (change.step, change.lost, change.usual),
+            (11, ms(360), ms(20))
+        );
+        assert_eq!(
+            change.to_string(),
+            "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)"
+        );
         assert_eq!(run.changes.take(), []);
     }
 
@@ -181,9 +203,16 @@ mod tests {
         run.steps(3, 40, &SERVERS[1..]);
         run.steps(20, 20, &[SERVERS[1], worker]);
         let changes = run.changes.take();
-        let [change] = &changes[..] else { panic!("{changes:?}") };
+        let [change] = &changes[..] else {
+            panic!("{changes:?}")
+        };
         assert_eq!(change.lost, ms(60));
-        assert!(change.to_string().starts_with("server 1 left, worker 9 joined at step 11: "), "{change}");
+        assert!(
+            change
+                .to_string()
+                .starts_with("server 1 left, worker 9 joined at step 11: "),
+            "{change}"
+        );
         // Nothing is said where nothing changes.
         run.steps(50, 30, &[SERVERS[1], worker]);
         assert_eq!(run.changes.take(), []);

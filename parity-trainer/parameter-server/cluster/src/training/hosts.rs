@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parapet_parameter_server::{ArrayId, FilterError, KeyRange, Keys, PushFilter, Values, WorkerId};
+use parapet_parameter_server::{
+    ArrayId, FilterError, KeyRange, Keys, PushFilter, Values, WorkerId,
+};
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{ClientNode, ClientNodeConfig, Worker, membership as node};
 
 use super::job::Job;
 use crate::{ArraySpec, Bridge};
 
-/// The connections of a process: one worker for itself, which reads, and one for each executor that it has worked for.
+/// The connections of a process: one worker for itself, which reads, and one for each executor that
+/// it has worked for.
 pub(super) struct Hosts<T: Transport> {
     cluster: String,
     transport: T,
@@ -31,8 +34,8 @@ struct Pushes {
     learned: KeyRange,
     /// What has not been pushed yet of what the executors here were given.
     filters: BTreeMap<usize, PushFilter>,
-    /// The same of executors that have gone to other processes: a step is the sum of all gradients, so that any other executor
-    /// here can push it. Empty if there is nothing.
+    /// The same of executors that have gone to other processes: a step is the sum of all gradients,
+    /// so that any other executor here can push it. Empty if there is nothing.
     left: Vec<f32>,
 }
 
@@ -52,8 +55,10 @@ impl<T: Transport> Hosts<T> {
 
     fn worker(&self, number: WorkerId, membership: node::Membership) -> Worker {
         let arrays = vec![(self.array, self.spec.client())];
-        let config =
-            ClientNodeConfig { cluster: self.cluster.clone(), ..ClientNodeConfig::new(number, arrays) };
+        let config = ClientNodeConfig {
+            cluster: self.cluster.clone(),
+            ..ClientNodeConfig::new(number, arrays)
+        };
         ClientNode::start(config, self.transport.clone(), membership)
     }
 
@@ -80,7 +85,8 @@ impl<T: Transport> Hosts<T> {
         self.pushes.keep(own);
     }
 
-    /// What to push for the executor at this place, by ranges: its gradient, or what filters make of it.
+    /// What to push for the executor at this place, by ranges: its gradient, or what filters make
+    /// of it.
     pub(super) fn filter(
         &mut self,
         place: usize,
@@ -92,16 +98,26 @@ impl<T: Transport> Hosts<T> {
 
 impl Pushes {
     fn new(array: ArrayId, spec: ArraySpec, keys: KeyRange, learned: KeyRange) -> Self {
-        Self { array, spec, keys, learned, filters: BTreeMap::new(), left: Vec::new() }
+        Self {
+            array,
+            spec,
+            keys,
+            learned,
+            filters: BTreeMap::new(),
+            left: Vec::new(),
+        }
     }
 
     /// Numbers that are learned.
     fn length(&self) -> usize {
-        usize::try_from(self.learned.len()).unwrap_or(usize::MAX).saturating_mul(self.spec.width)
+        usize::try_from(self.learned.len())
+            .unwrap_or(usize::MAX)
+            .saturating_mul(self.spec.width)
     }
 
-    /// Others push for the executors that are not `own`. What was kept back of theirs goes with the next gradient from here; it is lost
-    /// with the process, as is the gradient that it was computing.
+    /// Others push for the executors that are not `own`. What was kept back of theirs goes with the
+    /// next gradient from here; it is lost with the process, as is the gradient that it was
+    /// computing.
     fn keep(&mut self, own: &BTreeSet<usize>) {
         let (learned, length) = (self.learned, self.length());
         for (_, mut gone) in self.filters.extract_if(.., |place, _| !own.contains(place)) {
@@ -111,9 +127,15 @@ impl Pushes {
             }
             self.left.resize(length, 0.0);
             let rows = values.to_f32();
-            for (key, row) in keys.iter(learned).zip(rows.chunks_exact(self.spec.width.max(1))) {
+            for (key, row) in keys
+                .iter(learned)
+                .zip(rows.chunks_exact(self.spec.width.max(1)))
+            {
                 let place = usize::try_from(key - learned.start).unwrap_or(usize::MAX);
-                let at = self.left.iter_mut().skip(place.saturating_mul(self.spec.width));
+                let at = self
+                    .left
+                    .iter_mut()
+                    .skip(place.saturating_mul(self.spec.width));
                 at.zip(row).for_each(|(left, number)| *left += number);
             }
         }
@@ -129,11 +151,15 @@ impl Pushes {
         }
         let (array, ArraySpec { width, filters, .. }) = (self.array, self.spec);
         let learned = self.length();
-        gradient.iter_mut().zip(self.left.drain(..)).for_each(|(number, left)| *number += left);
+        gradient
+            .iter_mut()
+            .zip(self.left.drain(..))
+            .for_each(|(number, left)| *number += left);
         let filter = self.filters.entry(place);
         let filter = filter.or_insert_with(|| PushFilter::new(array, width, filters.into()));
         let measured = gradient.split_off(learned.min(gradient.len()));
-        let (keys, values) = filter.filter(self.learned, &Keys::All, &Values::from(gradient), None)?;
+        let (keys, values) =
+            filter.filter(self.learned, &Keys::All, &Values::from(gradient), None)?;
         let mut parts = vec![(self.learned, keys, values)];
         if !measured.is_empty() {
             let rest = KeyRange::new(self.learned.end, self.keys.end);
@@ -162,7 +188,13 @@ mod tests {
     fn what_rounding_left_of_an_executor_that_moves_is_pushed_by_another() {
         let filters: FilterSpec = "bf16".parse().unwrap();
         let (rule, consistency) = (RuleSpec::Add, ConsistencySpec::Bsp);
-        let spec = ArraySpec { width: 2, sparse: false, rule, consistency, filters };
+        let spec = ArraySpec {
+            width: 2,
+            sparse: false,
+            rule,
+            consistency,
+            filters,
+        };
         let (keys, learned) = (KeyRange::new(10, 14), KeyRange::new(10, 13));
         let mut pushes = Pushes::new(ArrayId(1), spec, keys, learned);
         let mut pushed = [0.0_f64; 8];

@@ -18,13 +18,13 @@ use super::job::{Job, hosts_of};
 use super::stale::Stale;
 use crate::ClusterError;
 
-/// How long a step may take, everything included: a process that dies is replaced in seconds, but the others may be
-/// slow, or validate.
+/// How long a step may take, everything included: a process that dies is replaced in seconds, but
+/// the others may be slow, or validate.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// For how long the parameters may be those after different steps, before a process lets others compute. They stay so while a
-/// server is succeeded; and if a process died that had handed in a gradient to some servers only, until one computes it again
-/// that has the parameters for it.
+/// For how long the parameters may be those after different steps, before a process lets others
+/// compute. They stay so while a server is succeeded; and if a process died that had handed in a
+/// gradient to some servers only, until one computes it again that has the parameters for it.
 const APART: Duration = Duration::from_secs(5);
 
 /// The same for the process that leads the training, which would end it.
@@ -127,7 +127,10 @@ impl<T: Transport> Training<T> {
         loop {
             let pull = self.pull(&self.reader, Clock(0)).await?;
             let pulled = timeout(PATIENCE, pull).await;
-            let pulled = pulled.map_err(|_| ClusterError::Late { step: 0, waited: PATIENCE })?;
+            let pulled = pulled.map_err(|_| ClusterError::Late {
+                step: 0,
+                waited: PATIENCE,
+            })?;
             let pulled = pulled.map_err(|error| self.failed("the pull", &error))?;
             if !self.adds_up() {
                 return self.begin_stale(pulled).await;
@@ -149,8 +152,8 @@ impl<T: Transport> Training<T> {
         self.job.training.done + self.step
     }
 
-    /// The steps of all executors, those before the training included, that the parameters contain. Under models other than BSP
-    /// the parameters may also contain later ones of some.
+    /// The steps of all executors, those before the training included, that the parameters contain.
+    /// Under models other than BSP the parameters may also contain later ones of some.
     pub const fn steps_contained(&self) -> u64 {
         self.job.training.done + self.contained
     }
@@ -160,7 +163,8 @@ impl<T: Transport> Training<T> {
         self.weights.get(..self.job.length).unwrap_or_default()
     }
 
-    /// The executors whose parts of the next step are to be computed here, and were not handed in yet.
+    /// The executors whose parts of the next step are to be computed here, and were not handed in
+    /// yet.
     pub fn to_do(&mut self) -> Vec<usize> {
         self.changes.begin(self.since.elapsed());
         let own = self.own();
@@ -181,8 +185,9 @@ impl<T: Transport> Training<T> {
         self.job.executors_of(self.host, &self.view.borrow())
     }
 
-    /// Hands in the gradient of one executor's part of the next step: scaled so that those of all executors add up to
-    /// what is to be applied, or, under models other than BSP, to be applied as it is.
+    /// Hands in the gradient of one executor's part of the next step: scaled so that those of all
+    /// executors add up to what is to be applied, or, under models other than BSP, to be applied as
+    /// it is.
     ///
     /// # Errors
     /// If it is not finite, or the connections were stopped.
@@ -217,11 +222,13 @@ impl<T: Transport> Training<T> {
         Ok(())
     }
 
-    /// Waits until the step is done, or executors come here. Under models other than BSP it is done when this process has done
-    /// its part of it, and the others are near enough; the last step, when all have.
+    /// Waits until the step is done, or executors come here. Under models other than BSP it is done
+    /// when this process has done its part of it, and the others are near enough; the last step,
+    /// when all have.
     ///
     /// # Errors
-    /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it takes too long.
+    /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it takes
+    /// too long.
     pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
         self.changes.begin(self.since.elapsed());
         if !self.adds_up() {
@@ -239,7 +246,8 @@ impl<T: Transport> Training<T> {
                 return Ok(Settled::MoreToDo);
             }
             let Some(&asker) = own.first() else {
-                // Nothing to do here: only to see how far the others are. Servers let no stranger wait.
+                // Nothing to do here: only to see how far the others are. Servers let no stranger
+                // wait.
                 let over = over(self.view.clone(), self.job.clone());
                 let looked = tokio::select! {
                     looked = self.look() => looked?,
@@ -251,7 +259,8 @@ impl<T: Transport> Training<T> {
                 let _ = timeout(LOOKS, self.view.changed()).await;
                 continue;
             };
-            let (asker, mut pull) = match self.next.take().filter(|(asker, _)| own.contains(asker)) {
+            let (asker, mut pull) = match self.next.take().filter(|(asker, _)| own.contains(asker))
+            {
                 Some(next) => next,
                 None => {
                     let worker = self.hosts.executor(asker);
@@ -284,7 +293,8 @@ impl<T: Transport> Training<T> {
     pub async fn leave(self) -> Result<(), ClusterError> {
         if self.job.driver == self.host.0 && self.is_under_way() {
             self.registry.set_job(None).await?;
-            let executors: Vec<WorkerId> = self.job.executors.iter().copied().map(WorkerId).collect();
+            let executors: Vec<WorkerId> =
+                self.job.executors.iter().copied().map(WorkerId).collect();
             self.registry.remove_executors(&executors).await?;
             self.registry.give_up(self.job.array()).await?;
         }
@@ -300,16 +310,25 @@ impl<T: Transport> Training<T> {
         Clock(self.job.training.set_up() + self.step + 1)
     }
 
-    pub(super) async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>, ClusterError> {
+    pub(super) async fn pull(
+        &self,
+        worker: &Worker,
+        clock: Clock,
+    ) -> Result<Pending<Pulled>, ClusterError> {
         let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
-        worker.pull(spec).await.map_err(|error| self.failed("the pull", &error))
+        worker
+            .pull(spec)
+            .await
+            .map_err(|error| self.failed("the pull", &error))
     }
 
     /// Whether the others have made a step.
     async fn look(&mut self) -> Result<bool, ClusterError> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
         let before = self.step;
-        let pulled = pull.await.map_err(|error| self.failed("the pull", &error))?;
+        let pulled = pull
+            .await
+            .map_err(|error| self.failed("the pull", &error))?;
         Ok(self.take(pulled)? && self.step > before)
     }
 
@@ -317,14 +336,23 @@ impl<T: Transport> Training<T> {
     fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
         if pulled.clock != pulled.newest {
             let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
-            let limit = if self.job.driver == self.host.0 { APART_LEADING } else { APART };
+            let limit = if self.job.driver == self.host.0 {
+                APART_LEADING
+            } else {
+                APART
+            };
             if waited < limit {
                 return Ok(false);
             }
-            let step =
-                |clock: Clock| (self.job.training.done + clock.0).saturating_sub(self.job.training.set_up());
+            let step = |clock: Clock| {
+                (self.job.training.done + clock.0).saturating_sub(self.job.training.set_up())
+            };
             let (step, newest) = (step(pulled.clock), step(pulled.newest));
-            return Err(ClusterError::Apart { step, newest, waited });
+            return Err(ClusterError::Apart {
+                step,
+                newest,
+                waited,
+            });
         }
         self.apart = None;
         self.handed_in.clear();
@@ -350,9 +378,16 @@ impl<T: Transport> Training<T> {
     /// The servers that hold the parameters, and the processes that compute.
     fn members(&self) -> BTreeSet<Member> {
         let view = self.view.borrow();
-        let routes = view.table.routing.overlapping(self.job.array(), self.job.keys());
-        let servers = routes.flat_map(|route| route.chain.iter().copied()).map(Member::Server);
-        servers.chain(hosts_of(&self.job, &view).into_iter().map(Member::Worker)).collect()
+        let routes = view
+            .table
+            .routing
+            .overlapping(self.job.array(), self.job.keys());
+        let servers = routes
+            .flat_map(|route| route.chain.iter().copied())
+            .map(Member::Server);
+        servers
+            .chain(hosts_of(&self.job, &view).into_iter().map(Member::Worker))
+            .collect()
     }
 
     /// Changes of who takes part whose cost is known by now, each once.
@@ -361,7 +396,11 @@ impl<T: Transport> Training<T> {
     }
 
     pub(super) fn failed(&self, what: &'static str, error: &dyn fmt::Display) -> ClusterError {
-        ClusterError::Task { what, step: self.steps_done() + 1, cause: error.to_string() }
+        ClusterError::Task {
+            what,
+            step: self.steps_done() + 1,
+            cause: error.to_string(),
+        }
     }
 }
 
@@ -374,7 +413,11 @@ fn is_under_way(view: &View, job: &Job) -> bool {
 /// Ends when the training has.
 pub(super) async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
     // A registry that is gone for good says nothing any more.
-    if view.wait_for(|view| !is_under_way(view, &job)).await.is_err() {
+    if view
+        .wait_for(|view| !is_under_way(view, &job))
+        .await
+        .is_err()
+    {
         std::future::pending::<()>().await;
     }
 }

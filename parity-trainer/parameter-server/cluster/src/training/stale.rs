@@ -1,11 +1,13 @@
 //! Steps of which a process may miss some of the others': every consistency model but BSP.
 //!
-//! Each executor's push is an update by itself, and each process goes through the steps at its own pace, as far ahead of the
-//! others as the model lets it read. What it pulls after a step contains all of its own pushes, and of the others' what the
-//! model promises. The last step is waited for by all, so that the outcome lacks nothing.
+//! Each executor's push is an update by itself, and each process goes through the steps at its own
+//! pace, as far ahead of the others as the model lets it read. What it pulls after a step contains
+//! all of its own pushes, and of the others' what the model promises. The last step is waited for
+//! by all, so that the outcome lacks nothing.
 //!
-//! An executor that comes from another process may be at another step. One that is behind goes on at this process's step, and
-//! what it had not done yet is left out; one that is ahead waits until the process gets there.
+//! An executor that comes from another process may be at another step. One that is behind goes on
+//! at this process's step, and what it had not done yet is left out; one that is ahead waits until
+//! the process gets there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +35,10 @@ pub(super) struct Stale {
 impl Stale {
     /// Those of `own` that have the step after `step` to do. How far others are is not known yet.
     pub(super) fn to_do(&self, own: &BTreeSet<usize>, step: u64) -> Vec<usize> {
-        own.iter().copied().filter(|place| self.steps.get(place) == Some(&step)).collect()
+        own.iter()
+            .copied()
+            .filter(|place| self.steps.get(place) == Some(&step))
+            .collect()
     }
 }
 
@@ -53,13 +58,17 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// Patient for as long as the others get on: a fast process has done its last step long before them.
+    /// Patient for as long as the others get on: a fast process has done its last step long before
+    /// them.
     async fn settle_own(&mut self) -> Result<Settled, ClusterError> {
         let step = self.steps_done() + 1;
         let mut heard = (self.stale.seen, Instant::now());
         loop {
             let settled = timeout_at(heard.1 + PATIENCE, self.try_to_settle()).await;
-            if let Some(settled) = settled.unwrap_or(Err(ClusterError::Late { step, waited: PATIENCE }))? {
+            if let Some(settled) = settled.unwrap_or(Err(ClusterError::Late {
+                step,
+                waited: PATIENCE,
+            }))? {
                 return Ok(settled);
             }
             if self.stale.seen > heard.0 {
@@ -78,7 +87,8 @@ impl<T: Transport> Training<T> {
         }
         // So that no process has more under way than one step's.
         for push in std::mem::take(&mut self.stale.pushed) {
-            push.await.map_err(|error| self.failed("the gradient", &error))?;
+            push.await
+                .map_err(|error| self.failed("the gradient", &error))?;
         }
         let is_last = self.steps_done() + 1 >= self.job.training.rule.steps;
         let seen = match own.first() {
@@ -86,12 +96,17 @@ impl<T: Transport> Training<T> {
             _ => self.parameters_of_all().await?,
         };
         let Some(pulled) = seen else { return Ok(None) };
-        let step = if own.is_empty() { self.contained_in(&pulled) } else { self.step + 1 };
+        let step = if own.is_empty() {
+            self.contained_in(&pulled)
+        } else {
+            self.step + 1
+        };
         self.go_on(pulled, step);
         Ok(Some(Settled::Done))
     }
 
-    /// What the model lets the process's own executors read after this step; nothing if they are others by now.
+    /// What the model lets the process's own executors read after this step; nothing if they are
+    /// others by now.
     async fn next_parameters(
         &mut self,
         asker: usize,
@@ -114,10 +129,13 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// Parameters that contain this step of all executors, or a later one; nothing if they do not yet.
+    /// Parameters that contain this step of all executors, or a later one; nothing if they do not
+    /// yet.
     async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
-        let pulled = pull.await.map_err(|error| self.failed("the pull", &error))?;
+        let pulled = pull
+            .await
+            .map_err(|error| self.failed("the pull", &error))?;
         self.stale.seen = self.stale.seen.max(self.contained_in(&pulled));
         if self.contained_in(&pulled) > self.step {
             return Ok(Some(pulled));
@@ -142,7 +160,9 @@ impl<T: Transport> Training<T> {
                 done += 1;
                 let spec = TaskSpec::new(self.job.array(), self.job.keys(), Clock(set_up + done));
                 let skipped = worker.push(spec.keys(Keys::none()), Values::none()).await;
-                let skipped = skipped.map_err(|error| self.failed("the gradient", &error))?.await;
+                let skipped = skipped
+                    .map_err(|error| self.failed("the gradient", &error))?
+                    .await;
                 skipped.map_err(|error| self.failed("the gradient", &error))?;
             }
             self.stale.steps.insert(place, done);

@@ -8,7 +8,9 @@ use parapet_optimiser::{TrainingRule, UpdateRule};
 use parapet_parameter_server::{ArrayId, Clock, Key, Keys, Values, WorkerId};
 use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Transport;
-use parapet_parameter_server_registry::{Joining, Member, Membership, Registry, RegistryError, View};
+use parapet_parameter_server_registry::{
+    Joining, Member, Membership, Registry, RegistryError, View,
+};
 
 use super::hosts::{Hosts, padded};
 use super::job::Job;
@@ -31,12 +33,13 @@ pub struct NewTraining<'a> {
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
-    /// What a step may miss of other processes'. Under every model but BSP each part's push is an update by itself, with its
-    /// part of the learning rate.
+    /// What a step may miss of other processes'. Under every model but BSP each part's push is an
+    /// update by itself, with its part of the learning rate.
     pub consistency: ConsistencySpec,
     /// What shortens messages.
     pub filters: FilterSpec,
-    /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned parameters or longer.
+    /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned
+    /// parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
     /// What is learned from what, for the other processes; one line or more.
     pub task: &'a str,
@@ -61,10 +64,12 @@ pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job, Cl
 }
 
 impl<T: Transport> Training<T> {
-    /// Begins a training and leads it: its parameters are on the servers when this returns, and others may take part.
+    /// Begins a training and leads it: its parameters are on the servers when this returns, and
+    /// others may take part.
     ///
     /// # Errors
-    /// [`ClusterError::Busy`] if another one is led by a process that is there; if there are no servers.
+    /// [`ClusterError::Busy`] if another one is led by a process that is there; if there are no
+    /// servers.
     pub async fn begin(
         registry: &Registry,
         cluster: &str,
@@ -74,9 +79,15 @@ impl<T: Transport> Training<T> {
         let view = Arc::clone(&registry.view().borrow());
         clear(registry, &view).await?;
         let (membership, host) = join(registry).await?;
-        let executors = registry.add_executors(new.executors.max(1) as u64, Clock(0)).await?;
+        let executors = registry
+            .add_executors(new.executors.max(1) as u64, Clock(0))
+            .await?;
         let done = new.from.map_or(0, |(done, _)| done);
-        let each = if new.consistency.adds_up_clocks() { 1 } else { executors.len() as u64 };
+        let each = if new.consistency.adds_up_clocks() {
+            1
+        } else {
+            executors.len() as u64
+        };
         let updates = NonZeroU64::new(each).unwrap_or(NonZeroU64::MIN);
         let mut job = Job {
             array: view.arrays.keys().next_back().map_or(0, |last| last.0) + 1,
@@ -84,7 +95,12 @@ impl<T: Transport> Training<T> {
             executors: executors.iter().map(|executor| executor.0).collect(),
             driver: host.0,
             filters: new.filters,
-            training: TrainingRule { rule: new.rule, done, measured_from: new.measured_from, updates },
+            training: TrainingRule {
+                rule: new.rule,
+                done,
+                measured_from: new.measured_from,
+                updates,
+            },
             consistency: new.consistency,
             task: new.task.to_owned(),
         };
@@ -109,7 +125,9 @@ impl<T: Transport> Training<T> {
         registry.set_job(Some(&text)).await?;
         // What is not in the view yet would be taken for ended.
         let mut views = registry.view();
-        let seen = views.wait_for(|view| view.job.as_ref() == Some(&text)).await;
+        let seen = views
+            .wait_for(|view| view.job.as_ref() == Some(&text))
+            .await;
         drop(seen.map_err(|_| RegistryError::Closed)?);
         Self::take_part(registry.clone(), membership, host, hosts, job).await
     }
@@ -125,14 +143,21 @@ impl<T: Transport> Training<T> {
         job: Job,
     ) -> Result<Self, ClusterError> {
         let (membership, host) = join(registry).await?;
-        let hosts = Hosts::new(cluster, transport, Bridge::new(Arc::clone(&membership)), &job);
+        let hosts = Hosts::new(
+            cluster,
+            transport,
+            Bridge::new(Arc::clone(&membership)),
+            &job,
+        );
         Self::take_part(registry.clone(), membership, host, hosts, job).await
     }
 }
 
 async fn join(registry: &Registry) -> Result<(Arc<Membership>, WorkerId), ClusterError> {
     let membership = Arc::new(registry.join(Joining::Host).await?);
-    let Member::Worker(host) = membership.id() else { return Err(RegistryError::Closed.into()) };
+    let Member::Worker(host) = membership.id() else {
+        return Err(RegistryError::Closed.into());
+    };
     tracing::info!(%host, "joined");
     Ok((membership, host))
 }
@@ -151,7 +176,8 @@ async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
     Ok(registry.remove_executors(&left).await?)
 }
 
-/// Has every row of the array set: the first executor pushes the values, the others say that they have none.
+/// Has every row of the array set: the first executor pushes the values, the others say that they
+/// have none.
 async fn set<T: Transport>(
     hosts: &mut Hosts<T>,
     job: &Job,
@@ -159,12 +185,22 @@ async fn set<T: Transport>(
     clock: Clock,
     values: &[f32],
 ) -> Result<(), ClusterError> {
-    let failed = |error: String| ClusterError::Task { what: "the first values", step: 0, cause: error };
+    let failed = |error: String| ClusterError::Task {
+        what: "the first values",
+        step: 0,
+        cause: error,
+    };
     let spec = TaskSpec::new(array, job.keys(), clock);
     let mut pushed = Vec::new();
     for place in 0..job.executors.len() {
         let (keys, values) = match place {
-            0 => (Keys::All, Values::from(padded(values.iter().copied(), job.length.next_multiple_of(ROW)))),
+            0 => (
+                Keys::All,
+                Values::from(padded(
+                    values.iter().copied(),
+                    job.length.next_multiple_of(ROW),
+                )),
+            ),
             _ => (Keys::none(), Values::none()),
         };
         let worker = hosts.executor(place);

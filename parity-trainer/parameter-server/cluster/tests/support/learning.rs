@@ -13,11 +13,19 @@ pub const EXECUTORS: usize = 4;
 
 pub fn rule(steps: u64) -> UpdateRule {
     let optimiser = OptimiserSpec::AdamW { weight_decay: 0.1 };
-    UpdateRule { optimiser, learning_rate: 0.01, schedule: Schedule::Cosine, steps, clip: None }
+    UpdateRule {
+        optimiser,
+        learning_rate: 0.01,
+        schedule: Schedule::Cosine,
+        steps,
+        clip: None,
+    }
 }
 
 pub fn start() -> Vec<f32> {
-    (0..LENGTH).map(|index| (index as f32 * 0.37).sin()).collect()
+    (0..LENGTH)
+        .map(|index| (index as f32 * 0.37).sin())
+        .collect()
 }
 
 /// The gradient of one executor's part: depends on all parameters, so that one wrong bit spreads.
@@ -38,8 +46,10 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
         for executor in 0..EXECUTORS {
             let parts = gradient(&weights, executor, step);
             // The first is taken as it is: 0 + -0 is another number than -0.
-            let added =
-                sum.iter().zip(parts).map(|(sum, part)| if executor == 0 { part } else { sum + part });
+            let added = sum
+                .iter()
+                .zip(parts)
+                .map(|(sum, part)| if executor == 0 { part } else { sum + part });
             sum = added.collect();
         }
         let [first, second] = &mut state;

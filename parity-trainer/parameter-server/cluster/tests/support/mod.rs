@@ -20,8 +20,8 @@ use parapet_parameter_server::{
 };
 use parapet_parameter_server_cluster::training::Job;
 use parapet_parameter_server_cluster::{
-    ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec, ServerRole, ServerSettings, WorkerRole,
-    WorkerSettings, await_array, coordinate, define,
+    ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec, ServerRole, ServerSettings,
+    WorkerRole, WorkerSettings, await_array, coordinate, define,
 };
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{
@@ -42,7 +42,9 @@ pub const CLUSTER: &str = "test";
 
 /// Whatever should come within a generous limit.
 pub async fn soon<R>(future: impl Future<Output = R>) -> R {
-    tokio::time::timeout(Duration::from_secs(100), future).await.expect("took longer than 100 s")
+    tokio::time::timeout(Duration::from_secs(100), future)
+        .await
+        .expect("took longer than 100 s")
 }
 
 /// Time as the test has it: virtual, if it is paused.
@@ -79,7 +81,8 @@ impl<T: Transport> Drop for Cluster<T> {
 }
 
 impl<T: Transport> Cluster<T> {
-    /// With an array that servers hold in chains of this many; the servers lead if nobody else does.
+    /// With an array that servers hold in chains of this many; the servers lead if nobody else
+    /// does.
     pub async fn start(
         transport: T,
         servers: usize,
@@ -89,8 +92,18 @@ impl<T: Transport> Cluster<T> {
     ) -> Self {
         let cluster = Self::empty(transport, servers, replicas, coordinator).await;
         let spec = array(consistency);
-        define(&cluster.registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await.unwrap();
-        await_array(&cluster.registry, ARRAY, Duration::from_secs(100)).await.unwrap();
+        define(
+            &cluster.registry,
+            ARRAY,
+            KeyRange::new(0, KEYS),
+            SHARDS,
+            &spec,
+        )
+        .await
+        .unwrap();
+        await_array(&cluster.registry, ARRAY, Duration::from_secs(100))
+            .await
+            .unwrap();
         cluster
     }
 
@@ -98,13 +111,22 @@ impl<T: Transport> Cluster<T> {
     async fn empty(transport: T, servers: usize, replicas: usize, coordinator: bool) -> Self {
         // Silent unless RUST_LOG says otherwise.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let shown = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer();
+        let shown = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_test_writer();
         let _ = shown.with_timer(Since(Instant::now())).try_init();
         // Where time is virtual, a crash is found out as late by the registry as it is in etcd.
-        let lease = if is_virtual::<T>() { Duration::from_secs(2) } else { Duration::ZERO };
+        let lease = if is_virtual::<T>() {
+            Duration::from_secs(2)
+        } else {
+            Duration::ZERO
+        };
         let store = MemoryStore::lingering(lease);
         let registry = Registry::open(Arc::new(store.clone())).await.unwrap();
-        let placement = Placement { replicas, ..Placement::default() };
+        let placement = Placement {
+            replicas,
+            ..Placement::default()
+        };
         let birth = Duration::from_millis(50);
         let leads = LeaderConfig {
             coordinator: CoordinatorConfig {
@@ -126,9 +148,13 @@ impl<T: Transport> Cluster<T> {
         if coordinator {
             let registry = registry.clone();
             cluster.coordinator = Some(tokio::spawn(async move {
-                coordinate(&registry, leads, std::future::pending()).await.unwrap();
+                coordinate(&registry, leads, std::future::pending())
+                    .await
+                    .unwrap();
             }));
-            cluster.until("somebody leads", |view| view.leader.is_some()).await;
+            cluster
+                .until("somebody leads", |view| view.leader.is_some())
+                .await;
         }
         for _ in 0..servers {
             cluster.join().await;
@@ -149,21 +175,27 @@ impl<T: Transport> Cluster<T> {
     pub async fn join(&mut self) -> NodeId {
         let registry = self.open().await;
         let control = Some("127.0.0.1:0".to_owned());
-        let mut settings =
-            ServerSettings { leads: Some(self.leads), control, ..ServerSettings::new(CLUSTER) };
+        let mut settings = ServerSettings {
+            leads: Some(self.leads),
+            control,
+            ..ServerSettings::new(CLUSTER)
+        };
         // In memory, addresses are names; over TCP, any free port.
         if is_virtual::<T>() {
             settings.listen = format!("server {}", self.started);
         }
         self.started += 1;
-        let server = ServerRole::join(&registry, settings, self.transport.clone()).await.unwrap();
+        let server = ServerRole::join(&registry, settings, self.transport.clone())
+            .await
+            .unwrap();
         let (id, handle) = (server.id(), server.handle());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async {
             let _ = stopped.await;
         }));
         self.servers.insert(id, Running { task, stop, handle });
-        self.until("the server is seen", |view| view.servers.contains_key(&id)).await;
+        self.until("the server is seen", |view| view.servers.contains_key(&id))
+            .await;
         id
     }
 
@@ -187,8 +219,13 @@ impl<T: Transport> Cluster<T> {
     pub async fn worker_from(&self, consistency: ConsistencySpec, clock: u64) -> WorkerRole {
         let spec = array(consistency);
         let new = WorkerSettings::new(CLUSTER, vec![(ARRAY, spec)]);
-        let settings = WorkerSettings { clock: Clock(clock), ..new };
-        WorkerRole::join(&self.registry, settings, self.transport.clone()).await.unwrap()
+        let settings = WorkerSettings {
+            clock: Clock(clock),
+            ..new
+        };
+        WorkerRole::join(&self.registry, settings, self.transport.clone())
+            .await
+            .unwrap()
     }
 
     /// An executor of a training, which no process works for. It knows the servers as they are now.
@@ -196,11 +233,18 @@ impl<T: Transport> Cluster<T> {
         let view = self.view();
         let known = parapet_parameter_server_node::View {
             routing: view.table.routing.clone(),
-            servers: view.servers.iter().map(|(&node, server)| (node, server.address.clone())).collect(),
+            servers: view
+                .servers
+                .iter()
+                .map(|(&node, server)| (node, server.address.clone()))
+                .collect(),
             ..Default::default()
         };
         let arrays = vec![(job.array(), job.spec().client())];
-        let config = ClientNodeConfig { cluster: CLUSTER.into(), ..ClientNodeConfig::new(id, arrays) };
+        let config = ClientNodeConfig {
+            cluster: CLUSTER.into(),
+            ..ClientNodeConfig::new(id, arrays)
+        };
         ClientNode::start(config, self.transport(), Embedded::new(known).membership())
     }
 
@@ -221,7 +265,11 @@ impl<T: Transport> Cluster<T> {
     pub async fn counters(&self) -> Vec<Counters> {
         let mut all = Vec::new();
         for server in self.servers.values() {
-            all.push(soon(server.handle.look(|_, counters| counters)).await.unwrap());
+            all.push(
+                soon(server.handle.look(|_, counters| counters))
+                    .await
+                    .unwrap(),
+            );
         }
         all
     }
@@ -229,7 +277,12 @@ impl<T: Transport> Cluster<T> {
     /// How many shards a server heads.
     pub fn heads(&self, server: NodeId) -> usize {
         let view = self.view();
-        view.table.routing.routes().iter().filter(|route| route.head() == Some(server)).count()
+        view.table
+            .routing
+            .routes()
+            .iter()
+            .filter(|route| route.head() == Some(server))
+            .count()
     }
 }
 
@@ -245,7 +298,11 @@ pub fn assert_within<T: Transport>(limit: Duration, since: Instant, what: &str) 
 }
 
 pub fn holds(view: &View, server: NodeId) -> bool {
-    view.table.routing.routes().iter().any(|route| route.chain.contains(&server))
+    view.table
+        .routing
+        .routes()
+        .iter()
+        .any(|route| route.chain.contains(&server))
 }
 
 /// All rows of the array in this iteration.
@@ -261,7 +318,9 @@ pub fn ones() -> Values {
 pub async fn push(worker: &WorkerRole, clocks: std::ops::RangeInclusive<u64>) {
     for clock in clocks {
         let pushed = worker.worker().push(spec(clock), ones()).await.unwrap();
-        soon(pushed).await.unwrap_or_else(|error| panic!("clock {clock}: {error}"));
+        soon(pushed)
+            .await
+            .unwrap_or_else(|error| panic!("clock {clock}: {error}"));
     }
 }
 
@@ -270,10 +329,20 @@ pub async fn assert_sum(worker: &WorkerRole, clock: u64, sum: f32) {
     let pulled = worker.worker().pull(spec(clock)).await.unwrap();
     let pulled = soon(pulled).await.unwrap();
     assert_eq!(pulled.values.len(), KEYS as usize * WIDTH);
-    assert!(pulled.values.iter().all(|&value| value == sum), "{sum} expected: {:?}", pulled.values);
+    assert!(
+        pulled.values.iter().all(|&value| value == sum),
+        "{sum} expected: {:?}",
+        pulled.values
+    );
 }
 
 /// The array that is pushed to and pulled from.
 const fn array(consistency: ConsistencySpec) -> ArraySpec {
-    ArraySpec { width: WIDTH, sparse: false, rule: RuleSpec::Add, consistency, filters: FilterSpec::NONE }
+    ArraySpec {
+        width: WIDTH,
+        sparse: false,
+        rule: RuleSpec::Add,
+        consistency,
+        filters: FilterSpec::NONE,
+    }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use parapet_parameter_server::{
-    ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId,
-    Route, Routing, RoutingError, WorkerId,
+    ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
+    NodeId, Route, Routing, RoutingError, WorkerId,
 };
 use parapet_parameter_server_node::transport::{Memory, Tcp, Transport, TransportError};
 use parapet_parameter_server_node::{
@@ -92,9 +92,17 @@ impl<T: Place> Cluster<T> {
     pub async fn start(settings: ClusterSettings, transport: T) -> Result<Self, StartError> {
         let registry = Embedded::new(view(&settings)?);
         let view = registry.view();
-        let mut cluster = Self { transport, settings, view, registry, servers: Vec::new() };
+        let mut cluster = Self {
+            transport,
+            settings,
+            view,
+            registry,
+            servers: Vec::new(),
+        };
         for server in 0..cluster.settings.servers {
-            let Err(error) = cluster.start_server(server).await else { continue };
+            let Err(error) = cluster.start_server(server).await else {
+                continue;
+            };
             return Err(error.into());
         }
         Ok(cluster)
@@ -102,7 +110,10 @@ impl<T: Place> Cluster<T> {
 
     async fn start_server(&mut self, server: u64) -> Result<(), TransportError> {
         let policy = Arc::new(self.settings.consistency);
-        let array = ArrayConfig { layout: self.settings.layout.clone(), policy };
+        let array = ArrayConfig {
+            layout: self.settings.layout.clone(),
+            policy,
+        };
         let config = ServerNodeConfig {
             listen: T::address(server),
             filters: self.filters(),
@@ -120,8 +131,15 @@ impl<T: Place> Cluster<T> {
     }
 
     fn filters(&self) -> Vec<(ArrayId, ArrayFilters)> {
-        let filters = ArrayFilters { key_lists: true, ..ArrayFilters::default() };
-        self.settings.key_lists.then_some((ARRAY, filters)).into_iter().collect()
+        let filters = ArrayFilters {
+            key_lists: true,
+            ..ArrayFilters::default()
+        };
+        self.settings
+            .key_lists
+            .then_some((ARRAY, filters))
+            .into_iter()
+            .collect()
     }
 
     /// What it is made of.
@@ -141,7 +159,10 @@ impl<T: Place> Cluster<T> {
 
     fn client(&self, worker: WorkerId) -> Worker {
         let Membership { view, reports } = self.registry.membership();
-        let array = ClientArray { width: self.settings.layout.width, consistency: self.settings.consistency };
+        let array = ClientArray {
+            width: self.settings.layout.width,
+            consistency: self.settings.consistency,
+        };
         let config = ClientNodeConfig {
             filters: self.filters(),
             ..ClientNodeConfig::new(worker, vec![(ARRAY, array)])
@@ -158,9 +179,21 @@ fn view(settings: &ClusterSettings) -> Result<View, RoutingError> {
         array: ARRAY,
         range,
         epoch: Epoch(1),
-        chain: (0..replicas).map(|place| NodeId((first + place) % servers)).collect(),
+        chain: (0..replicas)
+            .map(|place| NodeId((first + place) % servers))
+            .collect(),
     };
-    let routing = Routing::new(1, (0..).zip(settings.keys.cut(servers)).map(route).collect())?;
-    let workers = (0..settings.workers).map(|worker| (WorkerId(worker), Clock(0))).collect();
-    Ok(View { routing, workers: (1, workers), servers: BTreeMap::new(), ..View::default() })
+    let routing = Routing::new(
+        1,
+        (0..).zip(settings.keys.cut(servers)).map(route).collect(),
+    )?;
+    let workers = (0..settings.workers)
+        .map(|worker| (WorkerId(worker), Clock(0)))
+        .collect();
+    Ok(View {
+        routing,
+        workers: (1, workers),
+        servers: BTreeMap::new(),
+        ..View::default()
+    })
 }

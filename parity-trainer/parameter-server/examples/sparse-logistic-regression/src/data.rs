@@ -37,11 +37,12 @@ impl DataSet {
 /// What a folder is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// IDX files of one row of bytes for each sample, named as MNIST's are: `train-images-idx2-ubyte.gz`,
-    /// `train-labels-idx1-ubyte.gz`, `t10k-..`. A byte is the feature's value times 255.
+    /// IDX files of one row of bytes for each sample, named as MNIST's are:
+    /// `train-images-idx2-ubyte.gz`, `train-labels-idx1-ubyte.gz`, `t10k-..`. A byte is the
+    /// feature's value times 255.
     Idx,
-    /// `train-text.tsv.gz` and `t10k-text.tsv.gz`: a label, an identifier and texts in each line. Words are hashed into
-    /// this many features.
+    /// `train-text.tsv.gz` and `t10k-text.tsv.gz`: a label, an identifier and texts in each line.
+    /// Words are hashed into this many features.
     Text {
         /// How many.
         features: u32,
@@ -139,17 +140,29 @@ pub fn load(folder: &Path, format: Format) -> Result<DataSet, DataError> {
         Format::Idx => idx::load(folder)?,
         Format::Text { features } => text::load(folder, features)?,
     };
-    Ok(DataSet { name: folder.display().to_string(), features, train, held_out, truth: None })
+    Ok(DataSet {
+        name: folder.display().to_string(),
+        features,
+        train,
+        held_out,
+        truth: None,
+    })
 }
 
 /// The file in `folder` whose name begins so.
 fn file(folder: &Path, wanted: &'static str) -> Result<PathBuf, DataError> {
-    let read = |source| DataError::Read { path: folder.to_path_buf(), source };
+    let read = |source| DataError::Read {
+        path: folder.to_path_buf(),
+        source,
+    };
     for entry in std::fs::read_dir(folder).map_err(read)? {
         let entry = entry.map_err(read)?;
         if entry.file_name().to_string_lossy().starts_with(wanted) {
             return Ok(entry.path());
         }
     }
-    Err(DataError::Missing { folder: folder.to_path_buf(), wanted })
+    Err(DataError::Missing {
+        folder: folder.to_path_buf(),
+        wanted,
+    })
 }

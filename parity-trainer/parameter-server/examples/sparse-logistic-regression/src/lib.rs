@@ -1,10 +1,11 @@
-//! A second application of the parameter server, beside training networks: sparse logistic regression by FTRL-proximal
-//! (McMahan et al., "Ad Click Prediction", KDD 2013) on data with millions of features, of which a row has a few (Li et
-//! al., OSDI 2014, section 5.1).
+//! A second application of the parameter server, beside training networks: sparse logistic
+//! regression by FTRL-proximal (McMahan et al., "Ad Click Prediction", KDD 2013) on data with
+//! millions of features, of which a row has a few (Li et al., OSDI 2014, section 5.1).
 //!
-//! Servers and workers run in this process, as the nodes that they are in a cluster: a worker pulls the weights of its
-//! minibatch's features and no others, pushes the sums of their gradients, and the servers' update rule is FTRL. The KKT
-//! filter keeps back gradients that would leave a weight at 0.
+//! Servers and workers run in this process, as the nodes that they are in a cluster: a worker pulls
+//! the weights of its minibatch's features and no others, pushes the sums of their gradients, and
+//! the servers' update rule is FTRL. The KKT filter keeps back gradients that would leave a weight
+//! at 0.
 //!
 //! - [`data`]: rows from files, hashed text, or a seeded generator.
 //! - [`Minibatch`] and [`logistic`]: the arithmetic of one worker.

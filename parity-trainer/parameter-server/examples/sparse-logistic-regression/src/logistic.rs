@@ -1,19 +1,27 @@
-//! Logistic regression: `p = 1 / (1 + exp(-w x))`, the loss of a row is `-ln p` of its class, and the gradient of the loss
-//! is `(p - y) x`.
+//! Logistic regression: `p = 1 / (1 + exp(-w x))`, the loss of a row is `-ln p` of its class, and
+//! the gradient of the loss is `(p - y) x`.
 
 use crate::{Minibatch, Row};
 
 /// The probability of the class `true`, where `weight` gives a feature's weight.
 pub fn probability(row: Row<'_>, weight: impl Fn(u32) -> f32) -> f32 {
-    let margin: f32 =
-        row.features.iter().zip(row.values).map(|(&feature, value)| weight(feature) * value).sum();
+    let margin: f32 = row
+        .features
+        .iter()
+        .zip(row.values)
+        .map(|(&feature, value)| weight(feature) * value)
+        .sum();
     1.0 / (1.0 + (-margin).exp())
 }
 
-/// The loss of a prediction, in nats. One that is certain and wrong counts as wrong by the least that 32-bit floats tell
-/// from certainty.
+/// The loss of a prediction, in nats. One that is certain and wrong counts as wrong by the least
+/// that 32-bit floats tell from certainty.
 pub fn log_loss(probability: f32, label: bool) -> f64 {
-    let of_label = f64::from(if label { probability } else { 1.0 - probability });
+    let of_label = f64::from(if label {
+        probability
+    } else {
+        1.0 - probability
+    });
     -of_label.max(f64::from(f32::MIN_POSITIVE)).ln()
 }
 
@@ -32,7 +40,9 @@ pub fn gradient(batch: &Minibatch, weights: &[f32]) -> Gradient {
     let mut sums = vec![0.0; batch.keys().len()];
     let mut loss = 0.0;
     for row in batch.rows().iter() {
-        let p = probability(row, |place| weights.get(at(place)).copied().unwrap_or_default());
+        let p = probability(row, |place| {
+            weights.get(at(place)).copied().unwrap_or_default()
+        });
         loss += log_loss(p, row.label);
         let slope = p - f32::from(u8::from(row.label));
         for (&place, value) in row.features.iter().zip(row.values) {
@@ -65,7 +75,10 @@ mod tests {
                 gradient(&batch, &weights).loss
             };
             let slope = (shifted(1e-2) - shifted(-1e-2)) / 2e-2;
-            assert!((slope - f64::from(*sum)).abs() < 1e-3, "{place}: {slope} and {sum}");
+            assert!(
+                (slope - f64::from(*sum)).abs() < 1e-3,
+                "{place}: {slope} and {sum}"
+            );
         }
         assert!(log_loss(0.0, true).is_finite() && log_loss(1.0, true) == 0.0);
     }

@@ -18,14 +18,17 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers in this process.
+/// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers in this
+/// process.
 #[derive(Debug, Parser)]
 #[command(name = "sparse-logistic-regression", version)]
 struct Cli {
-    /// A folder of IDX files (train-images-idx.., train-labels-idx.., t10k-..) with labels 0 and 1; generated rows without it
+    /// A folder of IDX files (train-images-idx.., train-labels-idx.., t10k-..) with labels 0 and 1;
+    /// generated rows without it
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Read the folder's train-text.tsv and t10k-text.tsv instead, with their words hashed into so many features
+    /// Read the folder's train-text.tsv and t10k-text.tsv instead, with their words hashed into so
+    /// many features
     #[arg(long, value_name = "FEATURES", requires = "data", value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
     hashed: Option<u32>,
     /// Features of generated rows
@@ -49,7 +52,8 @@ struct Cli {
     /// Servers that hold each range
     #[arg(long, default_value_t = 1, value_parser = at_least_1)]
     replication: usize,
-    /// What workers may miss of one another: bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
+    /// What workers may miss of one another: bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or
+    /// eventual
     #[arg(long, default_value = "bsp")]
     consistency: Consistency,
     /// How messages go
@@ -73,8 +77,8 @@ struct Cli {
     /// FTRL: the weight of the L2 penalty
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     l2: f32,
-    /// Gradients that leave a weight at 0: `off` sends them, `kept:SHARE` keeps them back until their sum is above this share
-    /// of the L1 penalty, `dropped:SHARE` forgets them
+    /// Gradients that leave a weight at 0: `off` sends them, `kept:SHARE` keeps them back until
+    /// their sum is above this share of the L1 penalty, `dropped:SHARE` forgets them
     #[arg(long, default_value = "kept:0.8")]
     kkt: KktOption,
     /// Send every list of keys in full, not its digest where the other end has it
@@ -107,12 +111,21 @@ enum Error {
     #[error("threads and signals cannot be set up ({0}): raise the process's limits")]
     Runtime(std::io::Error),
     #[error("{}: cannot be written ({source}): give another --json", path.display())]
-    Write { path: PathBuf, source: std::io::Error },
+    Write {
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 fn at_least_1(text: &str) -> Result<usize, String> {
-    let number = text.parse().map_err(|_| format!("'{text}' is no whole number"))?;
-    if number > 0 { Ok(number) } else { Err("must be at least 1".into()) }
+    let number = text
+        .parse()
+        .map_err(|_| format!("'{text}' is no whole number"))?;
+    if number > 0 {
+        Ok(number)
+    } else {
+        Err("must be at least 1".into())
+    }
 }
 
 fn not_negative(text: &str) -> Result<f32, String> {
@@ -125,8 +138,13 @@ fn not_negative(text: &str) -> Result<f32, String> {
 }
 
 fn positive(text: &str) -> Result<f32, String> {
-    not_negative(text)
-        .and_then(|number| if number > 0.0 { Ok(number) } else { Err("must be above 0".into()) })
+    not_negative(text).and_then(|number| {
+        if number > 0.0 {
+            Ok(number)
+        } else {
+            Err("must be above 0".into())
+        }
+    })
 }
 
 impl Cli {
@@ -138,7 +156,12 @@ impl Cli {
             consistency: self.consistency,
             batch: self.batch,
             passes: self.passes,
-            ftrl: Ftrl { alpha: self.alpha, beta: self.beta, l1: self.l1, l2: self.l2 },
+            ftrl: Ftrl {
+                alpha: self.alpha,
+                beta: self.beta,
+                l1: self.l1,
+                l2: self.l2,
+            },
             kkt: self.kkt.filter(self.l1, self.workers),
             key_lists: !self.no_key_lists,
             seed: self.seed,
@@ -147,9 +170,11 @@ impl Cli {
 
     fn load(&self) -> Result<DataSet, DataError> {
         match &self.data {
-            Some(folder) => {
-                data::load(folder, self.hashed.map_or(Format::Idx, |features| Format::Text { features }))
-            }
+            Some(folder) => data::load(
+                folder,
+                self.hashed
+                    .map_or(Format::Idx, |features| Format::Text { features }),
+            ),
             None => Ok(data::generate(&Generated {
                 features: self.features,
                 rows: self.rows,
@@ -181,7 +206,11 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Error> {
     if cli.data.is_none() {
-        eprintln!("generating {} rows of {} features ..", cli.rows + cli.held_out, cli.features);
+        eprintln!(
+            "generating {} rows of {} features ..",
+            cli.rows + cli.held_out,
+            cli.features
+        );
     }
     let data = Arc::new(cli.load()?);
     println!("{}", report::data(&data));
@@ -190,7 +219,10 @@ fn run(cli: &Cli) -> Result<(), Error> {
     println!("{}", report::outcome(&data, &outcome));
     if let Some(path) = &cli.json {
         let text = report::json(&data, &cli.settings(), &outcome);
-        std::fs::write(path, text).map_err(|source| Error::Write { path: path.clone(), source })?;
+        std::fs::write(path, text).map_err(|source| Error::Write {
+            path: path.clone(),
+            source,
+        })?;
     }
     Ok(())
 }
@@ -209,7 +241,8 @@ async fn learn(cli: &Cli, data: Arc<DataSet>) -> Result<Outcome, TrainError> {
     });
     let bar = ProgressBar::new((data.train.len() * cli.passes) as u64);
     // A template that does not parse would be this program's mistake; the bar then looks plainer.
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} rows, {per_sec}, {msg}, {eta} left")
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} rows, {per_sec}, {msg}, {eta} left")
     {
         bar.set_style(style);
     }

@@ -18,18 +18,30 @@ pub struct Minibatch {
 impl Minibatch {
     /// The rows at these places; places without a row are left out.
     pub fn new(rows: &Rows, places: &[u32]) -> Self {
-        let chosen = || places.iter().filter_map(|&place| rows.get(usize::try_from(place).ok()?));
+        let chosen = || {
+            places
+                .iter()
+                .filter_map(|&place| rows.get(usize::try_from(place).ok()?))
+        };
         let mut features: Vec<u32> = chosen().flat_map(|row| row.features).copied().collect();
         features.sort_unstable();
         features.dedup();
         let mut own = Rows::default();
-        for Row { features: all, values, label } in chosen() {
+        for Row {
+            features: all,
+            values,
+            label,
+        } in chosen()
+        {
             let places = all.iter().map(|feature| {
                 u32::try_from(features.partition_point(|other| other < feature)).unwrap_or(u32::MAX)
             });
             own.push(label, places.zip(values.iter().copied()));
         }
-        Self { keys: features.into_iter().map(Key::from).collect(), rows: own }
+        Self {
+            keys: features.into_iter().map(Key::from).collect(),
+            rows: own,
+        }
     }
 
     /// The features that its rows have, ascending: the keys to pull and to push.
@@ -43,8 +55,9 @@ impl Minibatch {
     }
 }
 
-/// The minibatches of one of several workers: in each pass, the rows in a new order, dealt out in turn. All workers have
-/// the same number of iterations; where the last round has too few minibatches, some are empty.
+/// The minibatches of one of several workers: in each pass, the rows in a new order, dealt out in
+/// turn. All workers have the same number of iterations; where the last round has too few
+/// minibatches, some are empty.
 #[derive(Debug)]
 pub struct Batches {
     rows: usize,
@@ -69,7 +82,17 @@ impl Batches {
         passes: usize,
         seed: u64,
     ) -> Self {
-        Self { rows, batch, workers, worker, passes, seed, pass: 0, order: Vec::new(), round: usize::MAX }
+        Self {
+            rows,
+            batch,
+            workers,
+            worker,
+            passes,
+            seed,
+            pass: 0,
+            order: Vec::new(),
+            round: usize::MAX,
+        }
     }
 
     /// Iterations of each worker in a pass.
@@ -114,8 +137,11 @@ mod tests {
         assert_eq!(batch.keys(), [5, 6, 70]);
         let expected = [([2, 1], [4.0, 5.0], false), ([2, 0], [1.0, 2.0], true)]
             .map(|(f, v, l)| (f.to_vec(), v.to_vec(), l));
-        let found: Vec<_> =
-            batch.rows().iter().map(|row| (row.features.to_vec(), row.values.to_vec(), row.label)).collect();
+        let found: Vec<_> = batch
+            .rows()
+            .iter()
+            .map(|row| (row.features.to_vec(), row.values.to_vec(), row.label))
+            .collect();
         assert_eq!(found, expected);
     }
 
@@ -125,8 +151,10 @@ mod tests {
         let all: Vec<Vec<Vec<u32>>> = (0..4).map(of).collect();
         assert!(all.iter().all(|batches| batches.len() == 4), "{all:?}");
         for pass in 0..2 {
-            let mut rows: Vec<u32> =
-                all.iter().flat_map(|batches| batches[2 * pass..2 * pass + 2].concat()).collect();
+            let mut rows: Vec<u32> = all
+                .iter()
+                .flat_map(|batches| batches[2 * pass..2 * pass + 2].concat())
+                .collect();
             rows.sort_unstable();
             assert_eq!(rows, (0..23).collect::<Vec<_>>());
         }

@@ -19,15 +19,30 @@ pub(crate) fn data(data: &DataSet) -> String {
 
 /// The best that any model could do on the held-out rows.
 fn best(data: &DataSet) -> Option<Score> {
-    data.truth.as_ref().map(|truth| Score::new(truth, data.held_out.labels()))
+    data.truth
+        .as_ref()
+        .map(|truth| Score::new(truth, data.held_out.labels()))
 }
 
 pub(crate) fn outcome(data: &DataSet, outcome: &Outcome) -> String {
-    let Outcome { score, rows, progressive_loss, non_zero, weights, seconds, idle, payload, .. } = outcome;
+    let Outcome {
+        score,
+        rows,
+        progressive_loss,
+        non_zero,
+        weights,
+        seconds,
+        idle,
+        payload,
+        ..
+    } = outcome;
     let mut text = String::new();
     // Writing to a string never fails.
     if outcome.stopped {
-        let _ = writeln!(text, "ended early: what follows is the model as far as it was learned");
+        let _ = writeln!(
+            text,
+            "ended early: what follows is the model as far as it was learned"
+        );
     }
     let _ = writeln!(
         text,
@@ -37,14 +52,26 @@ pub(crate) fn outcome(data: &DataSet, outcome: &Outcome) -> String {
         100.0 * score.accuracy
     );
     if let Some(best) = best(data) {
-        let Score { log_loss, auc, accuracy } = best;
+        let Score {
+            log_loss,
+            auc,
+            accuracy,
+        } = best;
         let accuracy = 100.0 * accuracy;
-        let _ = writeln!(text, "at best    log loss {log_loss:.4}, AUC {auc:.4}, accuracy {accuracy:.2} %");
+        let _ = writeln!(
+            text,
+            "at best    log loss {log_loss:.4}, AUC {auc:.4}, accuracy {accuracy:.2} %"
+        );
     }
-    let _ =
-        writeln!(text, "learning   log loss {progressive_loss:.4} of each row before it was learned from");
+    let _ = writeln!(
+        text,
+        "learning   log loss {progressive_loss:.4} of each row before it was learned from"
+    );
     let share = 100.0 * *non_zero as f64 / (*weights).max(1) as f64;
-    let _ = writeln!(text, "weights    {non_zero} of {weights} are not 0 ({share:.2} %)");
+    let _ = writeln!(
+        text,
+        "weights    {non_zero} of {weights} are not 0 ({share:.2} %)"
+    );
     let speed = *rows as f64 / seconds.max(f64::MIN_POSITIVE);
     let _ = writeln!(
         text,

@@ -1,6 +1,7 @@
 //! Labelled rows of few features each.
 
-/// Labelled sparse rows, one after the other in three vectors. The last feature of each row is the intercept.
+/// Labelled sparse rows, one after the other in three vectors. The last feature of each row is the
+/// intercept.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rows {
     /// Where each row ends.

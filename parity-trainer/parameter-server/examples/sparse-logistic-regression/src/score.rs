@@ -9,7 +9,8 @@ use crate::logistic::log_loss;
 pub struct Score {
     /// The mean of the rows' losses, in nats.
     pub log_loss: f64,
-    /// The area under the ROC curve: how often a row of the class is put before one that is not; 0.5 if either has none.
+    /// The area under the ROC curve: how often a row of the class is put before one that is not;
+    /// 0.5 if either has none.
     pub auc: f64,
     /// The share of rows whose class has the larger probability.
     pub accuracy: f64,
@@ -18,12 +19,23 @@ pub struct Score {
 impl Score {
     /// Of one probability for each label.
     pub fn new(probabilities: &[f32], labels: &[bool]) -> Self {
-        let mut pairs: Vec<(f32, bool)> = probabilities.iter().copied().zip(labels.iter().copied()).collect();
+        let mut pairs: Vec<(f32, bool)> = probabilities
+            .iter()
+            .copied()
+            .zip(labels.iter().copied())
+            .collect();
         let count = pairs.len().max(1) as f64;
         let loss: f64 = pairs.iter().map(|&(p, label)| log_loss(p, label)).sum();
-        let right = pairs.iter().filter(|&&(p, label)| (p > 0.5) == label).count();
+        let right = pairs
+            .iter()
+            .filter(|&&(p, label)| (p > 0.5) == label)
+            .count();
         pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        Self { log_loss: loss / count, auc: area(&pairs), accuracy: right as f64 / count }
+        Self {
+            log_loss: loss / count,
+            auc: area(&pairs),
+            accuracy: right as f64 / count,
+        }
     }
 }
 
@@ -52,17 +64,25 @@ mod tests {
     fn the_area_is_the_share_of_pairs_in_the_right_order() {
         let probabilities = [0.1_f32, 0.4, 0.4, 0.8, 0.3, 0.9, 0.2];
         let labels = [false, true, false, true, true, false, false];
-        let pairs =
-            || (0..7).flat_map(|i| (0..7).map(move |j| (i, j))).filter(|&(i, j)| labels[i] && !labels[j]);
+        let pairs = || {
+            (0..7)
+                .flat_map(|i| (0..7).map(move |j| (i, j)))
+                .filter(|&(i, j)| labels[i] && !labels[j])
+        };
         let right: f64 = pairs()
-            .map(|(i, j)| match probabilities[i].total_cmp(&probabilities[j]) {
-                std::cmp::Ordering::Greater => 1.0,
-                std::cmp::Ordering::Equal => 0.5,
-                std::cmp::Ordering::Less => 0.0,
-            })
+            .map(
+                |(i, j)| match probabilities[i].total_cmp(&probabilities[j]) {
+                    std::cmp::Ordering::Greater => 1.0,
+                    std::cmp::Ordering::Equal => 0.5,
+                    std::cmp::Ordering::Less => 0.0,
+                },
+            )
             .sum();
         let score = Score::new(&probabilities, &labels);
-        assert!((score.auc - right / pairs().count() as f64).abs() < 1e-12, "{score:?}");
+        assert!(
+            (score.auc - right / pairs().count() as f64).abs() < 1e-12,
+            "{score:?}"
+        );
         assert!((score.accuracy - 4.0 / 7.0).abs() < 1e-12, "{score:?}");
         assert_eq!(Score::new(&[0.2], &[true]).auc, 0.5);
         assert!(Score::new(&[], &[]).log_loss == 0.0);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parapet_parameter_server::{
-    ArrayFilters, Clock, Consistency, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout, PushFilter,
+    ArrayFilters, Clock, Consistency, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout,
+    PushFilter,
 };
 use parapet_parameter_server_node::{TaskError, TaskSpec, Worker};
 use serde::Serialize;
@@ -40,8 +41,8 @@ pub struct TrainSettings {
     pub batch: usize,
     /// How often all rows are learned from.
     pub passes: usize,
-    /// The servers' update. Its gradients are sums over minibatches, so that the penalty weighs against the sum over all
-    /// rows, whatever the size of a minibatch.
+    /// The servers' update. Its gradients are sums over minibatches, so that the penalty weighs
+    /// against the sum over all rows, whatever the size of a minibatch.
     pub ftrl: Ftrl,
     /// Which gradients are left out.
     pub kkt: Option<Kkt>,
@@ -51,8 +52,8 @@ pub struct TrainSettings {
     pub seed: u64,
 }
 
-/// Bytes of keys and values in all messages between workers and servers, without the frames around them; what goes from
-/// server to server is not in it.
+/// Bytes of keys and values in all messages between workers and servers, without the frames around
+/// them; what goes from server to server is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Payload {
     /// Keys that workers ask for.
@@ -80,9 +81,17 @@ struct Lists {
 
 impl Payload {
     fn new(settings: &TrainSettings) -> Self {
-        let digests = settings.key_lists.then_some(DIGEST * settings.servers as u64);
-        let lists = Lists { digests, pushes_where_it_pulls: settings.replicas <= 1 };
-        Self { lists, ..Self::default() }
+        let digests = settings
+            .key_lists
+            .then_some(DIGEST * settings.servers as u64);
+        let lists = Lists {
+            digests,
+            pushes_where_it_pulls: settings.replicas <= 1,
+        };
+        Self {
+            lists,
+            ..Self::default()
+        }
     }
 
     /// A minibatch whose pull and push name so many keys.
@@ -94,7 +103,8 @@ impl Payload {
         };
         self.asked += list(pulled, false);
         self.answered += pulled * NUMBER + list(pulled, true);
-        self.pushed += sent * NUMBER + list(sent, pulled == sent && self.lists.pushes_where_it_pulls);
+        self.pushed +=
+            sent * NUMBER + list(sent, pulled == sent && self.lists.pushes_where_it_pulls);
         self.rows += pulled;
         self.rows_sent += sent;
     }
@@ -120,7 +130,8 @@ pub struct Outcome {
     pub score: Score,
     /// Rows that were learned from, as often as they were.
     pub rows: usize,
-    /// The mean loss of those rows, each before its minibatch was learned from (progressive validation).
+    /// The mean loss of those rows, each before its minibatch was learned from (progressive
+    /// validation).
     pub progressive_loss: f64,
     /// Weights that are not 0.
     pub non_zero: usize,
@@ -156,8 +167,8 @@ pub enum TrainError {
     Worker(#[from] JoinError),
 }
 
-/// Trains until all is learned or `stop` says so. `learned` is told of each minibatch: its rows and the sum of their
-/// losses before the update. To be called within a runtime of several threads.
+/// Trains until all is learned or `stop` says so. `learned` is told of each minibatch: its rows and
+/// the sum of their losses before the update. To be called within a runtime of several threads.
 ///
 /// # Errors
 /// [`TrainError`].
@@ -216,7 +227,9 @@ async fn tallies(
                 continue;
             }
         };
-        let Some(ended) = ended else { return failed.map(|()| tallies) };
+        let Some(ended) = ended else {
+            return failed.map(|()| tallies);
+        };
         match ended.map_err(TrainError::from).flatten() {
             Ok(tally) => tallies.push(tally),
             Err(error) => {
@@ -234,7 +247,10 @@ fn run_of<'a>(
     settings: &TrainSettings,
     stop: watch::Receiver<bool>,
 ) -> WorkerRun<'a> {
-    let filters = ArrayFilters { kkt: settings.kkt, ..ArrayFilters::default() };
+    let filters = ArrayFilters {
+        kkt: settings.kkt,
+        ..ArrayFilters::default()
+    };
     WorkerRun {
         worker,
         keys: data.keys(),
@@ -257,7 +273,10 @@ fn run_of<'a>(
 async fn read(reader: &Worker, keys: KeyRange) -> Result<Vec<(Key, f32)>, TaskError> {
     let mut model = Vec::new();
     for range in keys.cut(keys.len().div_ceil(READ)) {
-        let pulled = reader.pull(TaskSpec::new(ARRAY, range, Clock(0)).keys(Keys::All)).await?.await?;
+        let pulled = reader
+            .pull(TaskSpec::new(ARRAY, range, Clock(0)).keys(Keys::All))
+            .await?
+            .await?;
         let weights = (range.start..range.end).zip(pulled.values.iter().copied());
         model.extend(weights.filter(|&(_, weight)| weight != 0.0));
     }
@@ -266,14 +285,24 @@ async fn read(reader: &Worker, keys: KeyRange) -> Result<Vec<(Key, f32)>, TaskEr
 
 fn outcome(data: &DataSet, tallies: &[Tally], model: Vec<(Key, f32)>, seconds: f64) -> Outcome {
     let weight = |feature: u32| {
-        let place = model.binary_search_by_key(&Key::from(feature), |&(key, _)| key).ok();
-        place.and_then(|place| model.get(place)).map_or(0.0, |&(_, weight)| weight)
+        let place = model
+            .binary_search_by_key(&Key::from(feature), |&(key, _)| key)
+            .ok();
+        place
+            .and_then(|place| model.get(place))
+            .map_or(0.0, |&(_, weight)| weight)
     };
-    let predicted: Vec<f32> = data.held_out.iter().map(|row| logistic::probability(row, weight)).collect();
+    let predicted: Vec<f32> = data
+        .held_out
+        .iter()
+        .map(|row| logistic::probability(row, weight))
+        .collect();
     let rows: usize = tallies.iter().map(|tally| tally.rows).sum();
     let loss: f64 = tallies.iter().map(|tally| tally.loss).sum();
-    let (idle, busy): (Duration, Duration) =
-        (tallies.iter().map(|tally| tally.idle).sum(), tallies.iter().map(|tally| tally.busy).sum());
+    let (idle, busy): (Duration, Duration) = (
+        tallies.iter().map(|tally| tally.idle).sum(),
+        tallies.iter().map(|tally| tally.busy).sum(),
+    );
     let mut payload = Payload::default();
     tallies.iter().for_each(|tally| payload.add(&tally.payload));
     Outcome {

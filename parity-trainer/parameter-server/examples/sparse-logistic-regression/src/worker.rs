@@ -39,10 +39,13 @@ pub(crate) struct WorkerRun<'a> {
 }
 
 impl WorkerRun<'_> {
-    /// Works until its rows are done or it is told to stop. `learned` is told of each minibatch: its rows and the sum of
-    /// their losses before the update.
+    /// Works until its rows are done or it is told to stop. `learned` is told of each minibatch:
+    /// its rows and the sum of their losses before the update.
     pub(crate) async fn run(mut self, learned: impl Fn(usize, f64)) -> Result<Tally, TrainError> {
-        let mut tally = Tally { payload: self.payload, ..Tally::default() };
+        let mut tally = Tally {
+            payload: self.payload,
+            ..Tally::default()
+        };
         let mut pushes = Pushes::default();
         let begun = Instant::now();
         let mut next = self.next();
@@ -52,8 +55,11 @@ impl WorkerRun<'_> {
             let keys = Keys::List(batch.keys().to_vec().into());
             let spec = TaskSpec::new(ARRAY, self.keys, clock).keys(keys.clone());
             // An empty minibatch only raises the clock, so that nobody waits for this worker.
-            let pull =
-                if batch.keys().is_empty() { None } else { Some(self.worker.pull(spec.clone()).await?) };
+            let pull = if batch.keys().is_empty() {
+                None
+            } else {
+                Some(self.worker.pull(spec.clone()).await?)
+            };
             next = self.next();
             let (keys, values) = match pull {
                 None => (Keys::none(), Values::none()),
@@ -65,27 +71,42 @@ impl WorkerRun<'_> {
                     let found = gradient(&batch, &pulled.values);
                     let weights = Values::F32(pulled.values);
                     let sums = Values::from(found.sums);
-                    let sent = self.filter.filter(self.keys, &keys, &sums, Some(&weights))?;
-                    tally.payload.count(batch.keys().len(), sent.0.len(self.keys));
+                    let sent = self
+                        .filter
+                        .filter(self.keys, &keys, &sums, Some(&weights))?;
+                    tally
+                        .payload
+                        .count(batch.keys().len(), sent.0.len(self.keys));
                     tally.rows += batch.rows().len();
                     tally.loss += found.loss;
                     learned(batch.rows().len(), found.loss);
                     sent
                 }
             };
-            pushes.0.push(self.worker.push(spec.keys(keys), values).await?);
-            if self.finish(&mut pushes, PUSHES, &mut tally.idle).await?.is_none() {
+            pushes
+                .0
+                .push(self.worker.push(spec.keys(keys), values).await?);
+            if self
+                .finish(&mut pushes, PUSHES, &mut tally.idle)
+                .await?
+                .is_none()
+            {
                 tally.stopped = true;
                 break;
             }
         }
-        tally.stopped |= self.finish(&mut pushes, 0, &mut tally.idle).await?.is_none();
+        tally.stopped |= self
+            .finish(&mut pushes, 0, &mut tally.idle)
+            .await?
+            .is_none();
         tally.busy = begun.elapsed().saturating_sub(tally.idle);
         Ok(tally)
     }
 
     fn next(&mut self) -> Option<Minibatch> {
-        self.batches.next().map(|places| Minibatch::new(self.rows, &places))
+        self.batches
+            .next()
+            .map(|places| Minibatch::new(self.rows, &places))
     }
 
     /// Waits for a pull. `None` if the worker is to stop. A push that fails ends it: the pull may
@@ -133,14 +154,15 @@ impl Pushes {
     /// Drops those that are done. Returns the error of one that failed.
     fn sweep(&mut self, context: &mut std::task::Context<'_>) -> Result<(), TaskError> {
         let mut swept = Ok(());
-        self.0.retain_mut(|push| match Pin::new(push).poll(context) {
-            Poll::Ready(Err(error)) => {
-                swept = Err(error);
-                false
-            }
-            Poll::Ready(Ok(())) => false,
-            Poll::Pending => true,
-        });
+        self.0
+            .retain_mut(|push| match Pin::new(push).poll(context) {
+                Poll::Ready(Err(error)) => {
+                    swept = Err(error);
+                    false
+                }
+                Poll::Ready(Ok(())) => false,
+                Poll::Pending => true,
+            });
         swept
     }
 
@@ -154,6 +176,10 @@ impl Pushes {
 
     /// Waits for a push that fails.
     async fn failure(&mut self) -> TaskError {
-        poll_fn(|context| self.sweep(context).map_or_else(Poll::Ready, |()| Poll::Pending)).await
+        poll_fn(|context| {
+            self.sweep(context)
+                .map_or_else(Poll::Ready, |()| Poll::Pending)
+        })
+        .await
     }
 }

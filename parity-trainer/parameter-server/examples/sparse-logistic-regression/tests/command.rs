@@ -11,7 +11,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_sparse-logistic-regression")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_sparse-logistic-regression"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 /// The one line of what went wrong.
@@ -24,7 +27,10 @@ fn error(arguments: &[&str], code: i32) -> String {
 
 fn in_folder(folder: &Path, more: &[&str]) -> String {
     let line = error(&[&["--data", folder.to_str().unwrap()], more].concat(), 1);
-    assert!(line.starts_with("error: ") && line.trim_end().lines().count() == 1, "{line}");
+    assert!(
+        line.starts_with("error: ") && line.trim_end().lines().count() == 1,
+        "{line}"
+    );
     line
 }
 
@@ -43,11 +49,26 @@ fn idx(dims: &[u32], bytes: &[u8]) -> Vec<u8> {
 /// Two classes that two of three features tell apart.
 fn sound(folder: &Path) {
     for (part, rows) in [("train", 200_u32), ("t10k", 40)] {
-        let bytes: Vec<u8> =
-            (0..rows).flat_map(|row| if row % 2 == 0 { [255, 0, 255] } else { [0, 255, 255] }).collect();
+        let bytes: Vec<u8> = (0..rows)
+            .flat_map(|row| {
+                if row % 2 == 0 {
+                    [255, 0, 255]
+                } else {
+                    [0, 255, 255]
+                }
+            })
+            .collect();
         let labels: Vec<u8> = (0..rows).map(|row| (row % 2) as u8).collect();
-        write(folder, &format!("{part}-images-idx2-ubyte"), &idx(&[rows, 3], &bytes));
-        write(folder, &format!("{part}-labels-idx1-ubyte"), &idx(&[rows], &labels));
+        write(
+            folder,
+            &format!("{part}-images-idx2-ubyte"),
+            &idx(&[rows, 3], &bytes),
+        );
+        write(
+            folder,
+            &format!("{part}-labels-idx1-ubyte"),
+            &idx(&[rows], &labels),
+        );
     }
 }
 
@@ -67,10 +88,16 @@ fn a_folder_is_learned_and_reported() {
     ]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("3 features, 200 rows") && text.contains("accuracy 100.00 %"), "{text}");
+    assert!(
+        text.contains("3 features, 200 rows") && text.contains("accuracy 100.00 %"),
+        "{text}"
+    );
     let outcome: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(
-        (&outcome["outcome"]["score"]["auc"], &outcome["outcome"]["rows"]),
+        (
+            &outcome["outcome"]["score"]["auc"],
+            &outcome["outcome"]["rows"]
+        ),
         (&1.0.into(), &1000.into())
     );
 }
@@ -81,24 +108,54 @@ fn text_is_hashed_and_learned() {
     for (part, rows) in [("train", 100), ("t10k", 20)] {
         let mut file = GzEncoder::new(Vec::new(), Compression::fast());
         for row in 0..rows {
-            let words = if row % 2 == 0 { "let us meet" } else { "buy this now" };
+            let words = if row % 2 == 0 {
+                "let us meet"
+            } else {
+                "buy this now"
+            };
             writeln!(file, "{}\tnumber {row}\tHello,\t{words}", row % 2).unwrap();
         }
-        write(folder.path(), &format!("{part}-text.tsv.gz"), &file.finish().unwrap());
+        write(
+            folder.path(),
+            &format!("{part}-text.tsv.gz"),
+            &file.finish().unwrap(),
+        );
     }
     let path = folder.path().to_str().unwrap();
-    let output = run(&["--data", path, "--hashed=65536", "--batch=10", "--passes=5", "--l1=0.1"]);
+    let output = run(&[
+        "--data",
+        path,
+        "--hashed=65536",
+        "--batch=10",
+        "--passes=5",
+        "--l1=0.1",
+    ]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("65536 features, 100 rows") && text.contains("accuracy 100.00 %"), "{text}");
+    assert!(
+        text.contains("65536 features, 100 rows") && text.contains("accuracy 100.00 %"),
+        "{text}"
+    );
 
     let whole = fs::read(folder.path().join("train-text.tsv.gz")).unwrap();
-    write(folder.path(), "train-text.tsv.gz", &whole[..whole.len() / 2]);
+    write(
+        folder.path(),
+        "train-text.tsv.gz",
+        &whole[..whole.len() / 2],
+    );
     assert!(
-        in_folder(folder.path(), &["--hashed=8"]).contains("train-text.tsv.gz: cannot be read to its end")
+        in_folder(folder.path(), &["--hashed=8"])
+            .contains("train-text.tsv.gz: cannot be read to its end")
     );
     fs::remove_file(folder.path().join("train-text.tsv.gz")).unwrap();
-    write(folder.path(), "train-text.tsv", b"0\tone\ttext\nspam\ttwo\ttext\n");
-    assert!(in_folder(folder.path(), &["--hashed=8"]).contains("label 'spam' of row 2 is neither 0 nor 1"));
+    write(
+        folder.path(),
+        "train-text.tsv",
+        b"0\tone\ttext\nspam\ttwo\ttext\n",
+    );
+    assert!(
+        in_folder(folder.path(), &["--hashed=8"])
+            .contains("label 'spam' of row 2 is neither 0 nor 1")
+    );
     write(folder.path(), "train-text.tsv", b"0\tone\ttext\n1\ttw");
     assert!(in_folder(folder.path(), &["--hashed=8"]).contains("line 2 has no"));
     write(folder.path(), "train-text.tsv", b"");
@@ -107,13 +164,18 @@ fn text_is_hashed_and_learned() {
 
 #[test]
 fn what_is_wrong_with_a_folder_is_named() {
-    assert!(in_folder(Path::new("/no/such/folder"), &[]).contains("/no/such/folder: no such folder"));
+    assert!(
+        in_folder(Path::new("/no/such/folder"), &[]).contains("/no/such/folder: no such folder")
+    );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     assert!(in_folder(path, &[]).contains("no file train-images-idx"));
     sound(path);
     write(path, "train-labels-idx1-ubyte", &idx(&[200], &[7; 200]));
-    assert!(in_folder(path, &[]).contains("train-labels-idx1-ubyte: label 7 of row 1 is neither 0 nor 1"));
+    assert!(
+        in_folder(path, &[])
+            .contains("train-labels-idx1-ubyte: label 7 of row 1 is neither 0 nor 1")
+    );
     write(path, "train-labels-idx1-ubyte", &idx(&[199], &[1; 199]));
     assert!(in_folder(path, &[]).contains("[200, 3] where one row for each of 199 labels"));
     write(path, "train-labels-idx1-ubyte", &idx(&[200], &[1; 150]));

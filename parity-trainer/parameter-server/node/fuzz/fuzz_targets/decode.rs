@@ -1,4 +1,5 @@
-//! Any bytes, in any cuts: no panic, no memory beyond the limit, and what is decoded is encoded again to the same frame.
+//! Any bytes, in any cuts: no panic, no memory beyond the limit, and what is decoded is encoded
+//! again to the same frame.
 //!
 //! Checksums are not looked at with the feature `fuzzing`, so that the fuzzer gets past them.
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use parapet_parameter_server::{
-    ArrayId, ClientArray, Clock, Consistency, KeyRange, Keys, Refusal, Shared, SubmitError, Task, Values,
-    Work,
+    ArrayId, ClientArray, Clock, Consistency, KeyRange, Keys, Refusal, Shared, SubmitError, Task,
+    Values, Work,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -41,7 +41,8 @@ pub struct TaskSpec {
     pub array: ArrayId,
     /// The keys that it is about.
     pub range: KeyRange,
-    /// The iteration, from 1. A pull of clock c sees what the consistency model promises for iteration c.
+    /// The iteration, from 1. A pull of clock c sees what the consistency model promises for
+    /// iteration c.
     pub clock: Clock,
     /// The rows among the keys.
     pub keys: Keys,
@@ -54,7 +55,14 @@ pub struct TaskSpec {
 impl TaskSpec {
     /// All rows of a range, at once, before nothing else.
     pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
-        Self { array, range, clock, keys: Keys::All, priority: 0, after: Vec::new() }
+        Self {
+            array,
+            range,
+            clock,
+            keys: Keys::All,
+            priority: 0,
+            after: Vec::new(),
+        }
     }
 
     /// Only these rows.
@@ -72,7 +80,10 @@ impl TaskSpec {
     /// After these tasks.
     #[must_use]
     pub fn after(self, after: impl IntoIterator<Item = TaskId>) -> Self {
-        Self { after: after.into_iter().collect(), ..self }
+        Self {
+            after: after.into_iter().collect(),
+            ..self
+        }
     }
 }
 
@@ -81,7 +92,8 @@ impl TaskSpec {
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
     pub clock: Clock,
-    /// The same for the rows that are furthest ahead: no shard contains more than the others if it is `clock`.
+    /// The same for the rows that are furthest ahead: no shard contains more than the others if it
+    /// is `clock`.
     pub newest: Clock,
     /// This worker's updates up to this clock are contained.
     pub own: Clock,
@@ -134,12 +146,16 @@ impl Worker {
     pub(super) fn new(config: &ClientNodeConfig) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let (arrays, max_frame) = (config.arrays.clone(), config.max_frame);
-        let shared = Arc::new(Common { next: AtomicU64::new(0), arrays, max_frame });
+        let shared = Arc::new(Common {
+            next: AtomicU64::new(0),
+            arrays,
+            max_frame,
+        });
         (Self { commands, shared }, receiver)
     }
 
-    /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done when every replica
-    /// has it.
+    /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
+    /// when every replica has it.
     ///
     /// # Errors
     /// If the message would be too long, or the node has stopped.
@@ -154,7 +170,9 @@ impl Worker {
     /// As for a push.
     pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
         let width = self.array(spec.array).map_or(1, |array| array.width) as u64;
-        let bytes = (spec.keys.len(spec.range) as u64).saturating_mul(width).saturating_mul(4);
+        let bytes = (spec.keys.len(spec.range) as u64)
+            .saturating_mul(width)
+            .saturating_mul(4);
         self.submit(spec, Work::Pull, bytes, |pulled| {
             pulled.unwrap_or_else(|| Pulled {
                 clock: Clock::default(),
@@ -171,19 +189,32 @@ impl Worker {
     /// # Errors
     /// As for a push.
     pub async fn push_pull(&self, spec: TaskSpec, values: Values) -> Result<PushPull, TaskError> {
-        let mut next = TaskSpec { clock: spec.clock.next(), ..spec.clone() };
+        let mut next = TaskSpec {
+            clock: spec.clock.next(),
+            ..spec.clone()
+        };
         let push = self.push(spec, values).await?;
         // The other models have the server wait for the worker's own pushes.
         let sees_itself = self.array(next.array).is_some_and(|array| {
-            matches!(array.consistency, Consistency::Bsp | Consistency::Ssp(_) | Consistency::EagerSsp(_))
+            matches!(
+                array.consistency,
+                Consistency::Bsp | Consistency::Ssp(_) | Consistency::EagerSsp(_)
+            )
         });
         next.after.clear();
         next.after.extend((!sees_itself).then_some(push.id()));
-        Ok(PushPull { push, pull: self.pull(next).await? })
+        Ok(PushPull {
+            push,
+            pull: self.pull(next).await?,
+        })
     }
 
     fn array(&self, array: ArrayId) -> Option<&ClientArray> {
-        self.shared.arrays.iter().find(|(id, _)| *id == array).map(|(_, array)| array)
+        self.shared
+            .arrays
+            .iter()
+            .find(|(id, _)| *id == array)
+            .map(|(_, array)| array)
     }
 
     async fn submit<R>(
@@ -193,18 +224,49 @@ impl Worker {
         bytes: u64,
         finish: fn(Option<Pulled>) -> R,
     ) -> Result<Pending<R>, TaskError> {
-        let TaskSpec { array, range, clock, keys, priority, after } = spec;
-        let listed = if let Keys::List(keys) = &keys { keys.as_bytes().len() as u64 } else { 0 };
+        let TaskSpec {
+            array,
+            range,
+            clock,
+            keys,
+            priority,
+            after,
+        } = spec;
+        let listed = if let Keys::List(keys) = &keys {
+            keys.as_bytes().len() as u64
+        } else {
+            0
+        };
         let (bytes, limit) = (bytes.saturating_add(listed + HEADS), self.shared.max_frame);
         if bytes > limit {
             return Err(TaskError::TooLong { bytes, limit });
         }
         let id = TaskId(self.shared.next.fetch_add(1, Ordering::Relaxed));
         let (answer, receiver) = oneshot::channel();
-        let task = Task { work, array, range, keys, clock, after: Vec::new(), priority };
-        let command = Command { id, task, after, answer };
-        self.commands.send(command).await.map_err(|_| TaskError::Stopped)?;
-        Ok(Pending { id, receiver, finish })
+        let task = Task {
+            work,
+            array,
+            range,
+            keys,
+            clock,
+            after: Vec::new(),
+            priority,
+        };
+        let command = Command {
+            id,
+            task,
+            after,
+            answer,
+        };
+        self.commands
+            .send(command)
+            .await
+            .map_err(|_| TaskError::Stopped)?;
+        Ok(Pending {
+            id,
+            receiver,
+            finish,
+        })
     }
 }
 
@@ -228,7 +290,10 @@ impl<R> Pending<R> {
     /// # Errors
     /// As when awaited.
     pub fn wait(self) -> Result<R, TaskError> {
-        self.receiver.blocking_recv().unwrap_or(Err(TaskError::Stopped)).map(self.finish)
+        self.receiver
+            .blocking_recv()
+            .unwrap_or(Err(TaskError::Stopped))
+            .map(self.finish)
     }
 }
 

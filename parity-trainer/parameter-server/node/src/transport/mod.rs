@@ -1,8 +1,9 @@
 //! Connections between nodes: frames in order, each at most once, and a loss is noticed at once.
 //!
-//! A connection's outgoing queue is bounded in bytes, softly: [`Sender::room`] waits until it is short again, and a node
-//! takes a peer's requests only then; [`Sender::try_send`] refuses only at four times that, where somebody has not
-//! waited; a single frame may be longer than both. The incoming side has no queue: what is not received stays with the peer.
+//! A connection's outgoing queue is bounded in bytes, softly: [`Sender::room`] waits until it is
+//! short again, and a node takes a peer's requests only then; [`Sender::try_send`] refuses only at
+//! four times that, where somebody has not waited; a single frame may be longer than both. The
+//! incoming side has no queue: what is not received stays with the peer.
 
 mod memory;
 mod queue;
@@ -40,7 +41,10 @@ pub struct Local {
 impl Local {
     /// What the decoder of one connection takes.
     pub const fn limits(&self) -> Limits {
-        Limits { max_frame: self.hello.max_frame, pooled: self.pooled }
+        Limits {
+            max_frame: self.hello.max_frame,
+            pooled: self.pooled,
+        }
     }
 }
 
@@ -101,7 +105,8 @@ impl Receiver {
     /// The next frame. Safe to cancel.
     ///
     /// # Errors
-    /// When the connection is lost or the peer sends what cannot be understood. There is nothing more to be had then.
+    /// When the connection is lost or the peer sends what cannot be understood. There is nothing
+    /// more to be had then.
     pub async fn recv(&mut self) -> Result<Frame, TransportError> {
         match &mut self.0 {
             Kind::Socket(incoming) => incoming.recv().await,

@@ -54,7 +54,16 @@ pub(super) fn queue(long: usize) -> (Sender, Outgoing) {
         changed: Notify::new(),
     };
     let state = Arc::new(state);
-    (Sender { frames, state: Arc::clone(&state) }, Outgoing { frames: outgoing, state })
+    (
+        Sender {
+            frames,
+            state: Arc::clone(&state),
+        },
+        Outgoing {
+            frames: outgoing,
+            state,
+        },
+    )
 }
 
 impl Sender {
@@ -66,7 +75,9 @@ impl Sender {
         let cost = frame.cost();
         let bytes = self.state.bytes.load(Ordering::Relaxed);
         // One frame may be longer than the queue: whoever has waited for room gets it through.
-        if bytes >= self.state.long && bytes.saturating_add(cost) > self.state.long.saturating_mul(HARD) {
+        if bytes >= self.state.long
+            && bytes.saturating_add(cost) > self.state.long.saturating_mul(HARD)
+        {
             return Err(SendError::Full { bytes });
         }
         self.state.bytes.fetch_add(cost, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! Unix sockets between nodes on one machine, named after the TCP address that a node listens at.
 //!
-//! The names are abstract: nothing is left behind in a file system when a process is killed, and they are seen within
-//! one network namespace, as the TCP addresses are. Anybody on the machine may take any name, so both ends look at whose
-//! process the other is: only one of the same user is talked to.
+//! The names are abstract: nothing is left behind in a file system when a process is killed, and
+//! they are seen within one network namespace, as the TCP addresses are. Anybody on the machine may
+//! take any name, so both ends look at whose process the other is: only one of the same user is
+//! talked to.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -10,8 +11,8 @@ use std::os::fd::AsFd as _;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{UnixListener, UnixStream, lookup_host};
 
-/// Bytes that the kernel keeps for the other end to read. Pushes of 4 MiB go over a fifth faster with this than with half as
-/// much, and twice as much gains nothing.
+/// Bytes that the kernel keeps for the other end to read. Pushes of 4 MiB go over a fifth faster
+/// with this than with half as much, and twice as much gains nothing.
 const BUFFER: usize = 2 << 20;
 
 /// Listens under the name of `address`, `HOST:PORT` as the TCP listener has it.
@@ -34,14 +35,20 @@ pub(super) async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
 pub(super) async fn connect(address: &str) -> Option<UnixStream> {
     for address in lookup_host(address).await.ok()? {
         if let Ok(stream) = UnixStream::connect(name(&address.to_string())).await {
-            return if is_ours(&stream) { prepared(stream).ok() } else { None };
+            return if is_ours(&stream) {
+                prepared(stream).ok()
+            } else {
+                None
+            };
         }
     }
     None
 }
 
 fn is_ours(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw())
+    stream
+        .peer_cred()
+        .is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw())
 }
 
 fn prepared(stream: UnixStream) -> io::Result<UnixStream> {

@@ -55,7 +55,9 @@ pub(super) async fn write(
 ) -> io::Result<usize> {
     let mut slices = [IoSlice::new(&[]); SLICES];
     let filled = batch.slices(&mut slices);
-    stream.write_vectored(slices.get(..filled).unwrap_or_default()).await
+    stream
+        .write_vectored(slices.get(..filled).unwrap_or_default())
+        .await
 }
 
 /// The reading side of either.

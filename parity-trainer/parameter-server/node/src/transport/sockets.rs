@@ -1,7 +1,8 @@
 //! Sockets: TCP, and Unix sockets between nodes on one machine.
 //!
-//! One task for each connection writes; whoever receives reads, so that no frame changes tasks on its way in. Nagle's
-//! algorithm is off: the queue itself puts small frames together, as many as there are when the socket can take more.
+//! One task for each connection writes; whoever receives reads, so that no frame changes tasks on
+//! its way in. Nagle's algorithm is off: the queue itself puts small frames together, as many as
+//! there are when the socket can take more.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
@@ -18,15 +19,16 @@ use super::socket::{self, ReadHalf, Socket};
 use super::{Connection, Kind, Listener, Local, Reason, Receiver, Transport, TransportError, Who};
 use crate::wire::{Batch, Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
 
-/// Frames are put together up to this many bytes, then written: the checksum is made of what the write finds in the
-/// cache.
+/// Frames are put together up to this many bytes, then written: the checksum is made of what the
+/// write finds in the cache.
 const TOGETHER: usize = 256 * 1024;
 
 /// Sockets: nodes on one machine connect through a Unix socket, others with TCP.
 ///
-/// A node listens at its TCP address and, where the system has abstract Unix sockets (Linux), at one that is named
-/// after it. Whoever connects tries that first: it exists only within one network namespace, and is taken only between
-/// processes of one user. A byte costs less than half of what it costs over TCP, on either side.
+/// A node listens at its TCP address and, where the system has abstract Unix sockets (Linux), at
+/// one that is named after it. Whoever connects tries that first: it exists only within one network
+/// namespace, and is taken only between processes of one user. A byte costs less than half of what
+/// it costs over TCP, on either side.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sockets;
 
@@ -49,9 +51,15 @@ impl Transport for Sockets {
         Ok(listening)
     }
 
-    async fn connect(&self, address: &str, local: Arc<Local>) -> Result<Connection, TransportError> {
+    async fn connect(
+        &self,
+        address: &str,
+        local: Arc<Local>,
+    ) -> Result<Connection, TransportError> {
         match same_machine::connect(address).await {
-            Some(stream) => limited(address, local.handshake, handshake(stream, address, &local)).await,
+            Some(stream) => {
+                limited(address, local.handshake, handshake(stream, address, &local)).await
+            }
             None => Tcp.connect(address, local).await,
         }
     }
@@ -61,14 +69,25 @@ impl Transport for Tcp {
     type Listener = Listening;
 
     async fn listen(&self, address: &str, local: Arc<Local>) -> Result<Listening, TransportError> {
-        let error =
-            |error| TransportError { who: Who::Address(address.into()), reason: Reason::Listen(error) };
+        let error = |error| TransportError {
+            who: Who::Address(address.into()),
+            reason: Reason::Listen(error),
+        };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
         let address = tcp.local_addr().map_err(error)?.to_string();
-        Ok(Listening { tcp, unix: None, address, local })
+        Ok(Listening {
+            tcp,
+            unix: None,
+            address,
+            local,
+        })
     }
 
-    async fn connect(&self, address: &str, local: Arc<Local>) -> Result<Connection, TransportError> {
+    async fn connect(
+        &self,
+        address: &str,
+        local: Arc<Local>,
+    ) -> Result<Connection, TransportError> {
         let connecting = async {
             let stream = TcpStream::connect(address).await.map_err(Reason::Connect)?;
             handshake(stream, address, &local).await
@@ -83,8 +102,13 @@ async fn limited(
     limit: Duration,
     shaking: impl Future<Output = Result<Connection, Reason>>,
 ) -> Result<Connection, TransportError> {
-    let done = tokio::time::timeout(limit, shaking).await.unwrap_or(Err(Reason::Slow(limit)));
-    done.map_err(|reason| TransportError { who: Who::Address(address.into()), reason })
+    let done = tokio::time::timeout(limit, shaking)
+        .await
+        .unwrap_or(Err(Reason::Slow(limit)));
+    done.map_err(|reason| TransportError {
+        who: Who::Address(address.into()),
+        reason,
+    })
 }
 
 /// Takes connections.
@@ -96,7 +120,8 @@ pub struct Listening {
     local: Arc<Local>,
 }
 
-type BoxedHandshake = std::pin::Pin<Box<dyn Future<Output = Result<Connection, TransportError>> + Send>>;
+type BoxedHandshake =
+    std::pin::Pin<Box<dyn Future<Output = Result<Connection, TransportError>> + Send>>;
 
 impl Listener for Listening {
     type Handshake = BoxedHandshake;
@@ -106,8 +131,10 @@ impl Listener for Listening {
     }
 
     async fn accept(&mut self) -> Result<BoxedHandshake, TransportError> {
-        let error =
-            |error| TransportError { who: Who::Address(self.address.clone()), reason: Reason::Listen(error) };
+        let error = |error| TransportError {
+            who: Who::Address(self.address.clone()),
+            reason: Reason::Listen(error),
+        };
         let unix = async {
             match &self.unix {
                 Some(listener) => same_machine::accept(listener).await,
@@ -127,14 +154,23 @@ impl Listener for Listening {
 impl Listening {
     fn shake(&self, stream: impl Socket, from: String) -> BoxedHandshake {
         let local = Arc::clone(&self.local);
-        Box::pin(async move { limited(&from, local.handshake, handshake(stream, &from, &local)).await })
+        Box::pin(
+            async move { limited(&from, local.handshake, handshake(stream, &from, &local)).await },
+        )
     }
 }
 
 /// Both ends speak first, so that each can say why it does not like the other.
-async fn handshake(mut stream: impl Socket, address: &str, local: &Local) -> Result<Connection, Reason> {
+async fn handshake(
+    mut stream: impl Socket,
+    address: &str,
+    local: &Local,
+) -> Result<Connection, Reason> {
     stream.prepare().map_err(Reason::Io)?;
-    stream.write_all(&local.hello.encode()).await.map_err(Reason::Io)?;
+    stream
+        .write_all(&local.hello.encode())
+        .await
+        .map_err(Reason::Io)?;
     let mut bytes = [0; HELLO_LEN];
     let (prefix, rest) = bytes.split_at_mut(PREFIX_LEN);
     let ended = |error: io::Error| match error.kind() {
@@ -158,7 +194,11 @@ async fn handshake(mut stream: impl Socket, address: &str, local: &Local) -> Res
         progress: Arc::new(AtomicU64::new(0)),
         who: Who::Peer(hello.peer, address.into()),
     };
-    Ok(Connection { peer: hello.peer, sender, receiver: Receiver(Kind::Socket(Box::new(incoming))) })
+    Ok(Connection {
+        peer: hello.peer,
+        sender,
+        receiver: Receiver(Kind::Socket(Box::new(incoming))),
+    })
 }
 
 /// Writes what is in the queue, until the queue's other end or the connection is gone.
@@ -206,7 +246,10 @@ impl Incoming {
     pub(super) async fn recv(&mut self) -> Result<Frame, TransportError> {
         match self.next().await {
             Ok(frame) => Ok(frame),
-            Err(reason) => Err(TransportError { who: self.who.clone(), reason }),
+            Err(reason) => Err(TransportError {
+                who: self.who.clone(),
+                reason,
+            }),
         }
     }
 
@@ -223,7 +266,8 @@ impl Incoming {
             let read = if first.is_empty() {
                 self.stream.try_read(second)
             } else {
-                self.stream.try_read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)])
+                self.stream
+                    .try_read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)])
             };
             match read {
                 Ok(0) => return Err(Reason::Closed),

@@ -32,8 +32,8 @@ impl Part {
     }
 }
 
-/// Frames as slices for vectored writes. Heads and short sections are copied next to one another, so that many small
-/// frames are one slice; long sections stay where they are.
+/// Frames as slices for vectored writes. Heads and short sections are copied next to one another,
+/// so that many small frames are one slice; long sections stay where they are.
 #[derive(Debug)]
 pub struct Batch {
     max_frame: u64,
@@ -84,26 +84,43 @@ impl Batch {
         self.sections.clear();
         write::encode(frame, &mut self.small, &mut self.sections);
         let head = self.small.len() - start - HEADER_LEN;
-        let sections: u64 = self.sections.iter().map(|section| section.as_bytes().len() as u64).sum();
+        let sections: u64 = self
+            .sections
+            .iter()
+            .map(|section| section.as_bytes().len() as u64)
+            .sum();
         let length = head as u64 + sections;
         if length > self.max_frame {
             self.small.truncate(start);
             self.sections.clear();
-            return Err(WireError::TooLong { length, limit: self.max_frame });
+            return Err(WireError::TooLong {
+                length,
+                limit: self.max_frame,
+            });
         }
         let mut fields = Vec::with_capacity(HEADER_LEN);
         fields.u16(u16::try_from(head).unwrap_or(u16::MAX));
         fields.u16(0);
         fields.u64(length);
-        let header = checksum::of_header(&fields).to_le_bytes().into_iter().chain(fields);
-        let place = self.small.get_mut(start..start + HEADER_LEN).unwrap_or_default();
-        place.iter_mut().zip(header).for_each(|(to, from)| *to = from);
+        let header = checksum::of_header(&fields)
+            .to_le_bytes()
+            .into_iter()
+            .chain(fields);
+        let place = self
+            .small
+            .get_mut(start..start + HEADER_LEN)
+            .unwrap_or_default();
+        place
+            .iter_mut()
+            .zip(header)
+            .for_each(|(to, from)| *to = from);
         self.add_body(start);
         self.bytes += HEADER_LEN + usize::try_from(length).unwrap_or(usize::MAX) + SUM_LEN;
         Ok(())
     }
 
-    /// Puts the sections after header and head, which begin at `start`, and the checksum after them.
+    /// Puts the sections after header and head, which begin at `start`, and the checksum after
+    /// them.
     fn add_body(&mut self, start: usize) {
         let mut sections = self.sections.drain(..).peekable();
         while let Some(section) = sections.next_if(|section| section.as_bytes().len() <= COPIED) {
@@ -133,8 +150,14 @@ impl Batch {
         let mut filled = 0;
         for ((slice, part), at) in slices.iter_mut().zip(&self.parts).zip(0..=self.ready) {
             let bytes = part.as_bytes(&self.small);
-            let end = if at < self.ready { bytes.len() } else { self.ready_bytes };
-            let Some(bytes) = bytes.get(skipped..end).filter(|bytes| !bytes.is_empty()) else { break };
+            let end = if at < self.ready {
+                bytes.len()
+            } else {
+                self.ready_bytes
+            };
+            let Some(bytes) = bytes.get(skipped..end).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
             *slice = IoSlice::new(bytes);
             skipped = 0;
             filled += 1;
@@ -152,17 +175,28 @@ impl Batch {
             && let Some(part) = self.parts.get_mut(self.ready)
         {
             let left = part.as_bytes(&self.small).len() - self.ready_bytes;
-            let now = if let Part::Large(_) = part { left.min(room) } else { left };
+            let now = if let Part::Large(_) = part {
+                left.min(room)
+            } else {
+                left
+            };
             match part {
                 Part::Small(_) => {}
                 Part::Large(section) => {
-                    let piece = section.as_bytes().get(self.ready_bytes..).and_then(|rest| rest.get(..now));
+                    let piece = section
+                        .as_bytes()
+                        .get(self.ready_bytes..)
+                        .and_then(|rest| rest.get(..now));
                     if let Some(sum) = self.sums.front_mut() {
                         sum.add(piece.unwrap_or_default());
                     }
                 }
                 Part::Sum(place) => {
-                    *place = self.sums.pop_front().map_or(0, |sum| sum.get()).to_le_bytes();
+                    *place = self
+                        .sums
+                        .pop_front()
+                        .map_or(0, |sum| sum.get())
+                        .to_le_bytes();
                 }
             }
             room = room.saturating_sub(now);

@@ -22,24 +22,28 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_frame: 256 << 20, pooled: 32 << 20 }
+        Self {
+            max_frame: 256 << 20,
+            pooled: 32 << 20,
+        }
     }
 }
 
 /// Bytes that are read ahead.
 const STAGING: usize = 128 * 1024;
 
-/// Bytes that are read ahead with the end of a long frame: its checksum and the next one's head, and no more, because
-/// they are copied.
+/// Bytes that are read ahead with the end of a long frame: its checksum and the next one's head,
+/// and no more, because they are copied.
 const AHEAD: usize = 4 * 1024;
 
-/// Frames up to this length are waited for as a whole and copied out; longer ones are read into their place.
+/// Frames up to this length are waited for as a whole and copied out; longer ones are read into
+/// their place.
 const SHORT: usize = 16 * 1024;
 
 /// Makes frames of bytes that come in any pieces; a state machine that reads nothing itself.
 ///
-/// Read into [`Decoder::spaces`], say how much with [`Decoder::filled`], and call [`Decoder::next`] until it has no more.
-/// After an error there is nothing to be had from the connection.
+/// Read into [`Decoder::spaces`], say how much with [`Decoder::filled`], and call [`Decoder::next`]
+/// until it has no more. After an error there is nothing to be had from the connection.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -68,7 +72,14 @@ impl Decoder {
             u16s: Pool::new(pooled),
             u8s: Pool::new(pooled),
         };
-        Self { limits, staging: vec![0; STAGING], start: 0, end: 0, long: None, pools }
+        Self {
+            limits,
+            staging: vec![0; STAGING],
+            start: 0,
+            end: 0,
+            long: None,
+            pools,
+        }
     }
 
     /// Where the next bytes belong: all of the first space, which may be empty, before the second.
@@ -80,7 +91,9 @@ impl Decoder {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let rest = self.staging.get_mut(self.end..).unwrap_or_default();
-        let Some(long) = &mut self.long else { return [&mut [], rest] };
+        let Some(long) = &mut self.long else {
+            return [&mut [], rest];
+        };
         let direct = long.space();
         let ahead = match direct.len() {
             0 => rest.len(),
@@ -88,7 +101,10 @@ impl Decoder {
             _ => 0,
         };
         let piece = direct.len().min(PIECE);
-        [direct.get_mut(..piece).unwrap_or_default(), rest.get_mut(..ahead).unwrap_or_default()]
+        [
+            direct.get_mut(..piece).unwrap_or_default(),
+            rest.get_mut(..ahead).unwrap_or_default(),
+        ]
     }
 
     /// `count` bytes have been put into the spaces.
@@ -111,23 +127,39 @@ impl Decoder {
     }
 
     /// The next frame, if all of it has come.
-    #[allow(clippy::should_implement_trait, reason = "not an iterator: more bytes may come after `None`")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "not an iterator: more bytes may come after `None`"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame>, WireError> {
         if self.long.is_none() {
-            let Some(header) = self.header()? else { return Ok(None) };
-            let available = self.staging.get(self.start + HEADER_LEN..self.end).unwrap_or_default();
+            let Some(header) = self.header()? else {
+                return Ok(None);
+            };
+            let available = self
+                .staging
+                .get(self.start + HEADER_LEN..self.end)
+                .unwrap_or_default();
             if header.length <= SHORT {
-                let Some((body, rest)) = available.split_at_checked(header.length) else { return Ok(None) };
-                let Some(sum) = rest.first_chunk() else { return Ok(None) };
+                let Some((body, rest)) = available.split_at_checked(header.length) else {
+                    return Ok(None);
+                };
+                let Some(sum) = rest.first_chunk() else {
+                    return Ok(None);
+                };
                 let frame = short(&header, body, u64::from_le_bytes(*sum))?;
                 self.start += HEADER_LEN + header.length + SUM_LEN;
                 return Ok(Some(frame));
             }
-            let Some(head) = available.get(..header.head) else { return Ok(None) };
+            let Some(head) = available.get(..header.head) else {
+                return Ok(None);
+            };
             self.long = Some(Long::new(&header, head, &mut self.pools)?);
             self.start += HEADER_LEN + header.head;
         }
-        let Some(long) = &mut self.long else { return Ok(None) };
+        let Some(long) = &mut self.long else {
+            return Ok(None);
+        };
         loop {
             let available = self.staging.get(self.start..self.end).unwrap_or_default();
             let space = long.space();
@@ -135,24 +167,36 @@ impl Decoder {
                 if long.next_section(&mut self.pools) {
                     continue;
                 }
-                let Some(sum) = available.first_chunk() else { return Ok(None) };
+                let Some(sum) = available.first_chunk() else {
+                    return Ok(None);
+                };
                 let sum = u64::from_le_bytes(*sum);
                 self.start += SUM_LEN;
-                return self.long.take().map(|long| long.finish(sum, &mut self.pools)).transpose();
+                return self
+                    .long
+                    .take()
+                    .map(|long| long.finish(sum, &mut self.pools))
+                    .transpose();
             }
             let count = space.len().min(available.len());
             if count == 0 {
                 return Ok(None);
             }
             let from = available.get(..count).unwrap_or_default();
-            space.get_mut(..count).unwrap_or_default().copy_from_slice(from);
+            space
+                .get_mut(..count)
+                .unwrap_or_default()
+                .copy_from_slice(from);
             long.filled(count);
             self.start += count;
         }
     }
 
     fn header(&self) -> Result<Option<Header>, WireError> {
-        let Some(bytes) = self.staging.get(self.start..self.end).and_then(|bytes| bytes.get(..HEADER_LEN))
+        let Some(bytes) = self
+            .staging
+            .get(self.start..self.end)
+            .and_then(|bytes| bytes.get(..HEADER_LEN))
         else {
             return Ok(None);
         };
@@ -163,7 +207,10 @@ impl Decoder {
         }
         let (head, reserved, length) = (fields.u16()?, fields.u16()?, fields.u64()?);
         let limit = self.limits.max_frame;
-        let Some(length) = usize::try_from(length).ok().filter(|&length| length as u64 <= limit) else {
+        let Some(length) = usize::try_from(length)
+            .ok()
+            .filter(|&length| length as u64 <= limit)
+        else {
             return Err(WireError::TooLong { length, limit });
         };
         let head = usize::from(head);
@@ -178,10 +225,9 @@ impl Decoder {
 fn plan(header: &Header, head: &[u8]) -> Result<Plan, WireError> {
     let mut plan = Plan::default();
     read::frame(head, &mut plan)?;
-    let total = plan
-        .0
-        .iter()
-        .try_fold(header.head, |total, (kind, count)| total.checked_add(count.checked_mul(kind.size())?));
+    let total = plan.0.iter().try_fold(header.head, |total, (kind, count)| {
+        total.checked_add(count.checked_mul(kind.size())?)
+    });
     match total {
         Some(total) if total == header.length => Ok(plan),
         _ => Err(WireError::Malformed("sections that do not fill it")),
@@ -218,7 +264,9 @@ enum Buffer {
 }
 
 fn bytes_of<T: Pod>(vector: &mut Arc<Vec<T>>) -> &mut [u8] {
-    Arc::get_mut(vector).map(|vector| bytemuck::cast_slice_mut(vector)).unwrap_or_default()
+    Arc::get_mut(vector)
+        .map(|vector| bytemuck::cast_slice_mut(vector))
+        .unwrap_or_default()
 }
 
 impl Buffer {
@@ -299,7 +347,11 @@ impl Long {
     /// What is missing of the current section.
     fn space(&mut self) -> &mut [u8] {
         let (filled, length) = (self.filled, self.length);
-        let bytes = self.current.as_mut().map(Buffer::bytes_mut).unwrap_or_default();
+        let bytes = self
+            .current
+            .as_mut()
+            .map(Buffer::bytes_mut)
+            .unwrap_or_default();
         bytes.get_mut(filled..length).unwrap_or_default()
     }
 
@@ -308,7 +360,8 @@ impl Long {
         let count = count.min(self.length - self.filled);
         let new = self.filled..self.filled + count;
         if let Some(buffer) = &mut self.current {
-            self.sum.add(buffer.bytes_mut().get(new.clone()).unwrap_or_default());
+            self.sum
+                .add(buffer.bytes_mut().get(new.clone()).unwrap_or_default());
             buffer.check(new);
         }
         self.filled += count;
@@ -319,7 +372,9 @@ impl Long {
     fn next_section(&mut self, pools: &mut Pools) -> bool {
         self.done.extend(self.current.take());
         (self.length, self.filled) = (0, 0);
-        let Some((kind, count)) = self.later.next() else { return false };
+        let Some((kind, count)) = self.later.next() else {
+            return false;
+        };
         self.length = kind.size() * count;
         self.current = Some(pools.take(kind, count));
         true
@@ -361,7 +416,11 @@ impl Source for Filled {
         match self.0.next() {
             Some(Buffer::F32(vector, moderate)) => {
                 let numbers = Shared::window(vector, 0..count);
-                if moderate { numbers.known_to_be_moderate() } else { numbers }
+                if moderate {
+                    numbers.known_to_be_moderate()
+                } else {
+                    numbers
+                }
             }
             _ => Shared::default(),
         }

@@ -2,7 +2,8 @@
 
 use super::VERSION;
 
-/// Why bytes from a peer are not taken. The connection is of no more use; who the peer is, its owner says.
+/// Why bytes from a peer are not taken. The connection is of no more use; who the peer is, its
+/// owner says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Something else speaks at the other end.
@@ -30,7 +31,9 @@ pub enum WireError {
     #[error("its handshake is damaged: connect again")]
     Handshake,
     /// Frames that one of the two would refuse.
-    #[error("it takes frames of {found} bytes, this node of {own}: set the same limit on all nodes")]
+    #[error(
+        "it takes frames of {found} bytes, this node of {own}: set the same limit on all nodes"
+    )]
     FrameLimit {
         /// The peer's.
         found: u64,
@@ -51,10 +54,14 @@ pub enum WireError {
     #[error("a frame's header is damaged: connect again")]
     Header,
     /// The content is not what was sent.
-    #[error("a frame's checksum is wrong: connect again; if it happens often, check the network's hardware")]
+    #[error(
+        "a frame's checksum is wrong: connect again; if it happens often, check the network's hardware"
+    )]
     Checksum,
     /// A kind of frame that this version does not know.
-    #[error("a frame of kind {0}, which this release does not know: run the same release on all nodes")]
+    #[error(
+        "a frame of kind {0}, which this release does not know: run the same release on all nodes"
+    )]
     UnknownTag(u8),
     /// A frame whose checksum is right and whose content makes no sense.
     #[error("a frame with {0}: run the same release on all nodes")]

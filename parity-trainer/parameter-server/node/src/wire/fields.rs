@@ -1,8 +1,8 @@
 //! Fixed fields of heads and handshakes.
 
 use parapet_parameter_server::{
-    ArrayId, Clock, Digest, Epoch, KeyRange, Refusal, Request, RequestId, Seq, ShardRef, TransferId,
-    ValuesError, WorkerId,
+    ArrayId, Clock, Digest, Epoch, KeyRange, Refusal, Request, RequestId, Seq, ShardRef,
+    TransferId, ValuesError, WorkerId,
 };
 
 use super::WireError;
@@ -116,8 +116,10 @@ pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
     pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (first, rest) =
-            self.0.split_first_chunk().ok_or(WireError::Malformed("a head that is too short"))?;
+        let (first, rest) = self
+            .0
+            .split_first_chunk()
+            .ok_or(WireError::Malformed("a head that is too short"))?;
         self.0 = rest;
         Ok(*first)
     }
@@ -140,14 +142,17 @@ impl<'a> Fields<'a> {
 
     /// A number of things that must be addressable.
     pub(super) fn count(&mut self) -> Result<usize, WireError> {
-        usize::try_from(self.u64()?).map_err(|_| WireError::Malformed("a count beyond this machine's memory"))
+        usize::try_from(self.u64()?)
+            .map_err(|_| WireError::Malformed("a count beyond this machine's memory"))
     }
 
     pub(super) fn bool(&mut self) -> Result<bool, WireError> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(WireError::Malformed("a truth value that is neither 0 nor 1")),
+            _ => Err(WireError::Malformed(
+                "a truth value that is neither 0 nor 1",
+            )),
         }
     }
 
@@ -161,29 +166,50 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn shard(&mut self) -> Result<ShardRef, WireError> {
-        Ok(ShardRef { array: ArrayId(self.u32()?), range: self.range()?, epoch: Epoch(self.u64()?) })
+        Ok(ShardRef {
+            array: ArrayId(self.u32()?),
+            range: self.range()?,
+            epoch: Epoch(self.u64()?),
+        })
     }
 
     pub(super) fn request(&mut self) -> Result<Request, WireError> {
         Ok(match self.u8()? {
-            0 => Request::Push { worker: WorkerId(self.u64()?), clock: Clock(self.u64()?) },
-            1 => Request::Pull { request: RequestId(self.u64()?) },
-            2 => Request::Replicate { seq: Seq(self.u64()?) },
-            3 => Request::Snapshot { transfer: TransferId(self.u64()?), part: self.u32()? },
+            0 => Request::Push {
+                worker: WorkerId(self.u64()?),
+                clock: Clock(self.u64()?),
+            },
+            1 => Request::Pull {
+                request: RequestId(self.u64()?),
+            },
+            2 => Request::Replicate {
+                seq: Seq(self.u64()?),
+            },
+            3 => Request::Snapshot {
+                transfer: TransferId(self.u64()?),
+                part: self.u32()?,
+            },
             _ => return Err(WireError::Malformed("an unknown kind of request")),
         })
     }
 
     pub(super) fn refusal(&mut self) -> Result<Refusal, WireError> {
         Ok(match self.u8()? {
-            0 => Refusal::WrongEpoch { current: Epoch(self.u64()?) },
+            0 => Refusal::WrongEpoch {
+                current: Epoch(self.u64()?),
+            },
             1 => Refusal::UnknownRange,
             2 => Refusal::NotHead,
             3 => Refusal::NotTail,
             4 => Refusal::UnknownWorker,
-            5 => Refusal::Gap { expected: Clock(self.u64()?) },
+            5 => Refusal::Gap {
+                expected: Clock(self.u64()?),
+            },
             6 => Refusal::BadKeys,
-            7 => Refusal::BadValues(ValuesError::Length { expected: self.count()?, found: self.count()? }),
+            7 => Refusal::BadValues(ValuesError::Length {
+                expected: self.count()?,
+                found: self.count()?,
+            }),
             8 => Refusal::BadValues(ValuesError::NotFinite { at: self.count()? }),
             9 => Refusal::Stopped,
             10 => Refusal::Busy,
@@ -196,7 +222,9 @@ impl<'a> Fields<'a> {
 
 pub(super) fn key_range(start: u64, end: u64) -> Result<KeyRange, WireError> {
     if start > end {
-        return Err(WireError::Malformed("a key range that ends before it starts"));
+        return Err(WireError::Malformed(
+            "a key range that ends before it starts",
+        ));
     }
     Ok(KeyRange::new(start, end))
 }

@@ -50,13 +50,17 @@ impl Hello {
         bytes.resize(HELLO_LEN - 4, 0);
         bytes.u32(checksum::of_header(&bytes));
         let mut hello = [0; HELLO_LEN];
-        hello.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        hello
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = from);
         hello
     }
 
     fn short_cluster(&self) -> &str {
-        let end =
-            (0..=MAX_CLUSTER.min(self.cluster.len())).rev().find(|&end| self.cluster.is_char_boundary(end));
+        let end = (0..=MAX_CLUSTER.min(self.cluster.len()))
+            .rev()
+            .find(|&end| self.cluster.is_char_boundary(end));
         self.cluster.get(..end.unwrap_or(0)).unwrap_or_default()
     }
 
@@ -80,17 +84,23 @@ impl Hello {
         if Fields(check).u32()? != checksum::of_header(content) {
             return Err(WireError::Handshake);
         }
-        let (kind, length, id, max_frame) = (fields.u8()?, fields.u8()?, fields.u64()?, fields.u64()?);
+        let (kind, length, id, max_frame) =
+            (fields.u8()?, fields.u8()?, fields.u64()?, fields.u64()?);
         let peer = match kind {
             0 => Peer::Server(NodeId(id)),
             1 => Peer::Worker(WorkerId(id)),
             _ => return Err(WireError::Handshake),
         };
-        let cluster = fields.0.get(..usize::from(length)).and_then(|name| std::str::from_utf8(name).ok());
+        let cluster = fields
+            .0
+            .get(..usize::from(length))
+            .and_then(|name| std::str::from_utf8(name).ok());
         match cluster {
-            Some(cluster) if cluster.len() <= MAX_CLUSTER => {
-                Ok(Self { peer, cluster: cluster.to_owned(), max_frame })
-            }
+            Some(cluster) if cluster.len() <= MAX_CLUSTER => Ok(Self {
+                peer,
+                cluster: cluster.to_owned(),
+                max_frame,
+            }),
             _ => Err(WireError::Handshake),
         }
     }
@@ -98,10 +108,16 @@ impl Hello {
     /// Whether this node and a peer that says `other` can work together.
     pub fn accept(&self, other: &Self) -> Result<(), WireError> {
         if self.short_cluster() != other.short_cluster() {
-            return Err(WireError::Cluster { found: other.cluster.clone(), own: self.cluster.clone() });
+            return Err(WireError::Cluster {
+                found: other.cluster.clone(),
+                own: self.cluster.clone(),
+            });
         }
         if self.max_frame != other.max_frame {
-            return Err(WireError::FrameLimit { found: other.max_frame, own: self.max_frame });
+            return Err(WireError::FrameLimit {
+                found: other.max_frame,
+                own: self.max_frame,
+            });
         }
         Ok(())
     }

@@ -10,12 +10,14 @@
 //! checksum, 8 bytes: of head and sections
 //! ```
 //!
-//! Sections are what may be large. Each is one slice of a vectored write, and is read into the vector that the message
-//! will keep. The length is checked against a limit before memory is asked for, and the sections must fill it exactly.
+//! Sections are what may be large. Each is one slice of a vectored write, and is read into the
+//! vector that the message will keep. The length is checked against a limit before memory is asked
+//! for, and the sections must fill it exactly.
 //!
-//! The checksum is XXH3-64, and comes last, so that a large frame is never gone through as a whole: each end sums up
-//! a piece while it is in the processor's cache, just before it is written or just after it was read. TCP's own 16-bit
-//! sums miss one in some ten thousand corrupted segments (Stone & Partridge, SIGCOMM 2000).
+//! The checksum is XXH3-64, and comes last, so that a large frame is never gone through as a whole:
+//! each end sums up a piece while it is in the processor's cache, just before it is written or just
+//! after it was read. TCP's own 16-bit sums miss one in some ten thousand corrupted segments (Stone
+//! & Partridge, SIGCOMM 2000).
 
 mod batch;
 mod checksum;
@@ -42,7 +44,8 @@ pub const HEADER_LEN: usize = 16;
 /// Bytes of the checksum at a frame's end.
 pub const SUM_LEN: usize = 8;
 
-/// Bytes that are summed up and written, or read and summed up, at a time: they fit a processor's second-level cache.
+/// Bytes that are summed up and written, or read and summed up, at a time: they fit a processor's
+/// second-level cache.
 const PIECE: usize = 256 * 1024;
 
 /// Bytes of a head at most.
@@ -72,6 +75,10 @@ impl Frame {
 
 impl From<parapet_parameter_server::Message> for Frame {
     fn from(message: parapet_parameter_server::Message) -> Self {
-        Self::Message(Packed { message, keys: None, values: None })
+        Self::Message(Packed {
+            message,
+            keys: None,
+            values: None,
+        })
     }
 }

@@ -1,12 +1,13 @@
 //! Heads and sections to frames.
 //!
-//! A head is read twice by the same code: once to learn which sections follow, and once, when they are there, to make
-//! the frame of them.
+//! A head is read twice by the same code: once to learn which sections follow, and once, when they
+//! are there, to make the frame of them.
 
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, Key, Keys, Message, NodeId, Operation, Packed, PackedKeys, PackedValues, Pull,
-    PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, RequestId, Route, Routing, Rows, Seq, Shared,
-    Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, TransferId, Values, WorkerClock, WorkerId,
+    ArrayId, Clock, Epoch, Key, Keys, Message, NodeId, Operation, Packed, PackedKeys, PackedValues,
+    Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, RequestId, Route, Routing,
+    Rows, Seq, Shared, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, TransferId, Values,
+    WorkerClock, WorkerId,
 };
 
 use super::fields::{Fields, key_range};
@@ -117,7 +118,10 @@ impl Source for Slice<'_> {
 
 /// The frame of this head.
 pub(super) fn frame<S: Source>(head: &[u8], source: &mut S) -> Result<Frame, WireError> {
-    let mut reader = Reader { fields: Fields(head), source };
+    let mut reader = Reader {
+        fields: Fields(head),
+        source,
+    };
     let frame = reader.frame()?;
     if !reader.fields.0.is_empty() {
         return Err(WireError::Malformed("a head that is too long"));
@@ -146,7 +150,13 @@ impl<S: Source> Reader<'_, S> {
                 keys = packed;
                 let (own_values, packed) = self.values()?;
                 values = packed;
-                Message::Push(Push { at, worker, clock, keys: own_keys, values: own_values })
+                Message::Push(Push {
+                    at,
+                    worker,
+                    clock,
+                    keys: own_keys,
+                    values: own_values,
+                })
             }
             tag::PUSH_ACK => {
                 let at = fields.shard()?;
@@ -159,7 +169,13 @@ impl<S: Source> Reader<'_, S> {
                 let clock = Clock(fields.u64()?);
                 let (own_keys, packed) = self.keys()?;
                 keys = packed;
-                Message::Pull(Pull { at, worker, request, clock, keys: own_keys })
+                Message::Pull(Pull {
+                    at,
+                    worker,
+                    request,
+                    clock,
+                    keys: own_keys,
+                })
             }
             tag::PULL_REPLY => {
                 let at = fields.shard()?;
@@ -171,7 +187,14 @@ impl<S: Source> Reader<'_, S> {
                 let (own_values, packed) = self.values()?;
                 values = packed;
                 let request = is_answer.then_some(request);
-                Message::PullReply(PullReply { at, request, clock, own, keys: own_keys, values: own_values })
+                Message::PullReply(PullReply {
+                    at,
+                    request,
+                    clock,
+                    own,
+                    keys: own_keys,
+                    values: own_values,
+                })
             }
             tag::REPLICATE => {
                 let (at, seq) = (fields.shard()?, Seq(fields.u64()?));
@@ -183,40 +206,69 @@ impl<S: Source> Reader<'_, S> {
                         keys = packed;
                         let (own_values, packed) = self.values()?;
                         values = packed;
-                        Operation::Update { range, clocks, keys: own_keys, values: own_values }
+                        Operation::Update {
+                            range,
+                            clocks,
+                            keys: own_keys,
+                            values: own_values,
+                        }
                     }
-                    1 => Operation::Members { version: fields.u64()?, workers: self.clocks()? },
+                    1 => Operation::Members {
+                        version: fields.u64()?,
+                        workers: self.clocks()?,
+                    },
                     _ => return Err(WireError::Malformed("an unknown kind of log entry")),
                 };
                 Message::Replicate(Replicate { at, seq, operation })
             }
-            tag::REPLICATE_ACK => {
-                Message::ReplicateAck(ReplicateAck { at: fields.shard()?, seq: Seq(fields.u64()?) })
-            }
+            tag::REPLICATE_ACK => Message::ReplicateAck(ReplicateAck {
+                at: fields.shard()?,
+                seq: Seq(fields.u64()?),
+            }),
             tag::SNAPSHOT => Message::Snapshot(self.snapshot()?),
             tag::SNAPSHOT_ACK => {
                 let (at, transfer) = (fields.shard()?, TransferId(fields.u64()?));
-                Message::SnapshotAck(SnapshotAck { at, transfer, part: fields.u32()? })
+                Message::SnapshotAck(SnapshotAck {
+                    at,
+                    transfer,
+                    part: fields.u32()?,
+                })
             }
             tag::ROUTING => Message::Routing(self.routing()?),
             tag::REFUSED => {
                 let (at, request) = (fields.shard()?, fields.request()?);
-                Message::Refused(Refused { at, request, reason: fields.refusal()? })
+                Message::Refused(Refused {
+                    at,
+                    request,
+                    reason: fields.refusal()?,
+                })
             }
             unknown => return Err(WireError::UnknownTag(unknown)),
         };
-        Ok(Frame::Message(Packed { message, keys, values }))
+        Ok(Frame::Message(Packed {
+            message,
+            keys,
+            values,
+        }))
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, WireError> {
         let fields = &mut self.fields;
         let (at, transfer, part) = (fields.shard()?, TransferId(fields.u64()?), fields.u32()?);
-        let phase = if fields.bool()? { SnapshotPhase::Delta } else { SnapshotPhase::PreCopy };
+        let phase = if fields.bool()? {
+            SnapshotPhase::Delta
+        } else {
+            SnapshotPhase::PreCopy
+        };
         let range = fields.range()?;
         let end = match fields.bool()? {
             true => {
                 let (seq, members) = (Seq(fields.u64()?), fields.u64()?);
-                Some(SnapshotEnd { seq, members, clocks: self.worker_clocks()? })
+                Some(SnapshotEnd {
+                    seq,
+                    members,
+                    clocks: self.worker_clocks()?,
+                })
             }
             false => None,
         };
@@ -228,7 +280,20 @@ impl<S: Source> Reader<'_, S> {
         }
         let steps = self.fields.count()?;
         let steps = self.source.u32s(steps).to_vec();
-        Ok(Snapshot { at, transfer, part, phase, rows: Rows { range, keys, values, state, steps }, end })
+        Ok(Snapshot {
+            at,
+            transfer,
+            part,
+            phase,
+            rows: Rows {
+                range,
+                keys,
+                values,
+                state,
+                steps,
+            },
+            end,
+        })
     }
 
     fn routing(&mut self) -> Result<Routing, WireError> {
@@ -241,13 +306,15 @@ impl<S: Source> Reader<'_, S> {
         let mut rest = &words[..];
         let mut routes = Vec::new();
         while !rest.is_empty() {
-            let (&[array, start, end, epoch, length], after) = rest.split_first_chunk().ok_or(SHORT)?;
+            let (&[array, start, end, epoch, length], after) =
+                rest.split_first_chunk().ok_or(SHORT)?;
             let length = usize::try_from(length).map_err(|_| SHORT)?;
             let (chain, after) = after.split_at_checked(length).ok_or(SHORT)?;
             rest = after;
             routes.push(Route {
                 array: ArrayId(
-                    u32::try_from(array).map_err(|_| WireError::Malformed("an array out of range"))?,
+                    u32::try_from(array)
+                        .map_err(|_| WireError::Malformed("an array out of range"))?,
                 ),
                 range: key_range(start, end)?,
                 epoch: Epoch(epoch),
@@ -269,7 +336,10 @@ impl<S: Source> Reader<'_, S> {
         if !rest.is_empty() {
             return Err(WireError::Malformed("a list of clocks that is cut off"));
         }
-        Ok(pairs.iter().map(|&[worker, clock]| (WorkerId(worker), Clock(clock))).collect())
+        Ok(pairs
+            .iter()
+            .map(|&[worker, clock]| (WorkerId(worker), Clock(clock)))
+            .collect())
     }
 
     fn worker_clocks(&mut self) -> Result<Vec<WorkerClock>, WireError> {
@@ -279,7 +349,11 @@ impl<S: Source> Reader<'_, S> {
             return Err(WireError::Malformed("a list of clocks that is cut off"));
         }
         let entry = |&[worker, start, end, clock]: &[u64; 4]| {
-            Ok(WorkerClock { worker: WorkerId(worker), range: key_range(start, end)?, clock: Clock(clock) })
+            Ok(WorkerClock {
+                worker: WorkerId(worker),
+                range: key_range(start, end)?,
+                clock: Clock(clock),
+            })
         };
         entries.iter().map(entry).collect()
     }
@@ -294,12 +368,22 @@ impl<S: Source> Reader<'_, S> {
                 if kind == 1 {
                     return Ok((Keys::List(keys), None));
                 }
-                PackedKeys::Plain { keys: Keys::List(keys), remember: true }
+                PackedKeys::Plain {
+                    keys: Keys::List(keys),
+                    remember: true,
+                }
             }
-            3 => PackedKeys::Known { digest: self.fields.digest()?, count: self.fields.u64()? },
+            3 => PackedKeys::Known {
+                digest: self.fields.digest()?,
+                count: self.fields.u64()?,
+            },
             4 | 5 => {
                 let (count, length) = (self.fields.u64()?, self.fields.count()?);
-                PackedKeys::Lz4 { count, bytes: self.source.u8s(length), remember: kind == 5 }
+                PackedKeys::Lz4 {
+                    count,
+                    bytes: self.source.u8s(length),
+                    remember: kind == 5,
+                }
             }
             _ => return Err(WireError::Malformed("an unknown form of keys")),
         };
@@ -310,7 +394,8 @@ impl<S: Source> Reader<'_, S> {
         let kind = self.fields.u8()?;
         let count = self.fields.u64()?;
         let own = || {
-            usize::try_from(count).map_err(|_| WireError::Malformed("a count beyond this machine's memory"))
+            usize::try_from(count)
+                .map_err(|_| WireError::Malformed("a count beyond this machine's memory"))
         };
         let packed = match kind {
             0 => return Ok((Values::F32(self.source.f32s(own()?)), None)),

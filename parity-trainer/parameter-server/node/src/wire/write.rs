@@ -1,8 +1,8 @@
 //! Frames to heads and sections.
 
 use parapet_parameter_server::{
-    Key, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Routing, Rows, Shared, Snapshot,
-    SnapshotPhase, Values,
+    Key, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Routing, Rows, Shared,
+    Snapshot, SnapshotPhase, Values,
 };
 
 use super::Frame;
@@ -47,7 +47,12 @@ impl Section {
 
 /// About how many bytes a frame takes, in memory and on the wire.
 pub(super) fn cost(frame: &Frame) -> usize {
-    let Frame::Message(Packed { message, keys, values }) = frame else {
+    let Frame::Message(Packed {
+        message,
+        keys,
+        values,
+    }) = frame
+    else {
         return super::HEADER_LEN + super::SUM_LEN;
     };
     let (own_keys, own_values) = match message {
@@ -81,10 +86,17 @@ pub(super) fn cost(frame: &Frame) -> usize {
     };
     let rest = match message {
         Message::Snapshot(piece) => {
-            let clocks = piece.end.as_ref().map_or(0, |end| size_of_val(&end.clocks[..]));
+            let clocks = piece
+                .end
+                .as_ref()
+                .map_or(0, |end| size_of_val(&end.clocks[..]));
             piece.rows.state.as_bytes().len() + size_of_val(&piece.rows.steps[..]) + clocks
         }
-        Message::Routing(routing) => routing.routes().iter().map(|route| 40 + 8 * route.chain.len()).sum(),
+        Message::Routing(routing) => routing
+            .routes()
+            .iter()
+            .map(|route| 40 + 8 * route.chain.len())
+            .sum(),
         Message::Replicate(entry) => match &entry.operation {
             Operation::Update { clocks, .. } => size_of_val(&clocks[..]),
             Operation::Members { workers, .. } => size_of_val(&workers[..]),
@@ -112,8 +124,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn message(&mut self, Packed { message, keys, values }: Packed) {
-        let plain = |own| keys.unwrap_or(PackedKeys::Plain { keys: own, remember: false });
+    fn message(
+        &mut self,
+        Packed {
+            message,
+            keys,
+            values,
+        }: Packed,
+    ) {
+        let plain = |own| {
+            keys.unwrap_or(PackedKeys::Plain {
+                keys: own,
+                remember: false,
+            })
+        };
         let plain_values = |own| values.unwrap_or(PackedValues::Plain(own));
         match message {
             Message::Push(push) => {
@@ -153,17 +177,32 @@ impl Writer<'_> {
                 self.head.shard(entry.at);
                 self.head.u64(entry.seq.0);
                 match entry.operation {
-                    Operation::Update { range, clocks, keys: own, values: numbers } => {
+                    Operation::Update {
+                        range,
+                        clocks,
+                        keys: own,
+                        values: numbers,
+                    } => {
                         self.head.u8(0);
                         self.head.range(range);
-                        self.words(clocks.iter().flat_map(|(worker, clock)| [worker.0, clock.0]).collect());
+                        self.words(
+                            clocks
+                                .iter()
+                                .flat_map(|(worker, clock)| [worker.0, clock.0])
+                                .collect(),
+                        );
                         self.keys(plain(own));
                         self.values(plain_values(numbers));
                     }
                     Operation::Members { version, workers } => {
                         self.head.u8(1);
                         self.head.u64(version);
-                        self.words(workers.iter().flat_map(|(worker, clock)| [worker.0, clock.0]).collect());
+                        self.words(
+                            workers
+                                .iter()
+                                .flat_map(|(worker, clock)| [worker.0, clock.0])
+                                .collect(),
+                        );
                     }
                 }
             }
@@ -190,8 +229,21 @@ impl Writer<'_> {
     }
 
     fn snapshot(&mut self, piece: Snapshot) {
-        let Snapshot { at, transfer, part, phase, rows, end } = piece;
-        let Rows { range, keys, values, state, steps } = rows;
+        let Snapshot {
+            at,
+            transfer,
+            part,
+            phase,
+            rows,
+            end,
+        } = piece;
+        let Rows {
+            range,
+            keys,
+            values,
+            state,
+            steps,
+        } = rows;
         self.head.u8(tag::SNAPSHOT);
         self.head.shard(at);
         self.head.u64(transfer.0);
@@ -203,9 +255,16 @@ impl Writer<'_> {
             self.head.u64(end.seq.0);
             self.head.u64(end.members);
             let clocks = end.clocks.iter();
-            self.words(clocks.flat_map(|c| [c.worker.0, c.range.start, c.range.end, c.clock.0]).collect());
+            self.words(
+                clocks
+                    .flat_map(|c| [c.worker.0, c.range.start, c.range.end, c.clock.0])
+                    .collect(),
+            );
         }
-        self.keys(PackedKeys::Plain { keys, remember: false });
+        self.keys(PackedKeys::Plain {
+            keys,
+            remember: false,
+        });
         self.values(PackedValues::Plain(values));
         self.values(PackedValues::Plain(state));
         self.head.count(steps.len());
@@ -218,7 +277,13 @@ impl Writer<'_> {
         let mut words = Vec::new();
         for route in routing.routes() {
             let chain = route.chain.len() as u64;
-            words.extend([route.array.0.into(), route.range.start, route.range.end, route.epoch.0, chain]);
+            words.extend([
+                route.array.0.into(),
+                route.range.start,
+                route.range.end,
+                route.epoch.0,
+                chain,
+            ]);
             words.extend(route.chain.iter().map(|node| node.0));
         }
         self.words(words);
@@ -231,8 +296,13 @@ impl Writer<'_> {
 
     fn keys(&mut self, keys: PackedKeys) {
         match keys {
-            PackedKeys::Plain { keys: Keys::All, .. } => self.head.u8(0),
-            PackedKeys::Plain { keys: Keys::List(keys), remember } => {
+            PackedKeys::Plain {
+                keys: Keys::All, ..
+            } => self.head.u8(0),
+            PackedKeys::Plain {
+                keys: Keys::List(keys),
+                remember,
+            } => {
                 self.head.u8(1 + u8::from(remember));
                 self.head.count(keys.len());
                 self.sections.push(Section::Keys(keys));
@@ -242,7 +312,11 @@ impl Writer<'_> {
                 self.head.digest(digest);
                 self.head.u64(count);
             }
-            PackedKeys::Lz4 { count, bytes, remember } => {
+            PackedKeys::Lz4 {
+                count,
+                bytes,
+                remember,
+            } => {
                 self.head.u8(4 + u8::from(remember));
                 self.head.u64(count);
                 self.bytes(bytes);

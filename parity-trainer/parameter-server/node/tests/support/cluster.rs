@@ -9,13 +9,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
-    NodeId, Route, Routing, ShardRef, WorkerId,
+    Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange,
+    Layout, NodeId, Route, Routing, ShardRef, WorkerId,
 };
 use parapet_parameter_server_node::transport::Transport;
 use parapet_parameter_server_node::{
-    ClientNode, ClientNodeConfig, Counters, Embedded, ServerHandle, ServerNode, ServerNodeConfig, TaskSpec,
-    View, Worker,
+    ClientNode, ClientNodeConfig, Counters, Embedded, ServerHandle, ServerNode, ServerNodeConfig,
+    TaskSpec, View, Worker,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,7 +33,9 @@ pub fn spec(clock: u64) -> TaskSpec {
 
 /// Whatever should come within a generous limit.
 pub async fn soon<R>(future: impl Future<Output = R>) -> R {
-    tokio::time::timeout(Duration::from_secs(30), future).await.expect("took longer than 30 s")
+    tokio::time::timeout(Duration::from_secs(30), future)
+        .await
+        .expect("took longer than 30 s")
 }
 
 struct Running {
@@ -63,8 +65,8 @@ impl<T: Transport> Drop for Cluster<T> {
 }
 
 impl<T: Transport> Cluster<T> {
-    /// Workers 0.. that are members, servers 0.., and one more server that holds nothing yet. Four shards, the chain of
-    /// each the servers from 0 or 1 on.
+    /// Workers 0.. that are members, servers 0.., and one more server that holds nothing yet. Four
+    /// shards, the chain of each the servers from 0 or 1 on.
     pub async fn start(
         transport: T,
         workers: u64,
@@ -98,17 +100,38 @@ impl<T: Transport> Cluster<T> {
         let cuts: Vec<KeyRange> = KeyRange::new(0, KEYS).cut(4).collect();
         let chain = |shard: u64| {
             // With two replicas, server 0 is the head of all: the one to kill.
-            let first = if replicas == servers { 0 } else { shard % servers };
-            (0..replicas).map(|i| NodeId((first + i) % servers)).collect()
+            let first = if replicas == servers {
+                0
+            } else {
+                shard % servers
+            };
+            (0..replicas)
+                .map(|i| NodeId((first + i) % servers))
+                .collect()
         };
         let mut routes: Vec<Route> = (0..)
             .zip(cuts)
-            .map(|(shard, range)| Route { array: ARRAY, range, epoch: Epoch(1), chain: chain(shard) })
+            .map(|(shard, range)| Route {
+                array: ARRAY,
+                range,
+                epoch: Epoch(1),
+                chain: chain(shard),
+            })
             .collect();
-        routes.push(Route { array: BIG_ARRAY, range: KeyRange::new(0, 1), epoch: Epoch(1), chain: chain(0) });
+        routes.push(Route {
+            array: BIG_ARRAY,
+            range: KeyRange::new(0, 1),
+            epoch: Epoch(1),
+            chain: chain(0),
+        });
         let view = View {
             routing: Routing::new(1, routes).unwrap(),
-            workers: (1, (0..workers).map(|worker| (WorkerId(worker), Clock(0))).collect()),
+            workers: (
+                1,
+                (0..workers)
+                    .map(|worker| (WorkerId(worker), Clock(0)))
+                    .collect(),
+            ),
             ..View::default()
         };
         let embedded = Embedded::new(view);
@@ -128,9 +151,14 @@ impl<T: Transport> Cluster<T> {
         };
         for (node, membership) in (0..).zip(memberships) {
             let policy = Arc::new(consistency);
-            let array = |layout| ArrayConfig { layout, policy: policy.clone() };
-            let arrays =
-                vec![(ARRAY, array(Layout::dense(WIDTH, Add))), (BIG_ARRAY, array(Layout::dense(BIG, Add)))];
+            let array = |layout| ArrayConfig {
+                layout,
+                policy: policy.clone(),
+            };
+            let arrays = vec![
+                (ARRAY, array(Layout::dense(WIDTH, Add))),
+                (BIG_ARRAY, array(Layout::dense(BIG, Add))),
+            ];
             let mut config = ServerNodeConfig::new(NodeId(node), arrays);
             // In memory, addresses are names; over TCP, any free port.
             if std::any::type_name::<T>().ends_with("Memory") {
@@ -139,7 +167,9 @@ impl<T: Transport> Cluster<T> {
             set(&mut config);
             (cluster.queue, cluster.inbox) = (config.queue, config.inbox);
             cluster.filters.clone_from(&config.filters);
-            let mut server = ServerNode::bind(config, cluster.transport.clone(), membership).await.unwrap();
+            let mut server = ServerNode::bind(config, cluster.transport.clone(), membership)
+                .await
+                .unwrap();
             let address = server.address().to_owned();
             let handle = server.handle();
             let frozen = Arc::new(AtomicBool::new(false));
@@ -147,11 +177,20 @@ impl<T: Transport> Cluster<T> {
             let task = tokio::spawn(async move {
                 let mut running = pin!(server.run(std::future::pending()));
                 std::future::poll_fn(|context| {
-                    if ice.load(Ordering::Relaxed) { Poll::Pending } else { running.as_mut().poll(context) }
+                    if ice.load(Ordering::Relaxed) {
+                        Poll::Pending
+                    } else {
+                        running.as_mut().poll(context)
+                    }
                 })
                 .await;
             });
-            let running = Running { task, handle, frozen, address: address.clone() };
+            let running = Running {
+                task,
+                handle,
+                frozen,
+                address: address.clone(),
+            };
             cluster.servers.insert(node, running);
             cluster.change(|view| {
                 view.servers.insert(NodeId(node), address);
@@ -161,7 +200,8 @@ impl<T: Transport> Cluster<T> {
     }
 
     fn change(&self, change: impl FnOnce(&mut View)) {
-        self.embedded.send_modify(|view| change(Arc::make_mut(view)));
+        self.embedded
+            .send_modify(|view| change(Arc::make_mut(view)));
     }
 
     pub fn view(&self) -> Arc<View> {
@@ -169,7 +209,10 @@ impl<T: Transport> Cluster<T> {
     }
 
     pub fn worker(&mut self, worker: u64) -> Worker {
-        let array = |width| ClientArray { width, consistency: self.consistency };
+        let array = |width| ClientArray {
+            width,
+            consistency: self.consistency,
+        };
         let arrays = vec![(ARRAY, array(WIDTH)), (BIG_ARRAY, array(BIG))];
         let mut config = ClientNodeConfig::new(WorkerId(worker), arrays);
         config.filters.clone_from(&self.filters);
@@ -197,7 +240,8 @@ impl<T: Transport> Cluster<T> {
         self.servers[&server].address.clone()
     }
 
-    /// Waits until this many pushes of worker 0 to the first key have been acknowledged, by pulling.
+    /// Waits until this many pushes of worker 0 to the first key have been acknowledged, by
+    /// pulling.
     pub async fn acknowledged(&mut self, pushes: u64) {
         let watcher = self.worker(1000);
         soon(async {
@@ -224,17 +268,32 @@ impl<T: Transport> Cluster<T> {
     /// Has every shard copied to `to`, and waits until it is in every chain.
     pub async fn hand_over_all(&mut self, to: NodeId) {
         self.change(|view| {
-            let at = |route: &Route| ShardRef { array: route.array, range: route.range, epoch: route.epoch };
-            view.hand_overs = view.routing.routes().iter().map(|route| (at(route), to)).collect();
+            let at = |route: &Route| ShardRef {
+                array: route.array,
+                range: route.range,
+                epoch: route.epoch,
+            };
+            view.hand_overs = view
+                .routing
+                .routes()
+                .iter()
+                .map(|route| (at(route), to))
+                .collect();
         });
         let mut view = self.embedded.subscribe();
-        let everywhere =
-            |view: &Arc<View>| view.routing.routes().iter().all(|route| route.chain.contains(&to));
+        let everywhere = |view: &Arc<View>| {
+            view.routing
+                .routes()
+                .iter()
+                .all(|route| route.chain.contains(&to))
+        };
         soon(view.wait_for(everywhere)).await.unwrap();
     }
 
     /// What happened to a server's messages.
     pub async fn counters(&self, server: u64) -> Counters {
-        soon(self.servers[&server].handle.look(|_, counters| counters)).await.unwrap()
+        soon(self.servers[&server].handle.look(|_, counters| counters))
+            .await
+            .unwrap()
     }
 }

@@ -2,9 +2,9 @@
 
 use parapet_parameter_server::{
     ArrayId, Clock, Digest, Epoch, KeyRange, Keys, Message, NodeId, Operation, Packed, PackedKeys,
-    PackedValues, Pull, PullReply, Push, PushAck, Refusal, Refused, Replicate, ReplicateAck, Request,
-    RequestId, Route, Routing, Rows, Seq, ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase,
-    TransferId, Values, ValuesError, WorkerClock, WorkerId,
+    PackedValues, Pull, PullReply, Push, PushAck, Refusal, Refused, Replicate, ReplicateAck,
+    Request, RequestId, Route, Routing, Rows, Seq, ShardRef, Snapshot, SnapshotAck, SnapshotEnd,
+    SnapshotPhase, TransferId, Values, ValuesError, WorkerClock, WorkerId,
 };
 use parapet_parameter_server_node::wire::Frame;
 use proptest::prelude::*;
@@ -22,14 +22,25 @@ fn shard() -> impl Strategy<Value = ShardRef> {
 }
 
 fn size() -> impl Strategy<Value = usize> {
-    prop_oneof![Just(0), 1usize..20, 1_000usize..1_100, 4_090usize..4_100, 70_000usize..100_000]
+    prop_oneof![
+        Just(0),
+        1usize..20,
+        1_000usize..1_100,
+        4_090usize..4_100,
+        70_000usize..100_000
+    ]
 }
 
 fn keys() -> impl Strategy<Value = Keys> {
     prop_oneof![
         Just(Keys::All),
         (size(), any::<u64>()).prop_map(|(n, salt)| {
-            Keys::List((0..n as u64).map(|i| i.wrapping_mul(salt | 1)).collect::<Vec<_>>().into())
+            Keys::List(
+                (0..n as u64)
+                    .map(|i| i.wrapping_mul(salt | 1))
+                    .collect::<Vec<_>>()
+                    .into(),
+            )
         }),
     ]
 }
@@ -50,7 +61,10 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn clocks() -> impl Strategy<Value = Vec<(WorkerId, Clock)>> {
-    prop::collection::vec((any::<u64>(), any::<u64>()).prop_map(|(w, c)| (WorkerId(w), Clock(c))), 0..5)
+    prop::collection::vec(
+        (any::<u64>(), any::<u64>()).prop_map(|(w, c)| (WorkerId(w), Clock(c))),
+        0..5,
+    )
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
@@ -62,7 +76,10 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         4 => Refusal::UnknownWorker,
         5 => Refusal::Gap { expected: Clock(n) },
         6 => Refusal::BadKeys,
-        7 => Refusal::BadValues(ValuesError::Length { expected: a, found: b }),
+        7 => Refusal::BadValues(ValuesError::Length {
+            expected: a,
+            found: b,
+        }),
         8 => Refusal::BadValues(ValuesError::NotFinite { at: a }),
         9 => Refusal::Stopped,
         10 => Refusal::Busy,
@@ -73,26 +90,44 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 fn request() -> impl Strategy<Value = Request> {
     (0..4, any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(kind, a, b, part)| match kind {
-        0 => Request::Push { worker: WorkerId(a), clock: Clock(b) },
-        1 => Request::Pull { request: RequestId(a) },
+        0 => Request::Push {
+            worker: WorkerId(a),
+            clock: Clock(b),
+        },
+        1 => Request::Pull {
+            request: RequestId(a),
+        },
         2 => Request::Replicate { seq: Seq(a) },
-        _ => Request::Snapshot { transfer: TransferId(a), part },
+        _ => Request::Snapshot {
+            transfer: TransferId(a),
+            part,
+        },
     })
 }
 
 fn routing() -> impl Strategy<Value = Routing> {
-    (any::<u64>(), prop::collection::vec((1u64..1000, 1u64..5, any::<u64>()), 0..30)).prop_map(
-        |(version, parts)| {
-            let mut start = 0;
-            let routes = parts.into_iter().enumerate().map(|(i, (length, chain, salt))| {
-                let range = KeyRange::new(start, start + length);
-                start += length;
-                let chain = (0..chain).map(|i| NodeId(salt.wrapping_add(i))).collect();
-                Route { array: ArrayId(i as u32 % 3), range, epoch: Epoch(salt), chain }
-            });
-            Routing::new(version, routes.collect()).unwrap()
-        },
+    (
+        any::<u64>(),
+        prop::collection::vec((1u64..1000, 1u64..5, any::<u64>()), 0..30),
     )
+        .prop_map(|(version, parts)| {
+            let mut start = 0;
+            let routes = parts
+                .into_iter()
+                .enumerate()
+                .map(|(i, (length, chain, salt))| {
+                    let range = KeyRange::new(start, start + length);
+                    start += length;
+                    let chain = (0..chain).map(|i| NodeId(salt.wrapping_add(i))).collect();
+                    Route {
+                        array: ArrayId(i as u32 % 3),
+                        range,
+                        epoch: Epoch(salt),
+                        chain,
+                    }
+                });
+            Routing::new(version, routes.collect()).unwrap()
+        })
 }
 
 fn snapshot() -> impl Strategy<Value = Snapshot> {
@@ -101,36 +136,73 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         any::<u64>(),
         prop::collection::vec((any::<u64>(), range(), any::<u64>()), 0..4),
     ));
-    (shard(), any::<u64>(), any::<u32>(), any::<bool>(), (range(), keys(), values(), values(), size()), end)
-        .prop_map(|(at, transfer, part, delta, (range, keys, values, state, steps), end)| Snapshot {
-            at,
-            transfer: TransferId(transfer),
-            part,
-            phase: if delta { SnapshotPhase::Delta } else { SnapshotPhase::PreCopy },
-            rows: Rows { range, keys, values, state, steps: (0..steps as u32).collect() },
-            end: end.map(|(seq, members, clocks)| SnapshotEnd {
-                seq: Seq(seq),
-                members,
-                clocks: clocks
-                    .into_iter()
-                    .map(|(worker, range, clock)| WorkerClock {
-                        worker: WorkerId(worker),
-                        range,
-                        clock: Clock(clock),
-                    })
-                    .collect(),
-            }),
-        })
+    (
+        shard(),
+        any::<u64>(),
+        any::<u32>(),
+        any::<bool>(),
+        (range(), keys(), values(), values(), size()),
+        end,
+    )
+        .prop_map(
+            |(at, transfer, part, delta, (range, keys, values, state, steps), end)| Snapshot {
+                at,
+                transfer: TransferId(transfer),
+                part,
+                phase: if delta {
+                    SnapshotPhase::Delta
+                } else {
+                    SnapshotPhase::PreCopy
+                },
+                rows: Rows {
+                    range,
+                    keys,
+                    values,
+                    state,
+                    steps: (0..steps as u32).collect(),
+                },
+                end: end.map(|(seq, members, clocks)| SnapshotEnd {
+                    seq: Seq(seq),
+                    members,
+                    clocks: clocks
+                        .into_iter()
+                        .map(|(worker, range, clock)| WorkerClock {
+                            worker: WorkerId(worker),
+                            range,
+                            clock: Clock(clock),
+                        })
+                        .collect(),
+                }),
+            },
+        )
 }
 
 fn packed_keys() -> impl Strategy<Value = PackedKeys> {
-    (0..3, keys(), bytes(), any::<u64>(), any::<u128>(), any::<bool>()).prop_map(
-        |(kind, keys, bytes, count, digest, remember)| match (kind, keys) {
-            (0, keys @ Keys::List(_)) => PackedKeys::Plain { keys, remember: true },
-            (1, _) => PackedKeys::Known { digest: Digest(digest), count },
-            _ => PackedKeys::Lz4 { count, bytes: bytes.into(), remember },
-        },
+    (
+        0..3,
+        keys(),
+        bytes(),
+        any::<u64>(),
+        any::<u128>(),
+        any::<bool>(),
     )
+        .prop_map(
+            |(kind, keys, bytes, count, digest, remember)| match (kind, keys) {
+                (0, keys @ Keys::List(_)) => PackedKeys::Plain {
+                    keys,
+                    remember: true,
+                },
+                (1, _) => PackedKeys::Known {
+                    digest: Digest(digest),
+                    count,
+                },
+                _ => PackedKeys::Lz4 {
+                    count,
+                    bytes: bytes.into(),
+                    remember,
+                },
+            },
+        )
 }
 
 fn packed_values() -> impl Strategy<Value = PackedValues> {
@@ -174,9 +246,14 @@ fn message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Any frame. A message whose keys or values are beside it has none of its own, as `Link` leaves it.
+/// Any frame. A message whose keys or values are beside it has none of its own, as `Link` leaves
+/// it.
 pub fn frame() -> impl Strategy<Value = Frame> {
-    let with_packed = (message(), prop::option::of(packed_keys()), prop::option::of(packed_values()))
+    let with_packed = (
+        message(),
+        prop::option::of(packed_keys()),
+        prop::option::of(packed_values()),
+    )
         .prop_map(|(mut message, packed_keys, packed_values)| {
             let (keys, values) = match &mut message {
                 Message::Push(push) => (&mut push.keys, Some(&mut push.values)),
@@ -189,7 +266,11 @@ pub fn frame() -> impl Strategy<Value = Frame> {
             if let (Some(_), Some(values)) = (&packed_values, values) {
                 *values = Values::none();
             }
-            Frame::Message(Packed { message, keys: packed_keys, values: packed_values })
+            Frame::Message(Packed {
+                message,
+                keys: packed_keys,
+                values: packed_values,
+            })
         });
     prop_oneof![
         1 => Just(Frame::Heartbeat),

@@ -22,7 +22,10 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, seen: 0 }
+        Self {
+            connection,
+            seen: 0,
+        }
     }
 }
 
@@ -48,7 +51,9 @@ impl Source for Watch {
                 return Err(End::Compacted);
             }
             if response.canceled() {
-                return Err(connection.unreachable(response.cancel_reason().to_owned()).into());
+                return Err(connection
+                    .unreachable(response.cancel_reason().to_owned())
+                    .into());
             }
             let changes = changes(connection, &response, seen);
             // An empty batch says that the store answers.
@@ -70,22 +75,41 @@ async fn read_all(connection: &Connection) -> Result<(Batch, i64), RegistryError
     let found = connection
         .ask(|mut client| {
             let prefix = connection.config.prefix();
-            async move { client.get(prefix, Some(GetOptions::new().with_prefix())).await }
+            async move {
+                client
+                    .get(prefix, Some(GetOptions::new().with_prefix()))
+                    .await
+            }
         })
         .await?;
-    let entries = found.kvs().iter().map(|held| connection.entry(held)).collect();
-    let revision = found.header().map_or(0, etcd_client::ResponseHeader::revision);
+    let entries = found
+        .kvs()
+        .iter()
+        .map(|held| connection.entry(held))
+        .collect();
+    let revision = found
+        .header()
+        .map_or(0, etcd_client::ResponseHeader::revision);
     Ok((Batch::All(entries), revision))
 }
 
-async fn watch(connection: &Connection, member: &Member, from: i64) -> Result<WatchStream, Unanswered> {
+async fn watch(
+    connection: &Connection,
+    member: &Member,
+    from: i64,
+) -> Result<WatchStream, Unanswered> {
     let mut client = member.client.clone();
     let options = WatchOptions::new().with_prefix().with_start_revision(from);
-    connection.answer(member, client.watch(connection.config.prefix(), Some(options))).await
+    connection
+        .answer(
+            member,
+            client.watch(connection.config.prefix(), Some(options)),
+        )
+        .await
 }
 
-/// The next response. A silent stream is asked for its progress, so that one that stands still is found out; etcd's limits
-/// for signs of life are for pings, not for this.
+/// The next response. A silent stream is asked for its progress, so that one that stands still is
+/// found out; etcd's limits for signs of life are for pings, not for this.
 async fn next(
     connection: &Connection,
     member: &Member,
@@ -117,8 +141,8 @@ async fn next(
     }
 }
 
-/// What changed. The header's revision is not taken for seen: etcd before 3.4.25 may tell of progress before it tells of
-/// the changes that belong to it.
+/// What changed. The header's revision is not taken for seen: etcd before 3.4.25 may tell of
+/// progress before it tells of the changes that belong to it.
 fn changes(
     connection: &Connection,
     response: &WatchResponse,

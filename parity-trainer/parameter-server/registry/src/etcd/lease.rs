@@ -14,8 +14,8 @@ use crate::RegistryError;
 use crate::backoff::Backoff;
 use crate::store::{Lease, LeaseId};
 
-/// A lease that is renewed until it is dropped. When etcd does not answer, only etcd knows whether the lease is over, so
-/// it is asked until it says.
+/// A lease that is renewed until it is dropped. When etcd does not answer, only etcd knows whether
+/// the lease is over, so it is asked until it says.
 pub(super) struct EtcdLease {
     connection: Connection,
     id: LeaseId,
@@ -31,16 +31,29 @@ impl fmt::Debug for EtcdLease {
 
 impl EtcdLease {
     pub(super) async fn grant(connection: Connection) -> Result<Self, RegistryError> {
-        let seconds = i64::try_from(connection.config.lease.as_secs()).unwrap_or(i64::MAX).max(1);
+        let seconds = i64::try_from(connection.config.lease.as_secs())
+            .unwrap_or(i64::MAX)
+            .max(1);
         // One that is granted and not told of ends by itself.
-        let grant = |mut client: etcd_client::Client| async move { client.lease_grant(seconds, None).await };
+        let grant = |mut client: etcd_client::Client| async move {
+            client.lease_grant(seconds, None).await
+        };
         let granted = connection.ask(grant).await?;
         let every = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(1)) / 4;
         let lapsed = CancellationToken::new();
         let over = lapsed.clone().drop_guard();
-        let renewing =
-            AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.id(), every, over)));
-        Ok(Self { connection, id: LeaseId(granted.id()), lapsed, _renewing: renewing })
+        let renewing = AbortOnDropHandle::new(tokio::spawn(renew(
+            connection.clone(),
+            granted.id(),
+            every,
+            over,
+        )));
+        Ok(Self {
+            connection,
+            id: LeaseId(granted.id()),
+            lapsed,
+            _renewing: renewing,
+        })
     }
 }
 
@@ -67,7 +80,8 @@ async fn renew_on_one_stream(
     backoff: &mut Backoff,
 ) -> Result<(), Unanswered> {
     let member = connection.member().map_err(Unanswered::Failed)?;
-    let ended = || Unanswered::Failed(connection.unreachable("the stream of renewals ended".to_owned()));
+    let ended =
+        || Unanswered::Failed(connection.unreachable("the stream of renewals ended".to_owned()));
     let mut client = member.client.clone();
     let open = async {
         match client.lease_keep_alive(id).await {
@@ -76,7 +90,9 @@ async fn renew_on_one_stream(
             opened => opened.map(Some),
         }
     };
-    let Some((mut keeper, mut answers)) = connection.answer(&member, open).await? else { return Ok(()) };
+    let Some((mut keeper, mut answers)) = connection.answer(&member, open).await? else {
+        return Ok(());
+    };
     backoff.reset();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,10 +1,11 @@
 //! The members of an etcd, one of which is asked.
 //!
-//! Everything goes to one member: requests, watches, renewals. When it has been silent for a while ([`Members::patience`])
-//! it is asked for a key; if it does not answer that either, all are, and the first that answers is the one from then on,
-//! for everything that waits. The key is read through etcd's quorum, so a member that is cut off from the others does not
-//! count as one that answers. A client with all endpoints would go on to spread requests over them: to it, a connection on
-//! which nothing comes back is as good as any.
+//! Everything goes to one member: requests, watches, renewals. When it has been silent for a while
+//! ([`Members::patience`]) it is asked for a key; if it does not answer that either, all are, and
+//! the first that answers is the one from then on, for everything that waits. The key is read
+//! through etcd's quorum, so a member that is cut off from the others does not count as one that
+//! answers. A client with all endpoints would go on to spread requests over them: to it, a
+//! connection on which nothing comes back is as good as any.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use super::EtcdConfig;
 
-/// How often a connection on which requests are waiting is asked for a sign of life, so that one to a member that is gone for
-/// good is given up; etcd refuses pings that are less than 5 s apart.
+/// How often a connection on which requests are waiting is asked for a sign of life, so that one to
+/// a member that is gone for good is given up; etcd refuses pings that are less than 5 s apart.
 const PING: Duration = Duration::from_secs(10);
 
 /// All members that the configuration names.
@@ -43,7 +44,11 @@ impl Member {
     pub(super) async fn left(&self) {
         let place = self.place;
         // The sender lives as long as whatever waits here.
-        let _ = self.chosen.clone().wait_for(|&chosen| chosen != place).await;
+        let _ = self
+            .chosen
+            .clone()
+            .wait_for(|&chosen| chosen != place)
+            .await;
     }
 
     pub(super) fn is_left(&self) -> bool {
@@ -63,7 +68,13 @@ impl Members {
             clients.push(Client::connect([endpoint], Some(options.clone())).await?);
         }
         let (chosen, _) = watch::channel(0);
-        Ok(Self { clients, chosen, asking: Mutex::new(()), key, limit: config.timeout })
+        Ok(Self {
+            clients,
+            chosen,
+            asking: Mutex::new(()),
+            key,
+            limit: config.timeout,
+        })
     }
 
     /// The one that is asked now.
@@ -71,15 +82,21 @@ impl Members {
         let place = *self.chosen.borrow();
         let none = || Error::InvalidArgs("no endpoint is named".to_owned());
         let client = self.clients.get(place).cloned().ok_or_else(none)?;
-        Ok(Member { client, place, chosen: self.chosen.subscribe() })
+        Ok(Member {
+            client,
+            place,
+            chosen: self.chosen.subscribe(),
+        })
     }
 
-    /// For how long a member may be silent before it is asked whether it is there, and how long it may take to say so.
+    /// For how long a member may be silent before it is asked whether it is there, and how long it
+    /// may take to say so.
     pub(super) fn patience(&self) -> Duration {
         self.limit / 8
     }
 
-    /// Ends when another member is asked instead of this one, because it was silent for this time and more, and still is.
+    /// Ends when another member is asked instead of this one, because it was silent for this time
+    /// and more, and still is.
     pub(super) async fn another_than(&self, member: &Member, silent: Duration) {
         let seek = async {
             sleep(silent).await;
@@ -93,7 +110,8 @@ impl Members {
         }
     }
 
-    /// Asks this member, and if it is silent all of them, whether they answer. Whether another one is asked from now on.
+    /// Asks this member, and if it is silent all of them, whether they answer. Whether another one
+    /// is asked from now on.
     pub(super) async fn seek(&self, member: &Member) -> bool {
         if self.clients.len() < 2 {
             return false;
@@ -102,12 +120,17 @@ impl Members {
         if member.is_left() {
             return true;
         }
-        if matches!(timeout(self.patience(), self.answers(member.place, &member.client)).await, Ok(Ok(_))) {
+        if matches!(
+            timeout(self.patience(), self.answers(member.place, &member.client)).await,
+            Ok(Ok(_))
+        ) {
             return false;
         }
         let all = self.clients.iter().enumerate();
         let first = select_ok(all.map(|(place, client)| Box::pin(self.answers(place, client))));
-        let Ok(Ok((place, _))) = timeout(self.limit, first).await else { return false };
+        let Ok(Ok((place, _))) = timeout(self.limit, first).await else {
+            return false;
+        };
         if place != member.place {
             tracing::info!(
                 from = member.place,
@@ -120,6 +143,10 @@ impl Members {
     }
 
     async fn answers(&self, place: usize, client: &Client) -> Result<usize, Error> {
-        client.clone().get(self.key.as_bytes(), None).await.map(|_| place)
+        client
+            .clone()
+            .get(self.key.as_bytes(), None)
+            .await
+            .map(|_| place)
     }
 }

@@ -31,7 +31,10 @@ pub struct ServedConfig {
 impl ServedConfig {
     /// At this place.
     pub fn new(endpoint: impl Into<String>) -> Self {
-        Self { endpoint: endpoint.into(), timeout: Duration::from_secs(2) }
+        Self {
+            endpoint: endpoint.into(),
+            timeout: Duration::from_secs(2),
+        }
     }
 }
 
@@ -44,7 +47,8 @@ struct Connection {
     config: Arc<ServedConfig>,
 }
 
-/// A store that another process serves. Clones share a connection, which is made again when it breaks.
+/// A store that another process serves. Clones share a connection, which is made again when it
+/// breaks.
 #[derive(Clone)]
 pub struct ServedStore(Connection);
 
@@ -65,7 +69,8 @@ impl ServedStore {
             endpoints: config.endpoint.clone(),
             cause: error.to_string(),
         };
-        let endpoint = Endpoint::from_shared(format!("http://{}", config.endpoint)).map_err(refused)?;
+        let endpoint =
+            Endpoint::from_shared(format!("http://{}", config.endpoint)).map_err(refused)?;
         let channel = endpoint
             .connect_timeout(config.timeout)
             .tcp_nodelay(true)
@@ -74,9 +79,15 @@ impl ServedStore {
         let client = Client::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let mut connection = Connection { client, instance: 0, config };
+        let mut connection = Connection {
+            client,
+            instance: 0,
+            config,
+        };
         let mut client = connection.client.clone();
-        let opened = connection.bounded(client.open(proto::OpenRequest {})).await?;
+        let opened = connection
+            .bounded(client.open(proto::OpenRequest {}))
+            .await?;
         connection.instance = opened.instance;
         Ok(Self(connection))
     }
@@ -91,21 +102,31 @@ impl Connection {
         match timeout(self.config.timeout, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.explain(&status)),
-            Err(_) => Err(self.unreachable(format!("nothing came within {:?}", self.config.timeout))),
+            Err(_) => {
+                Err(self.unreachable(format!("nothing came within {:?}", self.config.timeout)))
+            }
         }
     }
 
     fn unreachable(&self, cause: String) -> RegistryError {
-        RegistryError::Unreachable { endpoints: self.config.endpoint.clone(), cause }
+        RegistryError::Unreachable {
+            endpoints: self.config.endpoint.clone(),
+            cause,
+        }
     }
 
     fn explain(&self, status: &Status) -> RegistryError {
         let cause = status.message().to_owned();
         match status.code() {
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal => {
-                self.unreachable(cause)
-            }
-            _ => RegistryError::Refused { endpoints: self.config.endpoint.clone(), cause },
+            Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Internal => self.unreachable(cause),
+            _ => RegistryError::Refused {
+                endpoints: self.config.endpoint.clone(),
+                cause,
+            },
         }
     }
 }
@@ -114,16 +135,27 @@ impl Connection {
 impl Store for ServedStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError> {
         let connection = &self.0;
-        let request = proto::GetRequest { instance: connection.instance, key: key.to_owned() };
-        let reply = connection.bounded(connection.client.clone().get(request)).await?;
+        let request = proto::GetRequest {
+            instance: connection.instance,
+            key: key.to_owned(),
+        };
+        let reply = connection
+            .bounded(connection.client.clone().get(request))
+            .await?;
         Ok(reply.entry.map(Into::into))
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, RegistryError> {
         let connection = &self.0;
-        let Transaction { when, puts, deletes } = transaction;
-        let compare =
-            |compare: crate::Compare| proto::Compare { key: compare.key, modified: compare.modified.0 };
+        let Transaction {
+            when,
+            puts,
+            deletes,
+        } = transaction;
+        let compare = |compare: crate::Compare| proto::Compare {
+            key: compare.key,
+            modified: compare.modified.0,
+        };
         let put = |put: crate::Put| proto::Put {
             key: put.key,
             value: put.value,
@@ -135,7 +167,9 @@ impl Store for ServedStore {
             puts: puts.into_iter().map(put).collect(),
             deletes,
         };
-        let reply = connection.bounded(connection.client.clone().commit(request)).await?;
+        let reply = connection
+            .bounded(connection.client.clone().commit(request))
+            .await?;
         Ok(match reply.revision {
             0 => Outcome::Failed,
             revision => Outcome::Done(Revision(revision)),
@@ -144,15 +178,28 @@ impl Store for ServedStore {
 
     async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError> {
         let connection = &self.0;
-        let request = proto::GrantRequest { instance: connection.instance };
-        let granted = connection.bounded(connection.client.clone().grant(request)).await?;
+        let request = proto::GrantRequest {
+            instance: connection.instance,
+        };
+        let granted = connection
+            .bounded(connection.client.clone().grant(request))
+            .await?;
         let every = (Duration::from_millis(granted.milliseconds) / 4).max(Duration::from_millis(1));
         let lapsed = CancellationToken::new();
         let over = lapsed.clone().drop_guard();
-        let renewing =
-            AbortOnDropHandle::new(tokio::spawn(renew(connection.clone(), granted.lease, every, over)));
+        let renewing = AbortOnDropHandle::new(tokio::spawn(renew(
+            connection.clone(),
+            granted.lease,
+            every,
+            over,
+        )));
         let id = LeaseId(granted.lease);
-        Ok(Arc::new(ServedLease { connection: connection.clone(), id, lapsed, _renewing: renewing }))
+        Ok(Arc::new(ServedLease {
+            connection: connection.clone(),
+            id,
+            lapsed,
+            _renewing: renewing,
+        }))
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
@@ -178,16 +225,25 @@ impl Source for News {
 }
 
 impl News {
-    async fn tell(&self, batches: &mpsc::Sender<Batch>, backoff: &mut Backoff) -> Result<Infallible, End> {
+    async fn tell(
+        &self,
+        batches: &mpsc::Sender<Batch>,
+        backoff: &mut Backoff,
+    ) -> Result<Infallible, End> {
         let Self(connection) = self;
-        let request = proto::FollowRequest { instance: connection.instance };
-        let mut news = connection.bounded(connection.client.clone().follow(request)).await?;
+        let request = proto::FollowRequest {
+            instance: connection.instance,
+        };
+        let mut news = connection
+            .bounded(connection.client.clone().follow(request))
+            .await?;
         loop {
             let next = timeout(connection.config.timeout, news.message()).await;
-            let next =
-                next.map_err(|_| connection.unreachable("the stream of changes stands still".into()))?;
+            let next = next
+                .map_err(|_| connection.unreachable("the stream of changes stands still".into()))?;
             let next = next.map_err(|status| connection.explain(&status))?;
-            let next = next.ok_or_else(|| connection.unreachable("the stream of changes ended".into()))?;
+            let next =
+                next.ok_or_else(|| connection.unreachable("the stream of changes ended".into()))?;
             backoff.reset();
             let proto::News { all, entries, gone } = next;
             let entries = entries.into_iter().map(Entry::from);
@@ -215,15 +271,22 @@ impl fmt::Debug for ServedLease {
     }
 }
 
-/// Renews until the store says that the lease is over, and then drops `_over`; while it does not answer, only the store knows.
+/// Renews until the store says that the lease is over, and then drops `_over`; while it does not
+/// answer, only the store knows.
 async fn renew(connection: Connection, lease: i64, every: Duration, _over: DropGuard) {
     let mut backoff = Backoff::default();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let request = proto::KeepAliveRequest { instance: connection.instance, lease };
-        match connection.bounded(connection.client.clone().keep_alive(request)).await {
+        let request = proto::KeepAliveRequest {
+            instance: connection.instance,
+            lease,
+        };
+        match connection
+            .bounded(connection.client.clone().keep_alive(request))
+            .await
+        {
             Ok(proto::KeepAliveReply { lasts: true }) => backoff.reset(),
             Ok(proto::KeepAliveReply { lasts: false }) => return,
             Err(error) => {
@@ -245,7 +308,13 @@ impl Lease for ServedLease {
     }
 
     async fn revoke(&self) -> Result<(), RegistryError> {
-        let request = proto::RevokeRequest { instance: self.connection.instance, lease: self.id.0 };
-        self.connection.bounded(self.connection.client.clone().revoke(request)).await.map(|_| ())
+        let request = proto::RevokeRequest {
+            instance: self.connection.instance,
+            lease: self.id.0,
+        };
+        self.connection
+            .bounded(self.connection.client.clone().revoke(request))
+            .await
+            .map(|_| ())
     }
 }

@@ -31,7 +31,10 @@ pub struct ServeConfig {
 
 impl Default for ServeConfig {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(2), heartbeat: Duration::from_millis(500) }
+        Self {
+            lease: Duration::from_secs(2),
+            heartbeat: Duration::from_millis(500),
+        }
     }
 }
 
@@ -45,10 +48,18 @@ pub async fn serve_store(
     config: ServeConfig,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RegistryError> {
-    let endpoints = listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+    let endpoints = listener
+        .local_addr()
+        .map_or_else(|_| "?".to_owned(), |address| address.to_string());
     let leases = Arc::new(Mutex::new(BTreeMap::new()));
     let (ending, ended) = watch::channel(());
-    let service = Service { store, config, leases: Arc::clone(&leases), instance: instance(), ended };
+    let service = Service {
+        store,
+        config,
+        leases: Arc::clone(&leases),
+        instance: instance(),
+        ended,
+    };
     let _expiring = AbortOnDropHandle::new(tokio::spawn(expire(leases, config.lease)));
     let served = proto::store_server::StoreServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
@@ -61,12 +72,17 @@ pub async fn serve_store(
         drop(ending);
     };
     let served = server.serve_with_incoming_shutdown(incoming, stop).await;
-    served.map_err(|error| RegistryError::Unreachable { endpoints, cause: error.to_string() })
+    served.map_err(|error| RegistryError::Unreachable {
+        endpoints,
+        cause: error.to_string(),
+    })
 }
 
 /// A number that no other life of a serving process has.
 fn instance() -> u64 {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let since = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default();
     let nanoseconds = u64::try_from(since.as_nanos() & u128::from(u64::MAX)).unwrap_or(0);
     nanoseconds ^ u64::from(std::process::id()).rotate_left(48)
 }
@@ -80,7 +96,10 @@ async fn expire(leases: Leases, lasts: Duration) {
     loop {
         ticks.tick().await;
         let now = Instant::now();
-        let expired: Vec<_> = leases.lock().extract_if(.., |_, (_, until)| *until <= now).collect();
+        let expired: Vec<_> = leases
+            .lock()
+            .extract_if(.., |_, (_, until)| *until <= now)
+            .collect();
         drop(expired);
     }
 }
@@ -117,29 +136,58 @@ fn status(error: RegistryError) -> Status {
 
 #[tonic::async_trait]
 impl proto::store_server::Store for Service {
-    async fn open(&self, _: Request<proto::OpenRequest>) -> Result<Response<proto::OpenReply>, Status> {
-        Ok(Response::new(proto::OpenReply { instance: self.instance }))
+    async fn open(
+        &self,
+        _: Request<proto::OpenRequest>,
+    ) -> Result<Response<proto::OpenReply>, Status> {
+        Ok(Response::new(proto::OpenReply {
+            instance: self.instance,
+        }))
     }
 
-    async fn get(&self, request: Request<proto::GetRequest>) -> Result<Response<proto::GetReply>, Status> {
+    async fn get(
+        &self,
+        request: Request<proto::GetRequest>,
+    ) -> Result<Response<proto::GetReply>, Status> {
         let proto::GetRequest { instance, key } = request.into_inner();
         self.check(instance)?;
         let entry = self.store.get(&key).await.map_err(status)?;
-        Ok(Response::new(proto::GetReply { entry: entry.map(Into::into) }))
+        Ok(Response::new(proto::GetReply {
+            entry: entry.map(Into::into),
+        }))
     }
 
     async fn commit(
         &self,
         request: Request<proto::CommitRequest>,
     ) -> Result<Response<proto::CommitReply>, Status> {
-        let proto::CommitRequest { instance, when, puts, deletes } = request.into_inner();
+        let proto::CommitRequest {
+            instance,
+            when,
+            puts,
+            deletes,
+        } = request.into_inner();
         self.check(instance)?;
-        let when = when.into_iter().map(|c| Compare { key: c.key, modified: Revision(c.modified) }).collect();
+        let when = when
+            .into_iter()
+            .map(|c| Compare {
+                key: c.key,
+                modified: Revision(c.modified),
+            })
+            .collect();
         let put = |put: proto::Put| {
             let lease = (put.lease != 0).then_some(LeaseId(put.lease));
-            Put { key: put.key, value: put.value, lease }
+            Put {
+                key: put.key,
+                value: put.value,
+                lease,
+            }
         };
-        let transaction = Transaction { when, puts: puts.into_iter().map(put).collect(), deletes };
+        let transaction = Transaction {
+            when,
+            puts: puts.into_iter().map(put).collect(),
+            deletes,
+        };
         let outcome = self.store.commit(transaction).await.map_err(status)?;
         let revision = match outcome {
             Outcome::Done(revision) => revision.0,
@@ -158,19 +206,33 @@ impl proto::store_server::Store for Service {
         }
         let lease = self.store.grant().await.map_err(status)?;
         let id = lease.id().0;
-        self.leases.lock().insert(id, (lease, Instant::now() + self.config.lease));
+        self.leases
+            .lock()
+            .insert(id, (lease, Instant::now() + self.config.lease));
         let milliseconds = u64::try_from(self.config.lease.as_millis()).unwrap_or(u64::MAX);
-        Ok(Response::new(proto::GrantReply { lease: id, milliseconds }))
+        Ok(Response::new(proto::GrantReply {
+            lease: id,
+            milliseconds,
+        }))
     }
 
     async fn keep_alive(
         &self,
         request: Request<proto::KeepAliveRequest>,
     ) -> Result<Response<proto::KeepAliveReply>, Status> {
-        let proto::KeepAliveRequest { instance, lease: id } = request.into_inner();
+        let proto::KeepAliveRequest {
+            instance,
+            lease: id,
+        } = request.into_inner();
         self.check(instance)?;
-        let held = self.leases.lock().get(&id).map(|(lease, _)| Arc::clone(lease));
-        let Some(lease) = held else { return Ok(Response::new(proto::KeepAliveReply { lasts: false })) };
+        let held = self
+            .leases
+            .lock()
+            .get(&id)
+            .map(|(lease, _)| Arc::clone(lease));
+        let Some(lease) = held else {
+            return Ok(Response::new(proto::KeepAliveReply { lasts: false }));
+        };
         let lasts = timeout(Duration::ZERO, lease.lapsed()).await.is_err();
         let mut leases = self.leases.lock();
         if !lasts {
@@ -203,7 +265,12 @@ impl proto::store_server::Store for Service {
         self.check(request.into_inner().instance)?;
         let (news, stream) = mpsc::channel(4);
         let batches = self.store.follow();
-        tokio::spawn(tell(batches, news, self.config.heartbeat, self.ended.clone()));
+        tokio::spawn(tell(
+            batches,
+            news,
+            self.config.heartbeat,
+            self.ended.clone(),
+        ));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 }
@@ -225,10 +292,14 @@ async fn tell(
         let next = match batch {
             Err(_) if told.is_some() => proto::News::default(),
             Err(_) => continue,
-            Ok(Some(Batch::All(entries))) => difference(&mut told, entries.into_iter().map(Into::into)),
+            Ok(Some(Batch::All(entries))) => {
+                difference(&mut told, entries.into_iter().map(Into::into))
+            }
             Ok(Some(Batch::Changes(changes))) => changes_of(&mut told, changes),
             Ok(Some(Batch::Away) | None) => {
-                let _ = news.send(Err(Status::unavailable("what it is kept in is away"))).await;
+                let _ = news
+                    .send(Err(Status::unavailable("what it is kept in is away")))
+                    .await;
                 return;
             }
         };
@@ -252,9 +323,16 @@ fn difference(
             new.push(entry);
         }
     }
-    let gone = before.into_keys().filter(|key| !now.contains_key(key)).collect();
+    let gone = before
+        .into_keys()
+        .filter(|key| !now.contains_key(key))
+        .collect();
     *told = Some(now);
-    proto::News { all, entries: new, gone }
+    proto::News {
+        all,
+        entries: new,
+        gone,
+    }
 }
 
 fn changes_of(

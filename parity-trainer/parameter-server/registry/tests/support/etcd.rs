@@ -21,7 +21,12 @@ pub struct Etcd {
 impl Etcd {
     /// An etcd that answers. `None` where it is not installed, unless `PARAPET_TEST_ETCD` is set.
     pub async fn start() -> Option<Self> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+        if Command::new("etcd")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .is_err()
+        {
             let hint = "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)";
             assert!(std::env::var_os("PARAPET_TEST_ETCD").is_none(), "{hint}");
             eprintln!("skipped: {hint}");
@@ -30,12 +35,19 @@ impl Etcd {
         // Another process may take a port between its choice and its use.
         for _ in 0..5 {
             let [client, peer] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-            let (client_port, peer_port) =
-                (client.local_addr().unwrap().port(), peer.local_addr().unwrap().port());
+            let (client_port, peer_port) = (
+                client.local_addr().unwrap().port(),
+                peer.local_addr().unwrap().port(),
+            );
             drop((client, peer));
             let folder = tempfile::tempdir().unwrap();
             let child = Mutex::new(spawn(&folder, client_port, peer_port));
-            let etcd = Self { child, folder, client_port, peer_port };
+            let etcd = Self {
+                child,
+                folder,
+                client_port,
+                peer_port,
+            };
             if etcd.answers().await {
                 return Some(etcd);
             }
@@ -52,7 +64,9 @@ impl Etcd {
     }
 
     pub async fn registry_at(&self, endpoint: String) -> Registry {
-        let store = EtcdStore::connect(EtcdConfig::new(vec![endpoint])).await.unwrap();
+        let store = EtcdStore::connect(EtcdConfig::new(vec![endpoint]))
+            .await
+            .unwrap();
         Registry::open(Arc::new(store)).await.unwrap()
     }
 
@@ -62,7 +76,8 @@ impl Etcd {
             if self.child.lock().try_wait().unwrap().is_some() {
                 return false;
             }
-            // Each attempt takes as long as the time limit of a request, or until there is an answer.
+            // Each attempt takes as long as the time limit of a request, or until there is an
+            // answer.
             if EtcdStore::connect(config.clone()).await.is_ok() {
                 return true;
             }
@@ -111,8 +126,18 @@ fn spawn(folder: &TempDir, client_port: u16, peer_port: u16) -> Child {
     Command::new("etcd")
         .args(["--name", "test", "--data-dir"])
         .arg(folder.path())
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args([
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
         .args(["--initial-cluster", &format!("test={peer}")])
         .args(["--log-level", "error"])
         .stdout(Stdio::null())

@@ -57,9 +57,15 @@ impl Fixture {
         let served = Arc::new(store.clone());
         let serving = tokio::spawn(async move {
             let forever = std::future::pending();
-            serve_store(served, listener, ServeConfig::default(), forever).await.unwrap();
+            serve_store(served, listener, ServeConfig::default(), forever)
+                .await
+                .unwrap();
         });
-        Self::Served(Served { store, endpoint, serving })
+        Self::Served(Served {
+            store,
+            endpoint,
+            serving,
+        })
     }
 
     /// `None`: there is no etcd, and nobody insists on it.
@@ -73,16 +79,22 @@ impl Fixture {
             Self::Memory(store) => Registry::open(Arc::new(store.clone())).await.unwrap(),
             Self::Served(served) => {
                 let config = ServedConfig::new(served.endpoint.clone());
-                Registry::open(Arc::new(ServedStore::connect(config).await.unwrap())).await.unwrap()
+                Registry::open(Arc::new(ServedStore::connect(config).await.unwrap()))
+                    .await
+                    .unwrap()
             }
             Self::Etcd(etcd) => etcd.registry().await,
         }
     }
 
-    /// Makes sure that something took no longer than it may. A real etcd on a busy machine may be starved, so that only the
-    /// order of magnitude is checked there.
+    /// Makes sure that something took no longer than it may. A real etcd on a busy machine may be
+    /// starved, so that only the order of magnitude is checked there.
     pub fn assert_within(&self, limit: Duration, start: Instant) {
-        let limit = if matches!(self, Self::Memory(_)) { limit } else { 10 * limit };
+        let limit = if matches!(self, Self::Memory(_)) {
+            limit
+        } else {
+            10 * limit
+        };
         assert!(start.elapsed() < limit, "{:?}", start.elapsed());
     }
 
@@ -113,7 +125,11 @@ impl Fixture {
 }
 
 pub fn server(address: &str) -> ServerInfo {
-    ServerInfo { address: address.to_owned(), control: String::new(), weight: 1 }
+    ServerInfo {
+        address: address.to_owned(),
+        control: String::new(),
+        weight: 1,
+    }
 }
 
 /// Waits until the view is so.

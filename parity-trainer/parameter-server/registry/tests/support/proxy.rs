@@ -40,7 +40,8 @@ impl Proxy {
 
     /// Ends all connections, and accepts no more, or accepts them again.
     pub fn set_open(&self, open: bool) {
-        self.state.send_replace(if open { State::Open } else { State::Closed });
+        self.state
+            .send_replace(if open { State::Open } else { State::Closed });
     }
 
     /// Nothing gets through any longer, and no connection ends; new ones are accepted.
@@ -51,7 +52,9 @@ impl Proxy {
 
 /// Until the network changes; then what was silent is reset.
 async fn carry(mut inner: TcpStream, to: String, mut now: watch::Receiver<State>) {
-    let Ok(mut outer) = TcpStream::connect(to).await else { return };
+    let Ok(mut outer) = TcpStream::connect(to).await else {
+        return;
+    };
     if *now.borrow_and_update() == State::Open {
         tokio::select! {
             _ = copy_bidirectional(&mut inner, &mut outer) => return,

@@ -36,7 +36,10 @@ fn deployed() -> DeployedRecipe {
 }
 
 fn record(deployed: Option<f64>, reconstructed: &[f64]) -> RowRecord {
-    let part = |value| Estimate { value, interval: Some((value - 0.01, value + 0.01)) };
+    let part = |value| Estimate {
+        value,
+        interval: Some((value - 0.01, value + 0.01)),
+    };
     let losses = reconstructed.iter().enumerate().map(|(at, &value)| Losses {
         missing: at + 1,
         accuracy: deployed.map(|_| part(value)),
@@ -44,12 +47,24 @@ fn record(deployed: Option<f64>, reconstructed: &[f64]) -> RowRecord {
         agreement: part(value),
         reconstructions: 100,
     });
-    let figures = Figures { accuracy_deployed: deployed, by_losses: losses.collect() };
-    let transform = Kind { kind: "raw".to_owned() };
+    let figures = Figures {
+        accuracy_deployed: deployed,
+        by_losses: losses.collect(),
+    };
+    let transform = Kind {
+        kind: "raw".to_owned(),
+    };
     RowRecord {
         digest: String::new(),
-        commands: vec!["parity-trainer train".to_owned(), "parity-trainer eval".to_owned()],
-        cost: Cost { seconds: 61.0, processor_seconds: 60.0, at_least: false },
+        commands: vec![
+            "parity-trainer train".to_owned(),
+            "parity-trainer eval".to_owned(),
+        ],
+        cost: Cost {
+            seconds: 61.0,
+            processor_seconds: 60.0,
+            at_least: false,
+        },
         outcome: Outcome {
             code: "concat-k2-r1".to_owned(),
             transform,
@@ -61,7 +76,9 @@ fn record(deployed: Option<f64>, reconstructed: &[f64]) -> RowRecord {
 
 /// A row whose seeds reached these A_d, of an A_a of 0.96; `None` for a seed that was not run.
 fn row<'a>(recipe: &'a RowRecipe, deployed: &'a DeployedRecipe, seeds: &[Option<f64>]) -> Row<'a> {
-    let records = seeds.iter().map(|a_d| a_d.map(|a_d| record(Some(0.96), &[a_d])));
+    let records = seeds
+        .iter()
+        .map(|a_d| a_d.map(|a_d| record(Some(0.96), &[a_d])));
     of_records(recipe, deployed, records.collect())
 }
 
@@ -73,14 +90,27 @@ fn of_records<'a>(
     let run = |(seed, record): (i64, Option<RowRecord>)| Run {
         name: recipe.name.clone(),
         seed,
-        why: record.is_none().then(|| "DATA/digits is missing".to_owned()),
+        why: record
+            .is_none()
+            .then(|| "DATA/digits is missing".to_owned()),
         record,
     };
-    Row { recipe, deployed: Some(deployed), runs: (7..).zip(records).map(run).collect(), trained: None }
+    Row {
+        recipe,
+        deployed: Some(deployed),
+        runs: (7..).zip(records).map(run).collect(),
+        trained: None,
+    }
 }
 
 fn machine() -> Machine {
-    Machine { processor: "a processor".to_owned(), processors: 2, threads: 1, version: "1", libtorch: "2" }
+    Machine {
+        processor: "a processor".to_owned(),
+        processors: 2,
+        threads: 1,
+        version: "1",
+        libtorch: "2",
+    }
 }
 
 #[test]
@@ -102,29 +132,60 @@ fn misses_are_told_first_and_nothing_is_hidden() {
         .map(|(at, recipe)| of_records(recipe, &deployed, vec![records.get(at).cloned(); 3]))
         .collect();
     let text = markdown(&rows, &machine(), "## Notes\n");
-    let counted = "6 rows: 2 missed, 1 not run, 2 met, 0 of too few seeds to be judged, 1 without an aim.";
+    let counted =
+        "6 rows: 2 missed, 1 not run, 2 met, 0 of too few seeds to be judged, 1 without an aim.";
     assert!(text.contains(counted), "{text}");
     let misses = text.split("## The table").next().unwrap();
     let lost = "- **missed**: lost 2.51 points on average of 3 seeds, at most 2.5 were wanted. \
                 Tried: more steps.";
     assert!(misses.contains(lost), "{misses}");
-    assert!(misses.contains("- **weak**: A_a is 94.00 %, at least 95.0 % was wanted."), "{misses}");
-    assert!(misses.contains("- **not-run** was not run: DATA/digits is missing."), "{misses}");
-    assert!(!misses.contains("**met**") && !misses.contains("**even**"), "{misses}");
+    assert!(
+        misses.contains("- **weak**: A_a is 94.00 %, at least 95.0 % was wanted."),
+        "{misses}"
+    );
+    assert!(
+        misses.contains("- **not-run** was not run: DATA/digits is missing."),
+        "{misses}"
+    );
+    assert!(
+        !misses.contains("**met**") && !misses.contains("**even**"),
+        "{misses}"
+    );
     let line = "| met | digits, own net | 96.00 % | 2 | concat, raw | lenet | 94.00 % | 2.00 | \
                 2.00 [1.00, 3.00]; 2.00 [1.00, 3.00]; 2.00 [1.00, 3.00] | 2.5 | met |  | others 90 |";
     assert!(text.contains(line), "{text}");
-    assert!(text.contains("| no labels | 2 | concat, raw | lenet | agreement 90.00 % |"), "{text}");
-    assert!(text.contains("| even | 2 | 80.00 % [79.00, 81.00] | 16.05 |"), "{text}");
-    assert!(text.contains("Seed 7: trained in") && text.contains("Seed 9: trained in"), "{text}");
-    assert!(text.contains("A_d 94.00 % [93.00, 95.00]; agreement"), "{text}");
+    assert!(
+        text.contains("| no labels | 2 | concat, raw | lenet | agreement 90.00 % |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| even | 2 | 80.00 % [79.00, 81.00] | 16.05 |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Seed 7: trained in") && text.contains("Seed 9: trained in"),
+        "{text}"
+    );
+    assert!(
+        text.contains("A_d 94.00 % [93.00, 95.00]; agreement"),
+        "{text}"
+    );
     assert!(text.ends_with("## Notes\n"), "{text}");
     let cells = |line: &str| line.matches(" |").count();
-    let table: Vec<&str> = text.lines().filter(|line| line.contains("own net")).collect();
-    assert!(table.len() == 6 && table.iter().all(|line| cells(line) == 13), "{table:?}");
+    let table: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("own net"))
+        .collect();
+    assert!(
+        table.len() == 6 && table.iter().all(|line| cells(line) == 13),
+        "{table:?}"
+    );
     let json = json(&rows, &machine());
     assert_eq!(json["rows"][2]["verdict"], "missed");
-    assert_eq!(json["rows"][5]["seeds"][0]["why_not"], "DATA/digits is missing");
+    assert_eq!(
+        json["rows"][5]["seeds"][0]["why_not"],
+        "DATA/digits is missing"
+    );
 }
 
 #[test]
@@ -132,9 +193,16 @@ fn a_cost_whose_count_was_lost_says_so() {
     let (deployed, recipe) = (deployed(), recipe("row", Some(2.5)));
     let mut cut_off = record(Some(0.96), &[0.94]);
     cut_off.cost.at_least = true;
-    let rows = [of_records(&recipe, &deployed, vec![Some(record(Some(0.96), &[0.94])), Some(cut_off)])];
+    let rows = [of_records(
+        &recipe,
+        &deployed,
+        vec![Some(record(Some(0.96), &[0.94])), Some(cut_off)],
+    )];
     let text = markdown(&rows, &machine(), "");
-    assert!(text.contains("Seed 7: trained in 60 s of processor time (61 s by the clock)."), "{text}");
+    assert!(
+        text.contains("Seed 7: trained in 60 s of processor time (61 s by the clock)."),
+        "{text}"
+    );
     let bound = "Seed 8: trained in at least 60 s of processor time \
                  (61 s by the clock; a kill lost the rest of the count).";
     assert!(text.contains(bound), "{text}");
@@ -155,7 +223,10 @@ fn a_row_is_judged_by_the_mean_of_three_seeds() {
 #[test]
 fn one_seed_within_the_bound_is_not_judged() {
     assert_eq!(verdict(2.0, &[Some(0.95)]), Verdict::NotJudged(1));
-    assert_eq!(verdict(2.0, &[Some(0.95), Some(0.95), None]), Verdict::NotJudged(2));
+    assert_eq!(
+        verdict(2.0, &[Some(0.95), Some(0.95), None]),
+        Verdict::NotJudged(2)
+    );
     assert_eq!(Verdict::NotJudged(1).name(), "one seed: not judged");
     assert_eq!(Verdict::NotJudged(2).name(), "2 seeds: not judged");
     // Three of five may be the best three.
@@ -173,8 +244,13 @@ fn a_seed_that_was_not_run_is_told_among_the_misses() {
     let (recipe, deployed) = (recipe("row", Some(2.0)), deployed());
     let row = row(&recipe, &deployed, &[Some(0.95), None, Some(0.95)]);
     let text = markdown(&[row], &machine(), "");
-    assert!(text.contains("- **row**, seed 8, was not run: DATA/digits is missing."), "{text}");
-    assert!(text.contains("| 1.00 | 1.00 [0.00, 2.00]; 1.00 [0.00, 2.00] | 2 | 2 seeds: not judged |"));
+    assert!(
+        text.contains("- **row**, seed 8, was not run: DATA/digits is missing."),
+        "{text}"
+    );
+    assert!(
+        text.contains("| 1.00 | 1.00 [0.00, 2.00]; 1.00 [0.00, 2.00] | 2 | 2 seeds: not judged |")
+    );
 }
 
 #[test]
@@ -184,14 +260,23 @@ fn settings_chosen_on_the_test_set_are_marked_and_the_header_says_so() {
         markdown(&[row(recipe, deployed, &[Some(0.95)])], &machine(), "")
     };
     let clean = told(&recipe, &deployed);
-    assert!(clean.contains("chosen on samples set aside from the training set.\n"), "{clean}");
+    assert!(
+        clean.contains("chosen on samples set aside from the training set.\n"),
+        "{clean}"
+    );
     recipe.chosen_on_test = "network".to_owned();
     let own = told(&recipe, &deployed);
-    assert!(own.contains("set aside from the training set, except what the column"), "{own}");
+    assert!(
+        own.contains("set aside from the training set, except what the column"),
+        "{own}"
+    );
     assert!(own.contains("| reported | network | others 90 |"), "{own}");
     deployed.chosen_on_test = "epochs".to_owned();
     let both = told(&recipe, &deployed);
-    assert!(both.contains("| network; the deployed model's epochs |"), "{both}");
+    assert!(
+        both.contains("| network; the deployed model's epochs |"),
+        "{both}"
+    );
 }
 
 #[test]
@@ -200,6 +285,13 @@ fn records_of_before_the_paired_interval_are_told_without_it() {
     let mut old = record(Some(0.96), &[0.95]);
     old.outcome.evaluation.by_losses[0].loss = None;
     assert!(!old.outcome.is_complete() && record(None, &[0.95]).outcome.is_complete());
-    let text = markdown(&[of_records(&recipe, &deployed, vec![Some(old)])], &machine(), "");
-    assert!(text.contains("| 95.00 % [94.00, 96.00] | 1.00 | 1.00 | 2 | one seed: not judged |"), "{text}");
+    let text = markdown(
+        &[of_records(&recipe, &deployed, vec![Some(old)])],
+        &machine(),
+        "",
+    );
+    assert!(
+        text.contains("| 95.00 % [94.00, 96.00] | 1.00 | 1.00 | 2 | one seed: not judged |"),
+        "{text}"
+    );
 }

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use super::*;
 
 fn key(domain: u32, kind: u32) -> GroupKey {
-    GroupKey { domain: DomainId(domain), kind }
+    GroupKey {
+        domain: DomainId(domain),
+        kind,
+    }
 }
 
 /// Asks for a kind and gives it an open group. Whether there was room.
@@ -14,7 +17,10 @@ fn open(keys: &mut Keys<(), ()>, now: Time, key: GroupKey, is_idle: bool) -> boo
     let state = keys.get_or_insert(now, key, |_| false, &mut gone);
     let had_room = state.is_some();
     if let Some(state) = state {
-        let id = GroupId::new(u64::from(key.domain.0) << 32 | u64::from(key.kind), crate::ClassId::DEFAULT);
+        let id = GroupId::new(
+            u64::from(key.domain.0) << 32 | u64::from(key.kind),
+            crate::ClassId::DEFAULT,
+        );
         state.open = Some(id).filter(|_| !is_idle);
     }
     had_room
@@ -22,7 +28,12 @@ fn open(keys: &mut Keys<(), ()>, now: Time, key: GroupKey, is_idle: bool) -> boo
 
 fn answered(number: u64, bytes: usize) -> Answered<(), ()> {
     let query = QueryId::new(number, crate::ClassId::DEFAULT);
-    Answered { query, input: Arc::new(()), prediction: Arc::new(()), bytes }
+    Answered {
+        query,
+        input: Arc::new(()),
+        prediction: Arc::new(()),
+        bytes,
+    }
 }
 
 #[test]
@@ -33,12 +44,17 @@ fn one_domain_alone_has_the_whole_table_and_gives_up_what_it_used_longest_ago() 
     }
     assert!(open(&mut keys, Time::ZERO, key(0, 0), true));
     assert!(open(&mut keys, Time::ZERO, key(0, 3), true));
-    let left: Vec<bool> = (0..4).map(|kind| keys.get(key(0, kind)).is_some()).collect();
+    let left: Vec<bool> = (0..4)
+        .map(|kind| keys.get(key(0, kind)).is_some())
+        .collect();
     assert_eq!(left, [true, false, true, true]);
     for kind in [0, 2, 3] {
         assert!(open(&mut keys, Time::ZERO, key(0, kind), false));
     }
-    assert!(!open(&mut keys, Time::ZERO, key(0, 4), false), "queries of each kind wait");
+    assert!(
+        !open(&mut keys, Time::ZERO, key(0, 4), false),
+        "queries of each kind wait"
+    );
 }
 
 #[test]
@@ -47,15 +63,29 @@ fn a_domain_that_holds_most_gives_up_a_kind_even_if_its_queries_wait() {
     for kind in 0..4 {
         assert!(open(&mut keys, Time::ZERO, key(0, kind), false));
     }
-    assert!(open(&mut keys, Time::ZERO, key(1, 0), false) && open(&mut keys, Time::ZERO, key(1, 1), false));
-    assert!(!open(&mut keys, Time::ZERO, key(1, 2), false), "they hold as much as each other");
+    assert!(
+        open(&mut keys, Time::ZERO, key(1, 0), false)
+            && open(&mut keys, Time::ZERO, key(1, 1), false)
+    );
+    assert!(
+        !open(&mut keys, Time::ZERO, key(1, 2), false),
+        "they hold as much as each other"
+    );
 }
 
 #[test]
 fn a_kind_that_was_not_used_for_a_minute_makes_room_for_any_domain() {
     let mut keys = Keys::new(2, 2, 100);
-    assert!(open(&mut keys, Time::ZERO, key(0, 0), true) && open(&mut keys, Time::ZERO, key(1, 0), false));
-    assert!(!open(&mut keys, Time::ZERO + UNUSED_FOR / 2, key(1, 1), true));
+    assert!(
+        open(&mut keys, Time::ZERO, key(0, 0), true)
+            && open(&mut keys, Time::ZERO, key(1, 0), false)
+    );
+    assert!(!open(
+        &mut keys,
+        Time::ZERO + UNUSED_FOR / 2,
+        key(1, 1),
+        true
+    ));
     assert!(open(&mut keys, Time::ZERO + UNUSED_FOR, key(1, 1), true));
     assert!(keys.get(key(0, 0)).is_none());
 }

@@ -1,5 +1,6 @@
-//! A training by several workers: softmax regression on classes that a known model has drawn, by stochastic gradient
-//! descent at the servers. Whether servers died or not, its loss must come out the same but for the noise of batches.
+//! A training by several workers: softmax regression on classes that a known model has drawn, by
+//! stochastic gradient descent at the servers. Whether servers died or not, its loss must come out
+//! the same but for the noise of batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
 use parapet_parameter_server_cluster::{
-    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
+    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array,
+    define,
 };
 use parapet_parameter_server_node::transport::Sockets;
 use parapet_parameter_server_node::{Pending, TaskError, TaskSpec};
@@ -34,7 +36,10 @@ const FIRST: u32 = 2;
 const SPEC: ArraySpec = ArraySpec {
     width: CLASSES,
     sparse: false,
-    rule: RuleSpec::Sgd { rate: RATE, decay: 0.0 },
+    rule: RuleSpec::Sgd {
+        rate: RATE,
+        decay: 0.0,
+    },
     consistency: ConsistencySpec::Eventual,
     filters: FilterSpec::NONE,
 };
@@ -49,10 +54,15 @@ struct Sample {
 fn probabilities(features: &[f32; FEATURES], weights: &[f32]) -> [f32; CLASSES] {
     let mut scores = [0.0; CLASSES];
     for (feature, row) in features.iter().zip(weights.chunks_exact(CLASSES)) {
-        scores.iter_mut().zip(row).for_each(|(score, weight)| *score += feature * weight);
+        scores
+            .iter_mut()
+            .zip(row)
+            .for_each(|(score, weight)| *score += feature * weight);
     }
     let greatest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    scores.iter_mut().for_each(|score| *score = (*score - greatest).exp());
+    scores
+        .iter_mut()
+        .for_each(|score| *score = (*score - greatest).exp());
     let sum: f32 = scores.iter().sum();
     scores.map(|score| score / sum)
 }
@@ -61,8 +71,11 @@ fn probabilities(features: &[f32; FEATURES], weights: &[f32]) -> [f32; CLASSES] 
 fn samples() -> Vec<Sample> {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     // The sum of twelve uniform numbers has variance 1, and is as good as a normal one here.
-    let normal = |random: &mut ChaCha8Rng| (0..12).map(|_| random.random::<f32>()).sum::<f32>() - 6.0;
-    let weights: Vec<f32> = (0..FEATURES * CLASSES).map(|_| 0.5 * normal(&mut random)).collect();
+    let normal =
+        |random: &mut ChaCha8Rng| (0..12).map(|_| random.random::<f32>()).sum::<f32>() - 6.0;
+    let weights: Vec<f32> = (0..FEATURES * CLASSES)
+        .map(|_| 0.5 * normal(&mut random))
+        .collect();
     let sample = |_| {
         let features = std::array::from_fn(|_| normal(&mut random));
         let mut left: f32 = random.random();
@@ -70,7 +83,10 @@ fn samples() -> Vec<Sample> {
             left -= part;
             left < 0.0
         });
-        Sample { features, class: drawn.unwrap_or(CLASSES - 1) }
+        Sample {
+            features,
+            class: drawn.unwrap_or(CLASSES - 1),
+        }
     };
     (0..SAMPLES).map(sample).collect()
 }
@@ -85,7 +101,9 @@ fn gradient<'a>(batch: impl ExactSizeIterator<Item = &'a Sample>, weights: &[f32
             *own -= 1.0;
         }
         for (feature, row) in features.iter().zip(sum.chunks_exact_mut(CLASSES)) {
-            row.iter_mut().zip(errors).for_each(|(sum, error)| *sum += part * feature * error);
+            row.iter_mut()
+                .zip(errors)
+                .for_each(|(sum, error)| *sum += part * feature * error);
         }
     }
     sum
@@ -95,7 +113,10 @@ fn gradient<'a>(batch: impl ExactSizeIterator<Item = &'a Sample>, weights: &[f32
 fn loss(samples: &[Sample], weights: &[f32]) -> f64 {
     let held_out = samples.get(..HELD_OUT).unwrap_or_default();
     let of = |sample: &Sample| {
-        let found = probabilities(&sample.features, weights).get(sample.class).copied().unwrap_or(0.0);
+        let found = probabilities(&sample.features, weights)
+            .get(sample.class)
+            .copied()
+            .unwrap_or(0.0);
         -f64::from(found.max(f32::MIN_POSITIVE)).ln()
     };
     held_out.iter().map(of).sum::<f64>() / held_out.len() as f64
@@ -124,15 +145,24 @@ pub(super) struct Learning {
 
 impl Learners {
     /// Joins, for one training here and so many more.
-    pub(super) async fn start(registry: &Registry, cluster: &str, more: u64) -> Result<Self, ChaosError> {
+    pub(super) async fn start(
+        registry: &Registry,
+        cluster: &str,
+        more: u64,
+    ) -> Result<Self, ChaosError> {
         let last = FIRST + u32::try_from(more).unwrap_or(0);
         let arrays: Vec<_> = (FIRST..=last).map(|array| (ArrayId(array), SPEC)).collect();
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
             let settings = WorkerSettings::new(cluster, arrays.clone());
-            workers.push(Arc::new(WorkerRole::join(registry, settings, Sockets).await?));
+            workers.push(Arc::new(
+                WorkerRole::join(registry, settings, Sockets).await?,
+            ));
         }
-        let learners = Self { workers, samples: Arc::new(samples()) };
+        let learners = Self {
+            workers,
+            samples: Arc::new(samples()),
+        };
         begin(registry, ArrayId(FIRST)).await?;
         Ok(learners)
     }
@@ -140,13 +170,34 @@ impl Learners {
     /// Trains, a step in each `pace`, in the background.
     pub(super) fn learn_until_stopped(&self, seed: u64, pace: Duration) -> Learning {
         let stop = Arc::new(AtomicBool::new(false));
-        let steps = self.spawn(ArrayId(FIRST), seed, Some(pace), &Until::Stopped(Arc::clone(&stop)));
-        Learning { workers: self.workers.clone(), samples: Arc::clone(&self.samples), stop, steps }
+        let steps = self.spawn(
+            ArrayId(FIRST),
+            seed,
+            Some(pace),
+            &Until::Stopped(Arc::clone(&stop)),
+        );
+        Learning {
+            workers: self.workers.clone(),
+            samples: Arc::clone(&self.samples),
+            stop,
+            steps,
+        }
     }
 
     /// Trains on an array of its own, with so many steps of each worker; the loss in the end.
-    pub(super) async fn learn(&self, registry: &Registry, seed: u64, steps: u64) -> Result<f64, ChaosError> {
-        let known = registry.view().borrow().arrays.keys().filter(|array| array.0 >= FIRST).count();
+    pub(super) async fn learn(
+        &self,
+        registry: &Registry,
+        seed: u64,
+        steps: u64,
+    ) -> Result<f64, ChaosError> {
+        let known = registry
+            .view()
+            .borrow()
+            .arrays
+            .keys()
+            .filter(|array| array.0 >= FIRST)
+            .count();
         let array = ArrayId(FIRST + u32::try_from(known).unwrap_or(0));
         begin(registry, array).await?;
         join(self.spawn(array, seed, None, &Until::Steps(steps / WORKERS))).await?;
@@ -175,12 +226,22 @@ impl Learning {
     pub(super) async fn stop(self) -> Result<(u64, f64), ChaosError> {
         self.stop.store(true, Ordering::Relaxed);
         let steps = join(self.steps).await?;
-        Ok((steps, final_loss(&self.workers, &self.samples, ArrayId(FIRST)).await?))
+        Ok((
+            steps,
+            final_loss(&self.workers, &self.samples, ArrayId(FIRST)).await?,
+        ))
     }
 }
 
 async fn begin(registry: &Registry, array: ArrayId) -> Result<(), ChaosError> {
-    define(registry, array, KeyRange::new(0, FEATURES as u64), SHARDS, &SPEC).await?;
+    define(
+        registry,
+        array,
+        KeyRange::new(0, FEATURES as u64),
+        SHARDS,
+        &SPEC,
+    )
+    .await?;
     Ok(await_array(registry, array, LIMIT).await?)
 }
 
@@ -198,7 +259,9 @@ async fn final_loss(
     samples: &[Sample],
     array: ArrayId,
 ) -> Result<f64, ChaosError> {
-    let Some(worker) = workers.first() else { return Ok(f64::NAN) };
+    let Some(worker) = workers.first() else {
+        return Ok(f64::NAN);
+    };
     let pulled = soon(0, worker.worker().pull(all(array, 0)).await).await?;
     Ok(loss(samples, &pulled.values))
 }
@@ -213,7 +276,9 @@ async fn learn(
 ) -> Result<u64, ChaosError> {
     let mut pace = pace.map(interval);
     let mut step = 0;
-    let mut weights = soon(0, worker.worker().pull(all(array, 0)).await).await?.values;
+    let mut weights = soon(0, worker.worker().pull(all(array, 0)).await)
+        .await?
+        .values;
     let goes_on = |step| match &until {
         Until::Stopped(stop) => !stop.load(Ordering::Relaxed),
         Until::Steps(steps) => step < *steps,
@@ -238,7 +303,8 @@ async fn learn(
 async fn soon<R>(clock: u64, pending: Result<Pending<R>, TaskError>) -> Result<R, ChaosError> {
     let failed = |error| ChaosError::Task { clock, error };
     let done = timeout(LIMIT, pending.map_err(failed)?).await;
-    done.map_err(|_| ChaosError::Hangs(format!("step {clock} of the training")))?.map_err(failed)
+    done.map_err(|_| ChaosError::Hangs(format!("step {clock} of the training")))?
+        .map_err(failed)
 }
 
 fn all(array: ArrayId, clock: u64) -> TaskSpec {

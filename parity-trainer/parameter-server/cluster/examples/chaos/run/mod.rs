@@ -26,7 +26,8 @@ use pushing::Pushing;
 /// Longer than anything may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The disturbed training takes a step this often, so that it lasts as long as the kills, and the others do not.
+/// The disturbed training takes a step this often, so that it lasts as long as the kills, and the
+/// others do not.
 const PACE: Duration = Duration::from_millis(10);
 
 /// Where the cluster's registry is.
@@ -125,10 +126,23 @@ pub async fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), ChaosError> {
     let pushing = Pushing::start(&registry, address.cluster()).await?;
     let learners = Learners::start(&registry, address.cluster(), plan.undisturbed).await?;
     let disturbed = learners.learn_until_stopped(plan.seed, PACE);
-    let mut chaos = Chaos { plan, registry, address, processes, pushing, outcome };
+    let mut chaos = Chaos {
+        plan,
+        registry,
+        address,
+        processes,
+        pushing,
+        outcome,
+    };
     let ended = chaos.kill_all().await;
     let (steps, loss) = disturbed.stop().await?;
-    let Chaos { registry, processes: _processes, pushing, outcome, .. } = chaos;
+    let Chaos {
+        registry,
+        processes: _processes,
+        pushing,
+        outcome,
+        ..
+    } = chaos;
     outcome.acknowledged = pushing.finish().await?;
     ended?;
     outcome.steps = steps;
@@ -136,7 +150,10 @@ pub async fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), ChaosError> {
     for seed in 1..=plan.undisturbed {
         let loss = learners.learn(&registry, plan.seed + seed, steps).await?;
         if plan.tell {
-            eprintln!("undisturbed training {seed} of {}: loss {loss:.6}", plan.undisturbed);
+            eprintln!(
+                "undisturbed training {seed} of {}: loss {loss:.6}",
+                plan.undisturbed
+            );
         }
         outcome.undisturbed.push(loss);
     }
@@ -171,7 +188,12 @@ impl Chaos<'_> {
     async fn settled(&self) -> Result<Arc<View>, ChaosError> {
         let settled = |view: &View| {
             view.table.hand_overs.is_empty()
-                && view.table.routing.routes().iter().all(|route| route.chain.len() == 2)
+                && view
+                    .table
+                    .routing
+                    .routes()
+                    .iter()
+                    .all(|route| route.chain.len() == 2)
         };
         until(&self.registry, "two replicas of each range", settled).await
     }
@@ -193,14 +215,19 @@ impl Chaos<'_> {
     async fn kill(&mut self, kill: usize, head: NodeId) -> Result<(), ChaosError> {
         let led = leader(&self.registry.view().borrow()) == Some(head);
         self.processes.kill(head).await?;
-        // Not before it is dead: a push takes less than killing, and would be answered by the old head still.
+        // Not before it is dead: a push takes less than killing, and would be answered by the old
+        // head still.
         let delay = self.pushing.next(Instant::now()).await?;
         if self.plan.tell {
             let led = if led { ", which led" } else { "" };
             let (all, ms) = (self.plan.kills, delay.as_millis());
             eprintln!("kill {kill} of {all}: {head}{led}; the next push took {ms} ms");
         }
-        self.outcome.kills.push(Kill { server: head.0, led, delay });
+        self.outcome.kills.push(Kill {
+            server: head.0,
+            led,
+            delay,
+        });
         self.pushing.check().await?;
         self.outcome.acknowledged = self.pushing.acknowledged();
         self.processes.server(&self.address).await
@@ -215,18 +242,26 @@ impl Chaos<'_> {
         sleep(length).await;
         let meanwhile = self.pushing.acknowledged() - before;
         self.processes.resume_registry()?;
-        until(&self.registry, "the registry again, with both servers", |view| {
-            view.reachable && view.servers.len() >= 2 && view.leader.is_some()
-        })
+        until(
+            &self.registry,
+            "the registry again, with both servers",
+            |view| view.reachable && view.servers.len() >= 2 && view.leader.is_some(),
+        )
         .await?;
         // As long as leases and absences last: what they set off is over then.
         sleep(length).await;
         self.settled().await?;
         self.pushing.check().await?;
-        let stop = Stop { length, acknowledged: meanwhile, longest: self.pushing.longest_wait() };
+        let stop = Stop {
+            length,
+            acknowledged: meanwhile,
+            longest: self.pushing.longest_wait(),
+        };
         if self.plan.tell {
             let ms = stop.longest.as_millis();
-            eprintln!("registry stopped for {length:?}: {meanwhile} pushes, the longest took {ms} ms");
+            eprintln!(
+                "registry stopped for {length:?}: {meanwhile} pushes, the longest took {ms} ms"
+            );
         }
         self.outcome.stop = Some(stop);
         Ok(())
@@ -253,9 +288,17 @@ async fn until(
     }
     drop(so);
     let view = Arc::clone(&registry.view().borrow());
-    let chains: Vec<_> =
-        view.table.routing.routes().iter().map(|route| (route.epoch, &route.chain)).collect();
-    let (servers, reports) = (view.servers.keys().collect::<Vec<_>>(), view.reports.values());
+    let chains: Vec<_> = view
+        .table
+        .routing
+        .routes()
+        .iter()
+        .map(|route| (route.epoch, &route.chain))
+        .collect();
+    let (servers, reports) = (
+        view.servers.keys().collect::<Vec<_>>(),
+        view.reports.values(),
+    );
     let (hand_overs, reports) = (&view.table.hand_overs, reports.collect::<Vec<_>>());
     Err(ChaosError::Hangs(format!(
         "{what} (servers {servers:?}, led by {:?}, chains {chains:?}, hand-overs {hand_overs:?}, reports {reports:?})",

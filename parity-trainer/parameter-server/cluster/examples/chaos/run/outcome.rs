@@ -61,10 +61,12 @@ pub struct Judgement {
 }
 
 /// Two-sided 99 % quantiles of Student's t with 1, 2, .. degrees of freedom.
-const T: [f64; 9] = [63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250];
+const T: [f64; 9] = [
+    63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250,
+];
 
-/// Within what one more loss should lie, if it is one of the same kind: the 99 % prediction interval,
-/// mean ± t s sqrt(1 + 1/n).
+/// Within what one more loss should lie, if it is one of the same kind: the 99 % prediction
+/// interval, mean ± t s sqrt(1 + 1/n).
 fn noise(losses: &[f64]) -> Option<(f64, f64)> {
     let n = losses.len() as f64;
     let t = T.get(losses.len().checked_sub(2)?)?;
@@ -87,14 +89,18 @@ impl Outcome {
         delays.get(place - 1).copied().unwrap_or_default()
     }
 
-    /// Whether the kills' 99th percentile and the waits while the registry stood still keep to `limit`, and the loss to
-    /// the noise of the undisturbed ones.
+    /// Whether the kills' 99th percentile and the waits while the registry stood still keep to
+    /// `limit`, and the loss to the noise of the undisturbed ones.
     #[allow(dead_code, reason = "the test does without")]
     pub fn judge(&self, plan: &Plan, limit: Duration) -> Judgement {
         let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|part| self.percentile(part));
         let mut missed: Vec<String> = self.failed.clone().into_iter().collect();
         if p99 > limit {
-            missed.push(format!("the next push took {} ms at p99, above {} ms", ms(p99), ms(limit)));
+            missed.push(format!(
+                "the next push took {} ms at p99, above {} ms",
+                ms(p99),
+                ms(limit)
+            ));
         }
         if let Some(stop) = self.stop
             && (stop.longest > limit || stop.acknowledged == 0)
@@ -109,7 +115,9 @@ impl Outcome {
         if let (Some(loss), Some((low, high))) = (self.loss, noise)
             && !(low..=high).contains(&loss)
         {
-            missed.push(format!("the loss {loss:.6} is not within {low:.6} to {high:.6}"));
+            missed.push(format!(
+                "the loss {loss:.6} is not within {low:.6} to {high:.6}"
+            ));
         }
         let verdict = if missed.is_empty() { "kept" } else { "missed" };
         let mut text = format!(
@@ -124,7 +132,12 @@ impl Outcome {
             self.acknowledged,
             if self.failed.is_some() { "?" } else { "0" },
         );
-        if let Some(Stop { length, acknowledged, longest }) = self.stop {
+        if let Some(Stop {
+            length,
+            acknowledged,
+            longest,
+        }) = self.stop
+        {
             let _ = write!(
                 text,
                 "\nRegistry stopped for {} s: {acknowledged} pushes acknowledged meanwhile; the longest then and after took {} ms.\n",
@@ -143,8 +156,7 @@ impl Outcome {
         for reason in &missed {
             let _ = write!(text, "\nMissed: {reason}.\n");
         }
-        let kill =
-            |kill: &Kill| json!({ "server": kill.server, "led": kill.led, "next_push_ms": ms(kill.delay) });
+        let kill = |kill: &Kill| json!({ "server": kill.server, "led": kill.led, "next_push_ms": ms(kill.delay) });
         let stop = |stop: Stop| {
             json!({
                 "seconds": stop.length.as_secs_f64(),
@@ -168,7 +180,11 @@ impl Outcome {
             },
             "missed": missed,
         });
-        Judgement { json, text: text.trim_end().to_owned(), missed }
+        Judgement {
+            json,
+            text: text.trim_end().to_owned(),
+            missed,
+        }
     }
 }
 
@@ -182,15 +198,28 @@ mod tests {
     fn a_loss_outside_the_noise_is_told_from_one_inside() {
         // Mean 2, deviation 1: half the interval is 9.925 * sqrt(1 + 1/3).
         let (low, high) = noise(&[1.0, 2.0, 3.0]).unwrap();
-        assert!((low + 9.460_3).abs() < 1e-3 && (high - 13.460_3).abs() < 1e-3, "{low} {high}");
+        assert!(
+            (low + 9.460_3).abs() < 1e-3 && (high - 13.460_3).abs() < 1e-3,
+            "{low} {high}"
+        );
         assert_eq!((noise(&[]), noise(&[1.0])), (None, None));
     }
 
     #[test]
     fn percentiles_of_few_are_the_longest() {
-        let kill = |ms| Kill { server: 1, led: false, delay: Duration::from_millis(ms) };
-        let outcome = Outcome { kills: (1..=20).rev().map(kill).collect(), ..Outcome::default() };
-        assert_eq!([0.5, 0.99].map(|part| outcome.percentile(part).as_millis()), [10, 20]);
+        let kill = |ms| Kill {
+            server: 1,
+            led: false,
+            delay: Duration::from_millis(ms),
+        };
+        let outcome = Outcome {
+            kills: (1..=20).rev().map(kill).collect(),
+            ..Outcome::default()
+        };
+        assert_eq!(
+            [0.5, 0.99].map(|part| outcome.percentile(part).as_millis()),
+            [10, 20]
+        );
         assert_eq!(Outcome::default().percentile(0.99), Duration::ZERO);
     }
 }

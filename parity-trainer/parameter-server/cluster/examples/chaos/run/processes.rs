@@ -28,14 +28,30 @@ pub(super) struct Processes {
 impl Processes {
     /// None yet; `program` has the commands `server` and `coordinator`.
     pub(super) const fn new(program: PathBuf) -> Self {
-        Self { program, servers: BTreeMap::new(), registry: None, _folder: None }
+        Self {
+            program,
+            servers: BTreeMap::new(),
+            registry: None,
+            _folder: None,
+        }
     }
 
     /// Starts the registry, if it is not there yet.
-    pub(super) async fn registry(&mut self, choice: &RegistryChoice) -> Result<Address, ChaosError> {
+    pub(super) async fn registry(
+        &mut self,
+        choice: &RegistryChoice,
+    ) -> Result<Address, ChaosError> {
         match choice {
             RegistryChoice::Coordinator => {
-                let args = ["coordinator", "--serve", "127.0.0.1:0", "--replicas", "2", "--min-servers", "2"];
+                let args = [
+                    "coordinator",
+                    "--serve",
+                    "127.0.0.1:0",
+                    "--replicas",
+                    "2",
+                    "--min-servers",
+                    "2",
+                ];
                 let (child, address) = self.start(&args, "registry at ").await?;
                 self.registry = Some(child);
                 Ok(address.parse()?)
@@ -51,16 +67,35 @@ impl Processes {
             source,
         };
         let folder = tempfile::tempdir().map_err(failed)?;
-        let port = || TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map(|at| at.port());
+        let port = || {
+            TcpListener::bind("127.0.0.1:0")
+                .and_then(|free| free.local_addr())
+                .map(|at| at.port())
+        };
         let (client, peer) = (port().map_err(failed)?, port().map_err(failed)?);
         let [client_url, peer_url] = [client, peer].map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new("etcd");
         command
             .args(["--name", "chaos", "--data-dir"])
             .arg(folder.path())
-            .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-            .args(["--initial-cluster", &format!("chaos={peer_url}"), "--log-level", "error"])
+            .args([
+                "--listen-client-urls",
+                &client_url,
+                "--advertise-client-urls",
+                &client_url,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer_url,
+                "--initial-advertise-peer-urls",
+                &peer_url,
+            ])
+            .args([
+                "--initial-cluster",
+                &format!("chaos={peer_url}"),
+                "--log-level",
+                "error",
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -73,15 +108,23 @@ impl Processes {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(LIMIT, answers).await.map_err(|_| ChaosError::Hangs("an answer from etcd".into()))?;
+        timeout(LIMIT, answers)
+            .await
+            .map_err(|_| ChaosError::Hangs("an answer from etcd".into()))?;
         Ok(address)
     }
 
     fn signal_registry(&self, signal: Signal) -> Result<(), ChaosError> {
-        let id = self.registry.as_ref().and_then(Child::id).and_then(|id| i32::try_from(id).ok());
+        let id = self
+            .registry
+            .as_ref()
+            .and_then(Child::id)
+            .and_then(|id| i32::try_from(id).ok());
         let id = id.ok_or(ChaosError::NotOurs)?;
-        let failed =
-            |error: nix::Error| ChaosError::Process { what: "the registry".into(), source: error.into() };
+        let failed = |error: nix::Error| ChaosError::Process {
+            what: "the registry".into(),
+            source: error.into(),
+        };
         kill(Pid::from_raw(id), signal).map_err(failed)
     }
 
@@ -95,7 +138,10 @@ impl Processes {
 
     /// The word after `before` in what the process says first.
     async fn start(&self, args: &[&str], before: &str) -> Result<(Child, String), ChaosError> {
-        let failed = |source| ChaosError::Process { what: args.join(" "), source };
+        let failed = |source| ChaosError::Process {
+            what: args.join(" "),
+            source,
+        };
         let mut command = Command::new(&self.program);
         command
             .args(args)
@@ -104,7 +150,10 @@ impl Processes {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut child = command.spawn().map_err(failed)?;
-        let mut lines = child.stderr.take().map(|errors| BufReader::new(errors).lines());
+        let mut lines = child
+            .stderr
+            .take()
+            .map(|errors| BufReader::new(errors).lines());
         let said = timeout(LIMIT, async {
             let mut said = Vec::new();
             while let Some(lines) = &mut lines
@@ -117,9 +166,15 @@ impl Processes {
                 }
                 said.push(line);
             }
-            Err(ChaosError::Hangs(format!("{}: {}", args.join(" "), said.join("; "))))
+            Err(ChaosError::Hangs(format!(
+                "{}: {}",
+                args.join(" "),
+                said.join("; ")
+            )))
         });
-        let word = said.await.map_err(|_| ChaosError::Hangs(args.join(" ")))??;
+        let word = said
+            .await
+            .map_err(|_| ChaosError::Hangs(args.join(" ")))??;
         if let Some(mut lines) = lines {
             let who = format!("{} {word}", args.first().unwrap_or(&""));
             tokio::spawn(async move {
@@ -134,9 +189,19 @@ impl Processes {
     /// One more server.
     pub(super) async fn server(&mut self, registry: &Address) -> Result<(), ChaosError> {
         let registry = registry.to_string();
-        let args = ["server", "--registry", &registry, "--replicas", "2", "--min-servers", "2"];
+        let args = [
+            "server",
+            "--registry",
+            &registry,
+            "--replicas",
+            "2",
+            "--min-servers",
+            "2",
+        ];
         let (child, number) = self.start(&args, "server ").await?;
-        let number = number.parse().map_err(|_| ChaosError::Hangs(format!("a server named {number}")))?;
+        let number = number
+            .parse()
+            .map_err(|_| ChaosError::Hangs(format!("a server named {number}")))?;
         self.servers.insert(NodeId(number), child);
         Ok(())
     }
@@ -146,6 +211,9 @@ impl Processes {
         let Some(mut child) = self.servers.remove(&node) else {
             return Err(ChaosError::Hangs(format!("{node} is none of ours")));
         };
-        child.kill().await.map_err(|source| ChaosError::Process { what: node.to_string(), source })
+        child.kill().await.map_err(|source| ChaosError::Process {
+            what: node.to_string(),
+            source,
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! A worker that pushes ones to all rows, each push acknowledged before the next: a log of acknowledgements that the
-//! values must agree with.
+//! A worker that pushes ones to all rows, each push acknowledged before the next: a log of
+//! acknowledgements that the values must agree with.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
 use parapet_parameter_server_cluster::{
-    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array, define,
+    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array,
+    define,
 };
 use parapet_parameter_server_node::TaskSpec;
 use parapet_parameter_server_node::transport::Sockets;
@@ -56,11 +57,24 @@ impl Pushing {
         await_array(registry, ARRAY, LIMIT).await?;
         let settings = WorkerSettings::new(cluster, vec![(ARRAY, spec)]);
         let worker = Arc::new(WorkerRole::join(registry, settings, Sockets).await?);
-        let first = Log { acknowledged: 0, begun: Instant::now(), longest: Duration::ZERO };
+        let first = Log {
+            acknowledged: 0,
+            begun: Instant::now(),
+            longest: Duration::ZERO,
+        };
         let log = Arc::new(watch::Sender::new(first));
         let stop = Arc::new(AtomicBool::new(false));
-        let pushing = tokio::spawn(push(Arc::clone(&worker), Arc::clone(&log), Arc::clone(&stop)));
-        Ok(Self { worker, log, stop, pushing })
+        let pushing = tokio::spawn(push(
+            Arc::clone(&worker),
+            Arc::clone(&log),
+            Arc::clone(&stop),
+        ));
+        Ok(Self {
+            worker,
+            log,
+            stop,
+            pushing,
+        })
     }
 
     pub(super) fn acknowledged(&self) -> u64 {
@@ -91,7 +105,11 @@ impl Pushing {
         let (least, greatest) = self.extremes().await?;
         match least >= acknowledged as f32 {
             true => Ok(()),
-            false => Err(ChaosError::Wrong { acknowledged, least, greatest }),
+            false => Err(ChaosError::Wrong {
+                acknowledged,
+                least,
+                greatest,
+            }),
         }
     }
 
@@ -105,7 +123,11 @@ impl Pushing {
         let (least, greatest) = self.extremes().await?;
         match (least, greatest) == (acknowledged as f32, acknowledged as f32) {
             true => Ok(acknowledged),
-            false => Err(ChaosError::Wrong { acknowledged, least, greatest }),
+            false => Err(ChaosError::Wrong {
+                acknowledged,
+                least,
+                greatest,
+            }),
         }
     }
 
@@ -114,10 +136,15 @@ impl Pushing {
         let clock = self.acknowledged();
         let failed = |error| ChaosError::Task { clock, error };
         let pull = self.worker.worker().pull(all(0)).await.map_err(failed)?;
-        let pulled =
-            timeout(LIMIT, pull).await.map_err(|_| ChaosError::Hangs("a pull".into()))?.map_err(failed)?;
+        let pulled = timeout(LIMIT, pull)
+            .await
+            .map_err(|_| ChaosError::Hangs("a pull".into()))?
+            .map_err(failed)?;
         let values = pulled.values.iter().copied();
-        Ok((values.clone().fold(f32::INFINITY, f32::min), values.fold(f32::NEG_INFINITY, f32::max)))
+        Ok((
+            values.clone().fold(f32::INFINITY, f32::min),
+            values.fold(f32::NEG_INFINITY, f32::max),
+        ))
     }
 }
 
@@ -138,14 +165,22 @@ async fn push(
         let begun = Instant::now();
         let values = Values::from(vec![1.0; KEYS as usize * WIDTH]);
         let failed = |error| ChaosError::Task { clock, error };
-        let push = worker.worker().push(all(clock), values).await.map_err(failed)?;
+        let push = worker
+            .worker()
+            .push(all(clock), values)
+            .await
+            .map_err(failed)?;
         timeout(LIMIT, push)
             .await
             .map_err(|_| ChaosError::Hangs(format!("push {clock}")))?
             .map_err(failed)?;
         log.send_modify(|log| {
             let longest = log.longest.max(begun.elapsed());
-            *log = Log { acknowledged: clock, begun, longest };
+            *log = Log {
+                acknowledged: clock,
+                begun,
+                longest,
+            };
         });
     }
     Ok(())

@@ -10,8 +10,14 @@ use crate::training::{Job, hosts_of};
 
 /// The whole picture.
 pub(super) fn render(registry: &str, view: &View, statuses: &BTreeMap<NodeId, Status>) -> String {
-    let leader = view.leader.map_or_else(|| "nobody".to_owned(), |leader| leader.member.to_string());
-    let reached = if view.reachable { "" } else { " (away; what it said last)" };
+    let leader = view
+        .leader
+        .map_or_else(|| "nobody".to_owned(), |leader| leader.member.to_string());
+    let reached = if view.reachable {
+        ""
+    } else {
+        " (away; what it said last)"
+    };
     let mut text = format!("registry {registry}{reached}, led by {leader}\n\n");
     text.push_str(&align(&servers(view, statuses)));
     text.push('\n');
@@ -25,9 +31,19 @@ pub(super) fn render(registry: &str, view: &View, statuses: &BTreeMap<NodeId, St
         let told = Job::parse(job).map_or_else(
             |error| error.to_string(),
             |job| {
-                let what = job.task.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
+                let what = job
+                    .task
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start_matches("# ")
+                    .to_owned();
                 let hosts = hosts_of(&job, view).len();
-                format!("array {}: {what}, {} executors on {hosts} processes", job.array, job.executors.len())
+                format!(
+                    "array {}: {what}, {} executors on {hosts} processes",
+                    job.array,
+                    job.executors.len()
+                )
             },
         );
         text.push_str(&format!("\n{told}\n"));
@@ -40,12 +56,23 @@ fn row(cells: &[&str]) -> Vec<String> {
 }
 
 fn servers(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> {
-    let heads =
-        |node: NodeId| view.table.routing.routes().iter().filter(|route| route.head() == Some(node)).count();
+    let heads = |node: NodeId| {
+        view.table
+            .routing
+            .routes()
+            .iter()
+            .filter(|route| route.head() == Some(node))
+            .count()
+    };
     let mut rows = vec![row(&[
         "SERVER", "ADDRESS", "WEIGHT", "RANGES", "HEADS", "BYTES", "RECEIVED", "SENT", "DROPPED",
     ])];
-    let routes = view.table.routing.routes().iter().flat_map(|route| route.chain.iter().copied());
+    let routes = view
+        .table
+        .routing
+        .routes()
+        .iter()
+        .flat_map(|route| route.chain.iter().copied());
     let known: BTreeSet<NodeId> = view.servers.keys().copied().chain(routes).collect();
     for node in known {
         let (address, weight) = view.servers.get(&node).map_or_else(
@@ -70,7 +97,15 @@ fn servers(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>>
 }
 
 fn ranges(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> {
-    let mut rows = vec![row(&["ARRAY", "KEYS", "EPOCH", "CHAIN", "APPLIED", "IN CHAIN", "COPIES TO"])];
+    let mut rows = vec![row(&[
+        "ARRAY",
+        "KEYS",
+        "EPOCH",
+        "CHAIN",
+        "APPLIED",
+        "IN CHAIN",
+        "COPIES TO",
+    ])];
     for route in view.table.routing.routes() {
         let held = route.head().and_then(|head| part(statuses, head, route));
         let told = |of: fn(&crate::control::ShardStatus) -> u64| {
@@ -81,7 +116,9 @@ fn ranges(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> 
             .table
             .hand_overs
             .iter()
-            .filter(|hand_over| hand_over.at.array == route.array && hand_over.at.range == route.range)
+            .filter(|hand_over| {
+                hand_over.at.array == route.array && hand_over.at.range == route.range
+            })
             .map(|hand_over| hand_over.to.0.to_string())
             .collect();
         rows.push(vec![
@@ -97,11 +134,14 @@ fn ranges(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> 
     rows
 }
 
-/// Of each worker the clock that all of its shards' heads have, and by how many it is behind the foremost.
+/// Of each worker the clock that all of its shards' heads have, and by how many it is behind the
+/// foremost.
 fn workers(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> {
     let mut clocks: BTreeMap<WorkerId, Clock> = BTreeMap::new();
     for route in view.table.routing.routes() {
-        let Some(shard) = route.head().and_then(|head| part(statuses, head, route)) else { continue };
+        let Some(shard) = route.head().and_then(|head| part(statuses, head, route)) else {
+            continue;
+        };
         for &(worker, clock) in &shard.clocks {
             let lowest = clocks.entry(worker).or_insert(clock);
             *lowest = clock.min(*lowest);
@@ -114,7 +154,12 @@ fn workers(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>>
     for worker in known {
         let kind = if view.workers.executors.contains(&worker) {
             "executor"
-        } else if view.workers.workers.iter().any(|&(other, _)| other == worker) {
+        } else if view
+            .workers
+            .workers
+            .iter()
+            .any(|&(other, _)| other == worker)
+        {
             "worker"
         } else {
             "process"
@@ -136,7 +181,8 @@ fn part<'a>(
     route: &Route,
 ) -> Option<&'a crate::control::ShardStatus> {
     let held = statuses.get(&node)?.shards.iter();
-    held.into_iter().find(|shard| shard.at.array == route.array && shard.at.range == route.range)
+    held.into_iter()
+        .find(|shard| shard.at.array == route.array && shard.at.range == route.range)
 }
 
 fn bytes(count: u64) -> String {
@@ -161,7 +207,10 @@ fn align(rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &width)| format!("{cell:width$}"));
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }
@@ -182,27 +231,60 @@ mod tests {
     fn nodes_ranges_and_staleness_are_told() {
         let range = KeyRange::new(0, 100);
         let chain = vec![NodeId(3), NodeId(5)];
-        let route = Route { array: ArrayId(1), range, epoch: Epoch(4), chain };
-        let mut view = View { reachable: true, ..View::default() };
+        let route = Route {
+            array: ArrayId(1),
+            range,
+            epoch: Epoch(4),
+            chain,
+        };
+        let mut view = View {
+            reachable: true,
+            ..View::default()
+        };
         view.table.routing = Routing::new(7, vec![route]).unwrap();
-        let info = ServerInfo { address: "10.0.0.1:7000".into(), control: String::new(), weight: 1 };
+        let info = ServerInfo {
+            address: "10.0.0.1:7000".into(),
+            control: String::new(),
+            weight: 1,
+        };
         view.servers.insert(NodeId(3), info);
         view.workers.workers = vec![(WorkerId(8), Clock(0)), (WorkerId(9), Clock(0))];
         let shard = ShardStatus {
-            at: ShardRef { array: ArrayId(1), range, epoch: Epoch(4) },
+            at: ShardRef {
+                array: ArrayId(1),
+                range,
+                epoch: Epoch(4),
+            },
             applied: 12,
             committed: 11,
             memory: 4_000_000,
             clocks: vec![(WorkerId(8), Clock(12)), (WorkerId(9), Clock(10))],
         };
-        let statuses = BTreeMap::from([(NodeId(3), Status { shards: vec![shard], ..Status::default() })]);
+        let statuses = BTreeMap::from([(
+            NodeId(3),
+            Status {
+                shards: vec![shard],
+                ..Status::default()
+            },
+        )]);
         let text = render("parapet://a:1", &view, &statuses);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "registry parapet://a:1, led by nobody");
         let line = |start: &str| *lines.iter().find(|line| line.starts_with(start)).unwrap();
         assert_eq!(
             line("3 ").split_whitespace().collect::<Vec<_>>(),
-            ["3", "10.0.0.1:7000", "1", "1", "1", "4000.0", "kB", "0", "0", "0"]
+            [
+                "3",
+                "10.0.0.1:7000",
+                "1",
+                "1",
+                "1",
+                "4000.0",
+                "kB",
+                "0",
+                "0",
+                "0"
+            ]
         );
         assert!(line("5 ").contains("gone") && line("5 ").contains("does not answer"));
         assert!(line("1 ").contains("3 > 5") && line("1 ").contains("12"));

@@ -1,5 +1,5 @@
-//! One run of `cargo xtask bench-staleness`: real servers and workers over loopback, of which one is slowed. Prints what was
-//! measured as JSON.
+//! One run of `cargo xtask bench-staleness`: real servers and workers over loopback, of which one
+//! is slowed. Prints what was measured as JSON.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,8 @@ struct Cli {
     /// bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long)]
     consistency: Consistency,
-    /// Who is slow: never, always (the first worker) or turns:MILLISECONDS (one at a time, drawn anew)
+    /// Who is slow: never, always (the first worker) or turns:MILLISECONDS (one at a time, drawn
+    /// anew)
     #[arg(long)]
     slowdown: Slowdown,
     /// How many times longer a slow worker computes
@@ -42,8 +43,12 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let injection =
-        Injection { slowdown: cli.slowdown, workers: cli.workers, factor: cli.factor, seed: cli.seed };
+    let injection = Injection {
+        slowdown: cli.slowdown,
+        workers: cli.workers,
+        factor: cli.factor,
+        seed: cli.seed,
+    };
     let experiment = Experiment {
         consistency: cli.consistency,
         injection,
@@ -53,11 +58,21 @@ fn main() -> ExitCode {
         patience: Duration::from_secs(cli.patience),
         batch: 500,
         rate: 0.2,
-        data: Generated { features: 2_000, rows: 40_000, held_out: 4_000, draws: 50, seed: cli.seed },
+        data: Generated {
+            features: 2_000,
+            rows: 40_000,
+            held_out: 4_000,
+            draws: 50,
+            seed: cli.seed,
+        },
     };
     let measured = tokio::runtime::Runtime::new()
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(race(experiment)).map_err(|error| error.to_string()))
+        .and_then(|runtime| {
+            runtime
+                .block_on(race(experiment))
+                .map_err(|error| error.to_string())
+        })
         .and_then(|measured| serde_json::to_string(&measured).map_err(|error| error.to_string()));
     match measured {
         Ok(measured) => {

@@ -1,5 +1,5 @@
-//! Rows like those of click logs: few of very many features in each, some of them in every other row and most of them
-//! hardly ever, and a few that matter.
+//! Rows like those of click logs: few of very many features in each, some of them in every other
+//! row and most of them hardly ever, and a few that matter.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -32,10 +32,16 @@ pub struct Generated {
     pub seed: u64,
 }
 
-/// Labels are drawn with the probability that logistic regression gives under the true weights: no model can do better
-/// than [`DataSet::truth`].
+/// Labels are drawn with the probability that logistic regression gives under the true weights: no
+/// model can do better than [`DataSet::truth`].
 pub fn generate(settings: &Generated) -> DataSet {
-    let Generated { features, rows, held_out, draws, seed } = *settings;
+    let Generated {
+        features,
+        rows,
+        held_out,
+        draws,
+        seed,
+    } = *settings;
     let features = features.max(1);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let truth = true_weights(features, &mut rng);
@@ -50,28 +56,53 @@ pub fn generate(settings: &Generated) -> DataSet {
             drawn.clear();
             if let Some(ranks) = &ranks {
                 // Ranks are whole numbers from 1.
-                drawn.extend(ranks.sample_iter(&mut rng).take(draws).map(|rank| keys.key(rank as u32 - 1)));
+                drawn.extend(
+                    ranks
+                        .sample_iter(&mut rng)
+                        .take(draws)
+                        .map(|rank| keys.key(rank as u32 - 1)),
+                );
             }
             drawn.sort_unstable();
             drawn.dedup();
-            let row = Row { features: &drawn, values: &ones, label: false };
+            let row = Row {
+                features: &drawn,
+                values: &ones,
+                label: false,
+            };
             let probability = logistic::probability(row, |key| weight(&truth, key));
-            made.push(rng.random::<f32>() < probability, with_intercept(&drawn, features));
+            made.push(
+                rng.random::<f32>() < probability,
+                with_intercept(&drawn, features),
+            );
             probabilities.push(probability);
         }
         (made, probabilities)
     };
     let (train, _) = part(rows);
     let (held_out, probabilities) = part(held_out);
-    DataSet { name: format!("generated, seed {seed}"), features, train, held_out, truth: Some(probabilities) }
+    DataSet {
+        name: format!("generated, seed {seed}"),
+        features,
+        train,
+        held_out,
+        truth: Some(probabilities),
+    }
 }
 
 fn with_intercept(features: &[u32], intercept: u32) -> impl Iterator<Item = (u32, f32)> + '_ {
-    features.iter().copied().chain([intercept]).map(|feature| (feature, 1.0))
+    features
+        .iter()
+        .copied()
+        .chain([intercept])
+        .map(|feature| (feature, 1.0))
 }
 
 fn weight(weights: &[f32], key: u32) -> f32 {
-    weights.get(usize::try_from(key).unwrap_or(usize::MAX)).copied().unwrap_or_default()
+    weights
+        .get(usize::try_from(key).unwrap_or(usize::MAX))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// One for each key; that of the intercept, after them, is 0.
@@ -86,8 +117,9 @@ fn true_weights(features: u32, rng: &mut ChaCha8Rng) -> Vec<f32> {
         .collect()
 }
 
-/// Ranks scattered over the keys, so that frequent features do not all come first: `rank * factor mod features`, with a
-/// factor that has no divisor in common with the number of features, so that no two ranks meet.
+/// Ranks scattered over the keys, so that frequent features do not all come first: `rank * factor
+/// mod features`, with a factor that has no divisor in common with the number of features, so that
+/// no two ranks meet.
 #[derive(Debug, Clone, Copy)]
 struct Scattering {
     features: u64,
@@ -98,7 +130,9 @@ impl Scattering {
     fn new(features: u32) -> Self {
         let features = u64::from(features);
         let golden = (features as f64 * 0.618_033_988_749_895) as u64;
-        let factor = (golden.max(1)..).find(|&factor| divisor(factor, features) == 1).unwrap_or(1);
+        let factor = (golden.max(1)..)
+            .find(|&factor| divisor(factor, features) == 1)
+            .unwrap_or(1);
         Self { features, factor }
     }
 
@@ -129,12 +163,29 @@ mod tests {
 
     #[test]
     fn a_set_is_the_same_for_the_same_seed_and_its_truth_fits_its_labels() {
-        let settings = Generated { features: 5_000, rows: 200, held_out: 2_000, draws: 20, seed: 3 };
+        let settings = Generated {
+            features: 5_000,
+            rows: 200,
+            held_out: 2_000,
+            draws: 20,
+            seed: 3,
+        };
         let (set, again) = (generate(&settings), generate(&settings));
         assert_eq!((&set.train, &set.held_out), (&again.train, &again.held_out));
-        assert_ne!(set.train, generate(&Generated { seed: 4, ..settings }).train);
-        assert_eq!((set.train.len(), set.held_out.len(), set.keys().len()), (200, 2_000, 5_001));
-        let ordered = |row: crate::Row<'_>| row.features.is_sorted() && row.features.last() == Some(&5_000);
+        assert_ne!(
+            set.train,
+            generate(&Generated {
+                seed: 4,
+                ..settings
+            })
+            .train
+        );
+        assert_eq!(
+            (set.train.len(), set.held_out.len(), set.keys().len()),
+            (200, 2_000, 5_001)
+        );
+        let ordered =
+            |row: crate::Row<'_>| row.features.is_sorted() && row.features.last() == Some(&5_000);
         assert!(set.train.iter().all(ordered));
         let score = Score::new(&set.truth.unwrap(), set.held_out.labels());
         assert!(score.auc > 0.75 && score.log_loss < 0.6, "{score:?}");

@@ -25,10 +25,14 @@ impl FromStr for Slowdown {
             "always" => return Ok(Self::Always),
             _ => {}
         }
-        let milliseconds = text.strip_prefix("turns:").and_then(|number| number.parse().ok());
+        let milliseconds = text
+            .strip_prefix("turns:")
+            .and_then(|number| number.parse().ok());
         match milliseconds.filter(|&milliseconds| milliseconds > 0) {
             Some(milliseconds) => Ok(Self::Turns(Duration::from_millis(milliseconds))),
-            None => Err(format!("'{text}' is no slowdown: write never, always or turns:100 (milliseconds)")),
+            None => Err(format!(
+                "'{text}' is no slowdown: write never, always or turns:100 (milliseconds)"
+            )),
         }
     }
 }
@@ -88,33 +92,55 @@ mod tests {
 
     #[test]
     fn slow_workers_compute_longer_for_as_long_as_they_are_slow() {
-        let always = Injection { slowdown: Slowdown::Always, workers: 4, factor: 4.0, seed: 1 };
+        let always = Injection {
+            slowdown: Slowdown::Always,
+            workers: 4,
+            factor: 4.0,
+            seed: 1,
+        };
         assert_eq!(always.end(0, ms(100), ms(8)), ms(132));
         assert_eq!(always.end(1, ms(100), ms(8)), ms(108));
-        let never = Injection { slowdown: Slowdown::Never, ..always };
+        let never = Injection {
+            slowdown: Slowdown::Never,
+            ..always
+        };
         assert_eq!(never.end(0, ms(100), ms(8)), ms(108));
     }
 
     #[test]
     fn in_turns_one_is_slow_at_any_time_and_all_are_in_the_long_run() {
-        let turns = Injection { slowdown: Slowdown::Turns(ms(100)), workers: 4, factor: 4.0, seed: 1 };
+        let turns = Injection {
+            slowdown: Slowdown::Turns(ms(100)),
+            workers: 4,
+            factor: 4.0,
+            seed: 1,
+        };
         let mut times = [0; 4];
         for turn in 0..400 {
-            let slow: Vec<usize> = (0..4).filter(|&worker| turns.at(worker, ms(turn * 100 + 50)).0).collect();
-            let &[slow] = &slow[..] else { panic!("{slow:?}") };
+            let slow: Vec<usize> = (0..4)
+                .filter(|&worker| turns.at(worker, ms(turn * 100 + 50)).0)
+                .collect();
+            let &[slow] = &slow[..] else {
+                panic!("{slow:?}")
+            };
             times[slow] += 1;
         }
-        assert!(times.iter().all(|times| (70..130).contains(times)), "{times:?}");
+        assert!(
+            times.iter().all(|times| (70..130).contains(times)),
+            "{times:?}"
+        );
         // One that computes without a pause does 1/4 of the work in the turns in which it is slow.
         let mut end = Duration::ZERO;
         for _ in 0..100 {
             end = turns.end(2, end, ms(8));
         }
         let lengths = (0..).map(|turn| (turn, end.saturating_sub(ms(turn * 100)).min(ms(100))));
-        let work = lengths.take_while(|(_, length)| !length.is_zero()).map(|(turn, length)| {
-            let is_slow = turns.at(2, ms(turn * 100)).0;
-            length.as_secs_f64() * 1e3 / if is_slow { 4.0 } else { 1.0 }
-        });
+        let work = lengths
+            .take_while(|(_, length)| !length.is_zero())
+            .map(|(turn, length)| {
+                let is_slow = turns.at(2, ms(turn * 100)).0;
+                length.as_secs_f64() * 1e3 / if is_slow { 4.0 } else { 1.0 }
+            });
         let done: f64 = work.sum();
         assert!((done - 800.0).abs() < 0.01, "{done}");
     }
@@ -124,7 +150,10 @@ mod tests {
         assert_eq!("turns:50".parse(), Ok(Slowdown::Turns(ms(50))));
         assert_eq!("always".parse(), Ok(Slowdown::Always));
         for bad in ["", "turns", "turns:0", "turns:x", "sometimes"] {
-            assert!(bad.parse::<Slowdown>().unwrap_err().contains("turns:100"), "{bad}");
+            assert!(
+                bad.parse::<Slowdown>().unwrap_err().contains("turns:100"),
+                "{bad}"
+            );
         }
     }
 }

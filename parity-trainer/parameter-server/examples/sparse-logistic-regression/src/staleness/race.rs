@@ -104,7 +104,13 @@ pub async fn race(experiment: Experiment) -> Result<Measured, RaceError> {
         replicas: 1,
         workers: workers as u64,
         keys: data.keys(),
-        layout: Layout::dense(1, Sgd { rate: experiment.rate, decay: 0.0 }),
+        layout: Layout::dense(
+            1,
+            Sgd {
+                rate: experiment.rate,
+                decay: 0.0,
+            },
+        ),
         consistency: experiment.consistency,
         key_lists: false,
     };
@@ -127,7 +133,14 @@ pub async fn race(experiment: Experiment) -> Result<Measured, RaceError> {
             tokio::task::spawn_blocking(move || runtime.block_on(racer.run(&ready)))
         })
         .collect();
-    let seconds = watch_loss(&cluster.reader(), &data, target, experiment.patience, &ready).await;
+    let seconds = watch_loss(
+        &cluster.reader(),
+        &data,
+        target,
+        experiment.patience,
+        &ready,
+    )
+    .await;
     stop.send_replace(true);
     let mut all = Tally::default();
     for worker in running {
@@ -174,15 +187,24 @@ async fn watch_loss(
 /// The mean loss.
 fn loss(rows: &Rows, weights: &[f32]) -> f64 {
     let weight = |feature: u32| {
-        weights.get(usize::try_from(feature).unwrap_or(usize::MAX)).copied().unwrap_or_default()
+        weights
+            .get(usize::try_from(feature).unwrap_or(usize::MAX))
+            .copied()
+            .unwrap_or_default()
     };
-    let losses = rows.iter().map(|row| logistic::log_loss(logistic::probability(row, weight), row.label));
+    let losses = rows
+        .iter()
+        .map(|row| logistic::log_loss(logistic::probability(row, weight), row.label));
     losses.sum::<f64>() / rows.len().max(1) as f64
 }
 
 fn batches(data: &DataSet, experiment: &Experiment, worker: usize) -> Batches {
     let workers = experiment.injection.workers.max(1);
-    let (rows, batch, seed) = (data.train.len(), experiment.batch.max(1), experiment.data.seed);
+    let (rows, batch, seed) = (
+        data.train.len(),
+        experiment.batch.max(1),
+        experiment.data.seed,
+    );
     Batches::new(rows, batch, workers, worker, usize::MAX, seed)
 }
 
@@ -190,11 +212,18 @@ fn batches(data: &DataSet, experiment: &Experiment, worker: usize) -> Batches {
 fn scaled_gradient(data: &DataSet, places: &[u32], weights: &[f32], workers: usize) -> Vec<f32> {
     let batch = Minibatch::new(&data.train, places);
     let at = |key: u64| usize::try_from(key).unwrap_or(usize::MAX);
-    let own: Vec<f32> =
-        batch.keys().iter().map(|&key| weights.get(at(key)).copied().unwrap_or_default()).collect();
+    let own: Vec<f32> = batch
+        .keys()
+        .iter()
+        .map(|&key| weights.get(at(key)).copied().unwrap_or_default())
+        .collect();
     let scale = 1.0 / (places.len().max(1) * workers.max(1)) as f32;
     let mut gradient = vec![0.0; weights.len()];
-    for (&key, sum) in batch.keys().iter().zip(logistic::gradient(&batch, &own).sums) {
+    for (&key, sum) in batch
+        .keys()
+        .iter()
+        .zip(logistic::gradient(&batch, &own).sums)
+    {
         if let Some(place) = gradient.get_mut(at(key)) {
             *place = sum * scale;
         }
@@ -205,14 +234,21 @@ fn scaled_gradient(data: &DataSet, places: &[u32], weights: &[f32], workers: usi
 /// The loss after the clocks of bulk-synchronous workers, computed here.
 fn target(data: &DataSet, experiment: &Experiment) -> f64 {
     let workers = experiment.injection.workers.max(1);
-    let mut all: Vec<Batches> = (0..workers).map(|worker| batches(data, experiment, worker)).collect();
+    let mut all: Vec<Batches> = (0..workers)
+        .map(|worker| batches(data, experiment, worker))
+        .collect();
     let mut weights = vec![0.0_f32; usize::try_from(data.keys().len()).unwrap_or_default()];
     for _ in 0..experiment.clocks {
         let places: Vec<Vec<u32>> = all.iter_mut().filter_map(Iterator::next).collect();
-        let gradients: Vec<Vec<f32>> =
-            places.iter().map(|places| scaled_gradient(data, places, &weights, workers)).collect();
+        let gradients: Vec<Vec<f32>> = places
+            .iter()
+            .map(|places| scaled_gradient(data, places, &weights, workers))
+            .collect();
         for gradient in gradients {
-            weights.iter_mut().zip(gradient).for_each(|(weight, g)| *weight -= experiment.rate * g);
+            weights
+                .iter_mut()
+                .zip(gradient)
+                .for_each(|(weight, g)| *weight -= experiment.rate * g);
         }
     }
     loss(&data.held_out, &weights)
@@ -234,7 +270,9 @@ impl Racer {
         self.worker.pull(everything(Clock(0))).await?.await?;
         ready.wait().await;
         let begun = Instant::now();
-        let Experiment { injection, compute, .. } = self.experiment;
+        let Experiment {
+            injection, compute, ..
+        } = self.experiment;
         let batches = batches(&self.data, &self.experiment, self.number);
         let mut clock = Clock(0);
         for places in batches {
@@ -259,7 +297,8 @@ impl Racer {
             self.tally.late += u64::from(begun.elapsed() > end + LATE);
             self.tally.minibatches += 1;
             let asked = Instant::now();
-            self.pushes.push_back(self.worker.push(spec, Values::from(gradient)).await?);
+            self.pushes
+                .push_back(self.worker.push(spec, Values::from(gradient)).await?);
             if self.pushes.len() > PUSHES
                 && let Some(oldest) = self.pushes.pop_front()
             {
@@ -285,8 +324,19 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bulk_synchronous_workers_reach_the_loss_after_its_clocks() {
-        let data = Generated { features: 500, rows: 4_000, held_out: 1_000, draws: 30, seed: 1 };
-        let injection = Injection { slowdown: Slowdown::Never, workers: 2, factor: 4.0, seed: 1 };
+        let data = Generated {
+            features: 500,
+            rows: 4_000,
+            held_out: 1_000,
+            draws: 30,
+            seed: 1,
+        };
+        let injection = Injection {
+            slowdown: Slowdown::Never,
+            workers: 2,
+            factor: 4.0,
+            seed: 1,
+        };
         let experiment = Experiment {
             consistency: Consistency::Bsp,
             injection,
@@ -299,14 +349,42 @@ mod tests {
             data,
         };
         let set = generate(&data);
-        let after = |clocks| target(&set, &Experiment { clocks, ..experiment });
-        assert!(after(12) < after(6) && after(6) < after(0), "{} {} {}", after(12), after(6), after(0));
+        let after = |clocks| {
+            target(
+                &set,
+                &Experiment {
+                    clocks,
+                    ..experiment
+                },
+            )
+        };
+        assert!(
+            after(12) < after(6) && after(6) < after(0),
+            "{} {} {}",
+            after(12),
+            after(6),
+            after(0)
+        );
         let measured = race(experiment).await.unwrap();
-        assert!(measured.target == after(12) && measured.idle > 0.0, "{measured:?}");
-        // At the latest, but a noisy loss may be there before; the next two clocks may be done when that is seen.
-        assert!((12..=28).contains(&measured.minibatches) || measured.late > 0.0, "{measured:?}");
-        assert!(measured.seconds.unwrap() >= 0.02 * (measured.minibatches / 2 - 2) as f64, "{measured:?}");
-        let hopeless = Experiment { clocks: 400, patience: Duration::from_millis(50), ..experiment };
+        assert!(
+            measured.target == after(12) && measured.idle > 0.0,
+            "{measured:?}"
+        );
+        // At the latest, but a noisy loss may be there before; the next two clocks may be done when
+        // that is seen.
+        assert!(
+            (12..=28).contains(&measured.minibatches) || measured.late > 0.0,
+            "{measured:?}"
+        );
+        assert!(
+            measured.seconds.unwrap() >= 0.02 * (measured.minibatches / 2 - 2) as f64,
+            "{measured:?}"
+        );
+        let hopeless = Experiment {
+            clocks: 400,
+            patience: Duration::from_millis(50),
+            ..experiment
+        };
         assert_eq!(race(hopeless).await.unwrap().seconds, None);
     }
 }
