@@ -2,11 +2,11 @@
 //! a request is repeated as an [`Excerpt`] only.
 
 use http::StatusCode;
-use parapet_content_coding::CodingError;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
-use parapet_http_serve::BodyError;
+use parapet_net::server::BodyError;
+use parapet_open_inference::compression::CodingError;
+use parapet_open_inference::grpc::{MessageError, ReceiveError};
 use parapet_open_inference::{Excerpt, ProtocolError};
-use parapet_open_inference_grpc::{MessageError, ReceiveError};
 use thiserror::Error;
 
 /// Why a request got no prediction.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use parapet_tls::TlsError;
+use parapet_net::tls::TlsError;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_http_serve::{DrainReport, Limits, Server, listen};
+use parapet_net::server::{DrainReport, Limits, Server, listen};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -214,7 +214,7 @@ fn limits(server: &ServerSettings) -> Limits {
 /// Certificates are renewed by others, who need not know of this process.
 async fn watch_certificates(app: Arc<App>) {
     loop {
-        tokio::time::sleep(parapet_tls::LOOK_AGAIN).await;
+        tokio::time::sleep(parapet_net::tls::LOOK_AGAIN).await;
         app.reload_certificates();
     }
 }

@@ -6,10 +6,10 @@ mod support;
 
 use std::time::Duration;
 
+use parapet_config::repository::{Calibration, CodeMetadata, Score};
 use parapet_decoder::ClassAxis;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_frontend_core::PoolId;
-use parapet_repository::{Calibration, CodeMetadata, Score};
 use support::fixture::{Fixture, MS, addresses, expected, fixture};
 use support::memory::{Memory, Model, SERVICE, State, id};
 use support::{

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use parapet_frontend_core::StrategyConfig;
-use parapet_test_certificates::{authority, identity};
+use parapet_net::test_certificates::{authority, identity};
 use support::{
     add_model, add_parity_model, coded_toml, config, plain_toml, repository, strategy_toml,
 };

@@ -8,9 +8,9 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
+use parapet_config::repository::{Calibration, CodeMetadata, Score};
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_onnx::linear_model;
-use parapet_repository::{Calibration, CodeMetadata, Score};
 use support::fixture::{Fixture, MS, addresses, expected, fixture};
 use support::memory::{Memory, SERVICE, State, id};
 use support::{

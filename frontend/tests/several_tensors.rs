@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::payload::Input;
 use parapet_frontend_core::PoolId;
 use parapet_open_inference::{InferRequest, Parameters, RequestedOutput, Tensor};
-use parapet_repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 use support::fixture::{Fixture, addresses, fixture};
 use support::memory::{Memory, State, id};
 use support::{close, config, strategy_toml};

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::process::Command;
 
-use parapet_faults::{FaultProfile, Freezing, ServiceTime, Span, Straggling};
+use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Span, Straggling};
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::experiment::{Event, What};
 use parapet_loadgen::report::schemas;

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use parapet_faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
+use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
 use parapet_loadgen::experiment::Roles;
 use parapet_loadgen::report::Summary;
 use parapet_loadgen::schedule::Arrivals;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parapet_faults::{FaultProfile, ProfileError};
-use parapet_http_serve::{DrainReport, Limits, Server, listen};
+use parapet_config::faults::{FaultProfile, ProfileError};
+use parapet_config::repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
+use parapet_net::server::{DrainReport, Limits, Server, listen};
+use parapet_net::tls::{ServerTls, TlsError};
 use parapet_open_inference::Tensor;
-use parapet_repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
-use parapet_tls::{ServerTls, TlsError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -212,7 +212,7 @@ async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
 /// Certificates are renewed by others, who need not know of this process.
 async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
     while shutdown
-        .run_until_cancelled(tokio::time::sleep(parapet_tls::LOOK_AGAIN))
+        .run_until_cancelled(tokio::time::sleep(parapet_net::tls::LOOK_AGAIN))
         .await
         .is_some()
     {

@@ -7,7 +7,7 @@ use metrics::{
     gauge, histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
-use parapet_tls::Expiry;
+use parapet_net::tls::Expiry;
 
 const REQUESTS: &str = "parapet_instance_requests_total";
 const IN_FLIGHT: &str = "parapet_instance_requests_in_flight";

@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 use parapet_encoder::{Code, CodeSpec};
-use parapet_repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 
 use crate::TrainError;
 use crate::network::{INPUT, Network, OUTPUT};

@@ -68,10 +68,10 @@ pub enum TrainError {
     },
     /// A learned code's networks cannot be run as they will be served.
     #[error(transparent)]
-    LearnedCode(#[from] parapet_learned_code::LearnedCodeError),
+    LearnedCode(#[from] parapet_onnx::learned_code::LearnedCodeError),
     /// ONNX Runtime is not there.
     #[error(transparent)]
-    Runtime(#[from] parapet_onnx_runtime::RuntimeError),
+    Runtime(#[from] parapet_onnx::runtime::RuntimeError),
     /// Training ran away.
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
     Diverged {
@@ -80,7 +80,7 @@ pub enum TrainError {
     },
     /// The model repository cannot be read or written.
     #[error(transparent)]
-    Repository(#[from] parapet_repository::RepositoryError),
+    Repository(#[from] parapet_config::repository::RepositoryError),
     /// A file or folder cannot be written.
     #[error("{}: cannot write: {source}", path.display())]
     Write {

@@ -11,7 +11,7 @@ mod gateway;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use parapet_tls::ClientTls;
+use parapet_net::tls::ClientTls;
 
 use self::gateway::{Gateway, Watch};
 use crate::settings::EtcdSettings;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use parapet_tls::{ClientSettings, ClientTls};
+use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::{Deserialize, Deserializer};
 
 use crate::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};

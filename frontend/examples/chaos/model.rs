@@ -9,10 +9,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use parapet_onnx::linear_model;
-use parapet_repository::{
+use parapet_config::repository::{
     CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelToml, Platform, TensorSpec,
 };
+use parapet_onnx::linear_model;
 
 pub const INPUTS: usize = 8;
 pub const OUTPUTS: usize = 5;

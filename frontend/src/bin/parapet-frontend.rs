@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use parapet_frontend::Frontend;
 use parapet_frontend::config::{FrontendConfig, LogFormat};
 use parapet_frontend::tenants::{Key, KeyHash};
-use parapet_onnx_runtime::OnnxRuntime;
+use parapet_onnx::runtime::OnnxRuntime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use parapet_tls::ServerTls;
+use parapet_net::tls::ServerTls;
 
 use super::ConfigError;
 use super::resolve::At;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use parapet_config::repository::RepositoryError;
+use parapet_config::toml_file::Mistake;
 use parapet_encoder::CodeError;
-use parapet_learned_code::LearnedCodeError;
-use parapet_onnx_runtime::RuntimeError;
-use parapet_repository::RepositoryError;
-use parapet_toml_file::Mistake;
+use parapet_onnx::learned_code::LearnedCodeError;
+use parapet_onnx::runtime::RuntimeError;
 use thiserror::Error;
 
 /// Why a configuration cannot be used.

@@ -22,7 +22,7 @@ pub use strategy::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parapet_tls::ServerTls;
+use parapet_net::tls::ServerTls;
 
 use crate::tenants::TenantConfig;
 
@@ -65,7 +65,7 @@ impl FrontendConfig {
     /// [`ConfigError`]: the first mistake found.
     pub fn check_text(path: &Path, text: &str) -> Result<(), ConfigError> {
         let file: settings::File =
-            parapet_toml_file::parse(text).map_err(|source| ConfigError::Toml {
+            parapet_config::toml_file::parse(text).map_err(|source| ConfigError::Toml {
                 path: path.to_owned(),
                 source,
             })?;
@@ -78,7 +78,7 @@ impl FrontendConfig {
     /// [`ConfigError`]: the first mistake found.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let file: settings::File =
-            parapet_toml_file::parse(text).map_err(|source| ConfigError::Toml {
+            parapet_config::toml_file::parse(text).map_err(|source| ConfigError::Toml {
                 path: path.to_owned(),
                 source,
             })?;

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use parapet_config::repository::{ModelEntry, ModelRepository, RepositoryError};
 use parapet_discovery::Mistake;
-use parapet_repository::{ModelEntry, ModelRepository, RepositoryError};
-use parapet_tls::{ClientSettings, ClientTls};
+use parapet_net::tls::{ClientSettings, ClientTls};
 
 use super::access::{resolve_admin, resolve_tenants};
 use super::instances::Instances;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parapet_tls::ClientSettings;
+use parapet_net::tls::ClientSettings;
 use serde::{Deserialize, Deserializer};
 
 use super::instances::Instances;

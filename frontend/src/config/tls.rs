@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parapet_tls::{ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError};
+use parapet_net::tls::{ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError};
 
 use super::resolve::At;
 use super::settings::TlsSettings;

@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_config::repository::TensorSpec;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
     Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId,
     JobId, PoolId, QueryId, Rejected, Stats, Time,
 };
-use parapet_repository::TensorSpec;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
-use parapet_http_serve::{Allowance, RequestBody, Reserved};
+use parapet_net::server::{Allowance, RequestBody, Reserved};
 use parapet_open_inference::ProtocolError;
-use parapet_open_inference_grpc::{Call, Hold, Message, Room, receive, receive_request};
+use parapet_open_inference::grpc::{Call, Hold, Message, Room, receive, receive_request};
 use tonic::body::Body;
 use tower::{Service, service_fn};
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use parapet_frontend_core::Rejected;
-use parapet_open_inference::{InferRequest, error_text};
-use parapet_open_inference_grpc::message::{
+use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
     ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
-use parapet_open_inference_grpc::{
+use parapet_open_inference::grpc::{
     Form, Inference, InferenceServer, InferenceService, code_of, timeout_of, write_response,
 };
+use parapet_open_inference::{InferRequest, error_text};
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};

@@ -4,8 +4,8 @@
 use axum::body::Body;
 use bytes::Bytes;
 use http::HeaderMap;
-use parapet_content_coding::{Coding, Reader, decode, in_turn};
-use parapet_http_serve::{BodyError, Reserved, read_body_within};
+use parapet_net::server::{BodyError, Reserved, read_body_within};
+use parapet_open_inference::compression::{Coding, Reader, decode, in_turn};
 use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferRequest, Room, decode_request_within};
 
 use super::routes::App;

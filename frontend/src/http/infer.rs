@@ -8,8 +8,8 @@ use axum::response::Response;
 use http::header::{CONTENT_ENCODING, VARY};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use parapet_content_coding::{Coding, encode as compress};
 use parapet_frontend_core::Rejected;
+use parapet_open_inference::compression::{Coding, encode as compress};
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, encode_response,
 };

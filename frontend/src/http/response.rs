@@ -5,7 +5,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use parapet_content_coding::UNDERSTOOD;
+use parapet_open_inference::compression::UNDERSTOOD;
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject};
 use serde::Serialize;
 

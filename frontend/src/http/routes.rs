@@ -12,9 +12,9 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::header::ACCEPT;
 use http::{HeaderMap, Method, StatusCode, Uri};
-use parapet_http_serve::{BodyMemory, Connections};
+use parapet_net::server::{BodyMemory, Connections};
+use parapet_net::tls::ServerTls;
 use parapet_open_inference::{BINARY_EXTENSION, OPENAPI_PATH, ServerMetadata, openapi};
-use parapet_tls::ServerTls;
 use serde_json::json;
 
 use super::guard::guard;

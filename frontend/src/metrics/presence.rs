@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use metrics::{gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use parapet_tls::Expiry;
+use parapet_net::tls::Expiry;
 use parking_lot::Mutex;
 
 use super::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP, REVOCATION_LIST_EXPIRY};

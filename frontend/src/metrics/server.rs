@@ -1,7 +1,7 @@
 //! The meters of the server itself.
 
 use metrics::{Counter, Gauge, counter, gauge};
-use parapet_http_serve::{BodyMemory, Connections};
+use parapet_net::server::{BodyMemory, Connections};
 
 use super::{BODY_BYTES, CONNECTIONS, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, RELOADS};
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use parapet_config::repository::TensorSpec;
 use parapet_decoder::{
     Calibration, ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder,
 };
 use parapet_encoder::{Code, CodeError, EncodeError, Encoder, OutputDomain, build_encoder};
 use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
-use parapet_repository::TensorSpec;
 use thiserror::Error;
 
 use super::judged::JudgedOutput;

@@ -1,7 +1,7 @@
 //! The output by which approximations are compared with the deployed model's answers.
 
+use parapet_config::repository::{Datatype, TensorSpec};
 use parapet_decoder::{ClassAxis, NotClassScores};
-use parapet_repository::{Datatype, TensorSpec};
 
 use crate::payload::Output;
 

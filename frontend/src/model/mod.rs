@@ -17,8 +17,8 @@ use parapet_frontend_core::{
     Answer, ByClass, ClassId, CoreConfig, DomainId, Engine, GroupKey, OutlierConfig, PoolConfig,
     PoolId, QueueLimitConfig, Strategy, StrategyConfig,
 };
+use parapet_net::tls::ClientTls;
 use parapet_open_inference::{Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters};
-use parapet_tls::ClientTls;
 use tokio::time::Instant;
 
 use self::coding::Coder;

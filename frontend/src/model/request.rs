@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parapet_config::repository::TensorSpec;
 use parapet_frontend_core::{ClassId, Rejected};
 use parapet_open_inference::{Excerpt, Parameters, Tensor};
-use parapet_repository::TensorSpec;
 use serde_json::Value;
 
 use crate::config::ClassConfig;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_frontend_core::{Failure, FailureKind, Outcome};
-use parapet_http_connection::Tls;
+use parapet_net::client::Tls;
+use parapet_net::tls::TlsFailure;
 use parapet_open_inference::InferRequest;
-use parapet_open_inference_grpc::message::ModelReadyRequest;
-use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
-use parapet_tls::TlsFailure;
+use parapet_open_inference::grpc::message::ModelReadyRequest;
+use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};

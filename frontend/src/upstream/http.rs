@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use parapet_frontend_core::{Failure, FailureKind, Outcome};
-use parapet_http_connection::{Connections, Limits, Response, SendError, Tls};
+use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::{
     BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, ProtocolError,
     ServerMetadata, decode_response,

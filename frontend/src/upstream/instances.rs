@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_config::repository::ModelEntry;
 use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
-use parapet_http_connection::Tls;
-use parapet_repository::ModelEntry;
-use parapet_tls::ClientTls;
+use parapet_net::client::Tls;
+use parapet_net::tls::ClientTls;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 

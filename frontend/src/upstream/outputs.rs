@@ -1,7 +1,7 @@
 //! What an instance's answer must be.
 
+use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{InferResponse, Tensor};
-use parapet_repository::{ModelEntry, TensorSpec};
 
 use crate::payload::Output;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use parapet_http_connection::SendError;
-use parapet_tls::TlsFailure;
+use parapet_net::client::SendError;
+use parapet_net::tls::TlsFailure;
 
 /// Why a health check failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,12 +3,12 @@
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parapet_frontend::tenants::Key;
-use parapet_open_inference::{InferRequest, Tensor};
-use parapet_open_inference_grpc::message::{
+use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelMetadataRequest, ModelReadyRequest, ParameterChoice, ServerLiveRequest,
     ServerMetadataRequest, ServerReadyRequest,
 };
-use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
+use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
+use parapet_open_inference::{InferRequest, Tensor};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 
@@ -90,7 +90,7 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
 
     let mut typed = request(&SAMPLES);
     typed.raw_input_contents.clear();
-    typed.inputs[0].contents = Some(parapet_open_inference_grpc::message::InferTensorContents {
+    typed.inputs[0].contents = Some(parapet_open_inference::grpc::message::InferTensorContents {
         fp32_contents: SAMPLES.to_vec(),
         ..Default::default()
     });

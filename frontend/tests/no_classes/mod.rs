@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use parapet_open_inference::grpc::message::ModelInferRequest;
+use parapet_open_inference::grpc::{InferenceClient, write_request};
 use parapet_open_inference::{InferRequest, Tensor};
-use parapet_open_inference_grpc::message::ModelInferRequest;
-use parapet_open_inference_grpc::{InferenceClient, write_request};
 use tonic::transport::Endpoint;
 
 use super::Cluster;

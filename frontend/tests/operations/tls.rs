@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
-use parapet_http_connection::{Connections, Limits, Tls};
+use parapet_net::client::{Connections, Limits, Tls};
+use parapet_net::test_certificates::{authority, identity, identity_until, revocation_list};
+use parapet_net::tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
+use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use parapet_open_inference::{InferRequest, Tensor};
-use parapet_open_inference_grpc::{InferenceClient, read_response, write_request};
-use parapet_test_certificates::{authority, identity, identity_until, revocation_list};
-use parapet_tls::{Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -36,7 +36,7 @@ async fn infer_by_tls(
         identity: identity.cloned(),
     };
     let client = ClientTls::load(files).unwrap();
-    let name = parapet_tls::server_name("localhost").unwrap();
+    let name = parapet_net::tls::server_name("localhost").unwrap();
     let limits = Limits {
         connect_timeout: Some(LIMIT),
         max_response_bytes: 1 << 20,
@@ -67,7 +67,7 @@ async fn connected(address: SocketAddr, ca: &Path, identity: &Identity) -> impl 
     let connector = ClientTls::load(files)
         .unwrap()
         .connector(Application::Http1);
-    let name = parapet_tls::server_name("localhost").unwrap();
+    let name = parapet_net::tls::server_name("localhost").unwrap();
     let mut stream = connector
         .connect(name, TcpStream::connect(address).await.unwrap())
         .await
@@ -98,7 +98,7 @@ async fn infer_by_grpc(
     let connect = tower::service_fn(move |_: Uri| {
         let connector = connector.clone();
         async move {
-            let name = parapet_tls::server_name("localhost").unwrap();
+            let name = parapet_net::tls::server_name("localhost").unwrap();
             let stream = connector
                 .connect(name, TcpStream::connect(address).await?)
                 .await?;

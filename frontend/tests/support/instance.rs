@@ -10,11 +10,11 @@ use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
-use parapet_http_serve::{Limits, Server};
+use parapet_net::server::{Limits, Server};
+use parapet_net::tls::ServerTls;
 use parapet_open_inference::{
     HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request, encode_response,
 };
-use parapet_tls::ServerTls;
 use tokio::net::TcpListener;
 
 use super::{INPUTS, OUTPUTS, linear};

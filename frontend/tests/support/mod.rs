@@ -25,11 +25,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use parapet_config::repository::{
+    Calibration, CodeMetadata, ModelToml, Platform, Score, TensorSpec,
+};
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::config::{ConfigError, FrontendConfig};
 use parapet_onnx::linear_model;
 use parapet_open_inference::Datatype;
-use parapet_repository::{Calibration, CodeMetadata, ModelToml, Platform, Score, TensorSpec};
 
 pub const INPUTS: usize = 4;
 pub const OUTPUTS: usize = 3;

@@ -13,10 +13,10 @@ use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Place, Transport as _, Unready};
 use parapet_frontend_core::{FailureKind, Outcome};
 use parapet_models::Instance;
-use parapet_test_certificates::{
+use parapet_net::test_certificates::{
     Issuer, authority, expired_identity, identity, identity_for, revocation_list,
 };
-use parapet_tls::{Identity, TlsAcceptor, TlsFailure};
+use parapet_net::tls::{Identity, TlsAcceptor, TlsFailure};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use parapet_faults::FaultProfile;
+use parapet_config::faults::FaultProfile;
 
 use super::StrategyKind;
 use super::file::{Experiment, FileError, Instances, Strategy, What};

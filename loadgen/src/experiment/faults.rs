@@ -1,6 +1,6 @@
 //! Service times and faults in the short form of command lines: `constant:18`, `0.01:15:45`.
 
-use parapet_faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
+use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
 
 use super::ExperimentError;
 

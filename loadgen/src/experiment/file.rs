@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use parapet_faults::FaultProfile;
-use parapet_toml_file::Mistake;
+use parapet_config::faults::FaultProfile;
+use parapet_config::toml_file::Mistake;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -247,7 +247,7 @@ impl Experiment {
             source,
         })?;
         let mut experiment: Self =
-            parapet_toml_file::parse(&text).map_err(|source| FileError::Toml {
+            parapet_config::toml_file::parse(&text).map_err(|source| FileError::Toml {
                 path: path.to_owned(),
                 source,
             })?;

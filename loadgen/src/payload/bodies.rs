@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parapet_open_inference::grpc::write_request;
 use parapet_open_inference::{
     Datatype, Encoding, InferRequest, ModelMetadata, ProtocolError, Tensor, encode_request,
 };
-use parapet_open_inference_grpc::write_request;
 use prost::Message as _;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

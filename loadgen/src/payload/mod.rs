@@ -7,5 +7,5 @@ mod rows;
 
 pub use bodies::{Bodies, BodiesError, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
 pub use npz::NpzError;
-pub use parapet_idx::IdxError;
+pub use parapet_datasets::idx::IdxError;
 pub use rows::{Rows, RowsError, Source};

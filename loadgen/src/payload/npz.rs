@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use parapet_npz::{Array, Element, Kind};
+use parapet_datasets::npz::{Array, Element, Kind};
 
 use super::rows::Values;
 
@@ -16,7 +16,7 @@ const MAX_LISTED: usize = 12;
 pub enum NpzError {
     /// The file or an array of it is broken.
     #[error(transparent)]
-    Read(#[from] parapet_npz::NpzError),
+    Read(#[from] parapet_datasets::npz::NpzError),
     /// No array of the name given.
     #[error("{}: has no array {key:?}; give {option} as one of: {arrays}", path.display())]
     Unknown {
@@ -100,7 +100,7 @@ fn is_byte(element: Element) -> bool {
 }
 
 /// An opened file, with what an array of it can be.
-pub(super) struct Npz(parapet_npz::Npz);
+pub(super) struct Npz(parapet_datasets::npz::Npz);
 
 fn form(array: &Array) -> String {
     format!(
@@ -118,7 +118,7 @@ fn suits(array: &Array, role: Role) -> bool {
 
 impl Npz {
     pub(super) fn open(path: &Path, file: File) -> Result<Self, NpzError> {
-        Ok(Self(parapet_npz::Npz::open(path, file)?))
+        Ok(Self(parapet_datasets::npz::Npz::open(path, file)?))
     }
 
     fn path(&self) -> PathBuf {

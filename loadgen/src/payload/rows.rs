@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
-use parapet_idx::{IdxError, read_idx};
-use parapet_npz::ZIP_MAGIC;
+use parapet_datasets::idx::{IdxError, read_idx};
+use parapet_datasets::npz::ZIP_MAGIC;
 
 use super::npz::{Npz, NpzError};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parapet_faults::{FaultProfile, Span};
+use parapet_config::faults::{FaultProfile, Span};
 use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
 
 use schemars::JsonSchema;

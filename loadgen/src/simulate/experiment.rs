@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use parapet_faults::{FaultProfile, ServiceTime};
+use parapet_config::faults::{FaultProfile, ServiceTime};
 use toml::Value;
 
 use super::{Setup, SimulatedStrategy};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parapet_faults::{Fault, FaultPlan, FaultProfile, Freezes};
+use parapet_config::faults::{Fault, FaultPlan, FaultProfile, Freezes};
 use parapet_frontend_core::JobId;
 use smallvec::SmallVec;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use parapet_faults::FaultProfile;
+use parapet_config::faults::FaultProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

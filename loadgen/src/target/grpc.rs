@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut as _, Bytes};
-use parapet_open_inference::{ModelMetadata, TensorMetadata};
-use parapet_open_inference_grpc::message::{
+use parapet_open_inference::grpc::message::{
     ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described,
 };
-use parapet_open_inference_grpc::{InferenceClient, read_response};
+use parapet_open_inference::grpc::{InferenceClient, read_response};
+use parapet_open_inference::{ModelMetadata, TensorMetadata};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
-use parapet_http_connection::{Connections, Response};
+use parapet_net::client::{Connections, Response};
 use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, InferResponse, decode_response};
 
 use super::LIMITS;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, Uri};
-use parapet_http_connection::{Connections, Response};
+use parapet_net::client::{Connections, Response};
 use parapet_open_inference::ModelMetadata;
 
 use super::LIMITS;

@@ -11,7 +11,7 @@ pub use metadata::{TargetError, TargetUrl};
 use std::fmt;
 use std::net::SocketAddr;
 
-use parapet_http_connection::Limits;
+use parapet_net::client::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parapet_http_serve::{Limits, Server};
-use parapet_open_inference::{InferResponse, Tensor};
-use parapet_open_inference_grpc::message::{
+use parapet_net::server::{Limits, Server};
+use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
     ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
-use parapet_open_inference_grpc::{
+use parapet_open_inference::grpc::{
     Form, InferenceServer, InferenceService, read_request, write_response,
 };
+use parapet_open_inference::{InferResponse, Tensor};
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 

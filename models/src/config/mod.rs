@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use parapet_http_serve::Limits;
-use parapet_tls::{Identity, ServerFiles};
+use parapet_net::server::Limits;
+use parapet_net::tls::{Identity, ServerFiles};
 use serde::Deserialize;
 
 use crate::batching::BatchPolicy;
@@ -159,8 +159,8 @@ impl Config {
         };
         let text = std::fs::read_to_string(&path)
             .map_err(|error| failed(format!("cannot read: {error}")))?;
-        let file: Settings =
-            parapet_toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
+        let file: Settings = parapet_config::toml_file::parse(&text)
+            .map_err(|mistake| failed(mistake.to_string()))?;
         Self::new(flags.or(file))
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use parapet_repository::RepositoryError;
+use parapet_config::repository::RepositoryError;
 
 /// A model that cannot be loaded; stops start-up.
 #[derive(Debug, thiserror::Error)]

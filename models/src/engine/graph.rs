@@ -1,7 +1,7 @@
 //! Holding a model's graph against its `model.toml`.
 
+use parapet_config::repository::TensorSpec;
 use parapet_open_inference::Datatype;
-use parapet_repository::TensorSpec;
 
 /// An input or output of a graph.
 #[derive(Debug, Clone)]

@@ -8,13 +8,13 @@ mod torch;
 
 use std::num::NonZeroUsize;
 
+use parapet_config::repository::ModelEntry;
 use parapet_open_inference::Tensor;
-use parapet_repository::ModelEntry;
 
 pub use error::LoadError;
 pub use onnx::OnnxEngine;
-pub(crate) use parapet_onnx_runtime::one_line;
-pub use parapet_onnx_runtime::{OnnxRuntime, RuntimeError};
+pub(crate) use parapet_onnx::runtime::one_line;
+pub use parapet_onnx::runtime::{OnnxRuntime, RuntimeError};
 #[cfg(feature = "torch")]
 pub use torch::TorchEngine;
 

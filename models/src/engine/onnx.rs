@@ -6,8 +6,8 @@ use bytes::Bytes;
 use half::{bf16, f16};
 use ort::session::Session;
 use ort::value::{DynValue, Outlet, Tensor as OrtTensor, TensorElementType, ValueType};
+use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{Datatype, Tensor};
-use parapet_repository::{ModelEntry, TensorSpec};
 use parking_lot::Mutex;
 
 use super::graph::{self, GraphTensor, Mismatch};

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
+use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{Datatype, Tensor};
-use parapet_repository::{ModelEntry, TensorSpec};
 use parking_lot::Mutex;
 use tch::{CModule, IValue, Kind, no_grad};
 

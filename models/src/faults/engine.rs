@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parapet_faults::{Fault, FaultPlan, FaultProfile, Freezes};
+use parapet_config::faults::{Fault, FaultPlan, FaultProfile, Freezes};
 use parapet_open_inference::Tensor;
 use parking_lot::Mutex;
 

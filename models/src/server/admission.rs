@@ -1,7 +1,7 @@
 //! Whether a request fits the model: what passes here can be batched with any other.
 
+use parapet_config::repository::ModelEntry;
 use parapet_open_inference::{Datatype, Excerpt, InferRequest, Tensor};
-use parapet_repository::ModelEntry;
 
 /// A request that does not fit its model.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parapet_config::repository::ModelEntry;
+use parapet_net::tls::ServerTls;
 use parapet_open_inference::Excerpt;
-use parapet_repository::ModelEntry;
-use parapet_tls::ServerTls;
 use serde::Deserialize;
 
 use super::error::ApiError;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use parapet_content_coding::{CodingError, UNDERSTOOD};
-use parapet_http_serve::BodyError;
+use parapet_net::server::BodyError;
+use parapet_open_inference::compression::{CodingError, UNDERSTOOD};
+use parapet_open_inference::grpc::{MessageError, ReceiveError};
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, Excerpt, ProtocolError};
-use parapet_open_inference_grpc::{MessageError, ReceiveError};
 
 use super::admission::InputError;
 use crate::batching::BatchError;

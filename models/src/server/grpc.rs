@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http;
-use parapet_http_serve::RequestBody;
-use parapet_open_inference::{InferRequest, error_text};
-use parapet_open_inference_grpc::message::{
+use parapet_net::server::RequestBody;
+use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
     ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
-use parapet_open_inference_grpc::{
+use parapet_open_inference::grpc::{
     Form, Hold, Inference, InferenceServer, InferenceService, Message, Room, code_of,
     receive_request, timeout_of, write_response,
 };
+use parapet_open_inference::{InferRequest, error_text};
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
@@ -87,7 +87,7 @@ async fn receive(
     let headers = &mut parts.headers;
     if parts.uri.path() != INFER {
         let received =
-            parapet_open_inference_grpc::receive(headers, body, max_bytes, time, Unbounded);
+            parapet_open_inference::grpc::receive(headers, body, max_bytes, time, Unbounded);
         return Ok(received.await?.0);
     }
     let call = receive_request(headers, body, max_bytes, time, Unbounded).await?;

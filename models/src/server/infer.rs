@@ -8,8 +8,8 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use parapet_content_coding::{Coding, Reader, in_turn};
-use parapet_http_serve::{BodyError, read_body};
+use parapet_net::server::{BodyError, read_body};
+use parapet_open_inference::compression::{Coding, Reader, in_turn};
 use parapet_open_inference::{
     Encoded, Excerpt, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters,
     decode_request, encode_response,
@@ -131,8 +131,13 @@ async fn decode(
     let decoding = async {
         match coding {
             Some(coding) => {
-                parapet_content_coding::decode(coding, body, max_bytes, Decoding { header_length })
-                    .await
+                parapet_open_inference::compression::decode(
+                    coding,
+                    body,
+                    max_bytes,
+                    Decoding { header_length },
+                )
+                .await
             }
             None => {
                 let decoded = in_turn(json, move || decode_request(body, header_length)).await;
@@ -173,7 +178,7 @@ async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     } = encoded;
     let mut coded = None;
     if let Some(coding) = accepted
-        && let Some(compressed) = parapet_content_coding::encode(coding, &body).await
+        && let Some(compressed) = parapet_open_inference::compression::encode(coding, &body).await
     {
         body = compressed;
         coded = Some(HeaderValue::from_static(coding.name()));

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use parapet_config::repository::{ModelToml, Platform, TensorSpec};
 use parapet_models::Instance;
 use parapet_onnx::{ElementType, identity_model};
 use parapet_open_inference::{
     Datatype, Encoding, InferRequest, Tensor, decode_response, encode_request,
 };
-use parapet_repository::{ModelToml, Platform, TensorSpec};
 
 use super::support::{Client, start};
 

@@ -6,14 +6,14 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parapet_models::Instance;
-use parapet_open_inference::{Datatype, InferRequest, InferResponse, Tensor};
-use parapet_open_inference_grpc::message::{
+use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelMetadataRequest, ModelReadyRequest, ServerLiveRequest,
     ServerMetadataRequest, ServerReadyRequest,
 };
-use parapet_open_inference_grpc::{
+use parapet_open_inference::grpc::{
     Form, InferenceClient, read_response, write_request, write_response,
 };
+use parapet_open_inference::{Datatype, InferRequest, InferResponse, Tensor};
 use tonic::codec::CompressionEncoding;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};

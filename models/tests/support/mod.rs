@@ -13,11 +13,11 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use parapet_config::repository::{Datatype, ModelToml, Platform, TensorSpec};
 use parapet_models::config::Settings;
 use parapet_models::{Config, Instance, StartError};
 use parapet_onnx::linear_model;
 use parapet_open_inference::HEADER_CONTENT_LENGTH;
-use parapet_repository::{Datatype, ModelToml, Platform, TensorSpec};
 
 /// Samples of 3 values; outputs the first and the sum, both times the version.
 pub(crate) fn repository() -> tempfile::TempDir {

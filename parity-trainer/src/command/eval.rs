@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use parapet_config::repository::CodeMetadata;
 use parapet_decoder::Calibration;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
-use parapet_repository::CodeMetadata;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{
     self, Deployed, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions,

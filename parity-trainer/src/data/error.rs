@@ -50,10 +50,10 @@ pub enum DataError {
     },
     /// A file is not sound IDX.
     #[error(transparent)]
-    Idx(#[from] parapet_idx::IdxError),
+    Idx(#[from] parapet_datasets::idx::IdxError),
     /// A file is no sound `.npz`.
     #[error(transparent)]
-    Npz(#[from] parapet_npz::NpzError),
+    Npz(#[from] parapet_datasets::npz::NpzError),
     /// A file that ends early or holds what it should not.
     #[error("{}: {problem}; fetch it again", path.display())]
     Damaged {

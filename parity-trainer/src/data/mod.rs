@@ -16,7 +16,7 @@ use std::path::Path;
 
 pub use augment::{Augment, AugmentError};
 pub use error::DataError;
-pub use parapet_idx::IdxError;
+pub use parapet_datasets::idx::IdxError;
 pub(crate) use shuffle::Shuffle;
 
 /// Most classes of a data set: a label is a byte.

@@ -93,15 +93,17 @@ fn file(path: &Path) -> Result<Option<Source>, DataError> {
         .read(&mut start)
         .map_err(failed)?;
     let path = path.to_path_buf();
-    Ok(if start == parapet_npz::ZIP_MAGIC || name.ends_with(NPZ) {
-        Some(Source::Npz(path))
-    } else if ARCHIVES.iter().any(|end| name.ends_with(end)) && read > 0 {
-        Some(Source::ImageArchive(path))
-    } else if name.ends_with(SAFETENSORS) {
-        Some(Source::Safetensors(path))
-    } else {
-        None
-    })
+    Ok(
+        if start == parapet_datasets::npz::ZIP_MAGIC || name.ends_with(NPZ) {
+            Some(Source::Npz(path))
+        } else if ARCHIVES.iter().any(|end| name.ends_with(end)) && read > 0 {
+            Some(Source::ImageArchive(path))
+        } else if name.ends_with(SAFETENSORS) {
+            Some(Source::Safetensors(path))
+        } else {
+            None
+        },
+    )
 }
 
 impl Source {

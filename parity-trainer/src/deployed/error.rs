@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use parapet_config::repository::RepositoryError;
 use parapet_decoder::NotClassScores;
-use parapet_onnx_runtime::RuntimeError;
-use parapet_repository::RepositoryError;
+use parapet_onnx::runtime::RuntimeError;
 
 /// A deployed model that cannot be learned from. One line that names the file, what is wrong and
 /// the fix.

@@ -19,10 +19,10 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use parapet_config::repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
 use parapet_decoder::ClassAxis;
-use parapet_learned_code::LearnedCode;
-use parapet_onnx_runtime::OnnxRuntime;
-use parapet_repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
+use parapet_onnx::learned_code::LearnedCode;
+use parapet_onnx::runtime::OnnxRuntime;
 use sha2::{Digest, Sha256};
 
 pub use cache::{OutputCache, Reuse};

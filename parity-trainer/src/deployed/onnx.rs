@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ort::session::Session;
 use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
-use parapet_onnx_runtime::OnnxRuntime;
+use parapet_onnx::runtime::OnnxRuntime;
 use parking_lot::Mutex;
 
 use super::error::one_line;

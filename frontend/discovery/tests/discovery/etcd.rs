@@ -10,7 +10,7 @@ use std::time::Duration;
 use parapet_discovery::{
     Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow,
 };
-use parapet_test_certificates::{authority, identity};
+use parapet_net::test_certificates::{authority, identity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 

@@ -8,7 +8,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use parapet_frontend_core::HoldBackOverride;
-use parapet_http_serve::{Peer, read_body};
+use parapet_net::server::{Peer, read_body};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use parapet_config::repository::{CodeMetadata, ModelEntry};
 use parapet_decoder::build_decoder;
 use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::{CodedConfig, PoolId};
-use parapet_repository::{CodeMetadata, ModelEntry};
 
 use super::settings::{Coded, Parity};
 use super::tensors::CodedTensors;

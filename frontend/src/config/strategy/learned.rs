@@ -1,10 +1,10 @@
 //! A learned code as configured: its entry found, held against the configuration, and its networks
 //! loaded.
 
+use parapet_config::repository::Platform;
 use parapet_encoder::CodeSpec;
-use parapet_learned_code::LearnedCode;
-use parapet_onnx_runtime::OnnxRuntime;
-use parapet_repository::Platform;
+use parapet_onnx::learned_code::LearnedCode;
+use parapet_onnx::runtime::OnnxRuntime;
 
 use super::coded::check_trained_for;
 use super::settings::Coded;

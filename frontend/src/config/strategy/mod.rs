@@ -8,13 +8,13 @@ mod tensors;
 
 use std::time::Duration;
 
+use parapet_config::repository::{ModelEntry, ModelRepository, TensorSpec};
 use parapet_encoder::CodeSpec;
 use parapet_frontend_core::{
     AS_MANY_AS_SLOTS, ApproximateBackupConfig, CodedHedgedConfig, HedgeConfig, HoldBackPolicy,
     PoolId, ReplicateConfig, StrategyConfig,
 };
-use parapet_learned_code::LearnedCode;
-use parapet_repository::{ModelEntry, ModelRepository, TensorSpec};
+use parapet_onnx::learned_code::LearnedCode;
 
 pub use self::tensors::CodedTensors;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use parapet_encoder::EncoderKind;
-use parapet_tls::ClientSettings;
+use parapet_net::tls::ClientSettings;
 use serde::Deserialize;
 
 use crate::config::instances::Instances;

@@ -1,7 +1,7 @@
 //! Which of a model's tensors a code covers.
 
+use parapet_config::repository::{CodeMetadata, ModelEntry, TensorSpec};
 use parapet_open_inference::Datatype;
-use parapet_repository::{CodeMetadata, ModelEntry, TensorSpec};
 
 use crate::config::ConfigError;
 use crate::config::resolve::At;

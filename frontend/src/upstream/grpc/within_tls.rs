@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper_util::rt::TokioIo;
-use parapet_http_connection::Tls;
-use parapet_open_inference_grpc::InferenceClient;
-use parapet_tls::client::TlsStream;
-use parapet_tls::{Application, TlsFailure};
+use parapet_net::client::Tls;
+use parapet_net::tls::client::TlsStream;
+use parapet_net::tls::{Application, TlsFailure};
+use parapet_open_inference::grpc::InferenceClient;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;

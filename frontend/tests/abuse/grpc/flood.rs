@@ -5,7 +5,7 @@ use std::io::Write as _;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use parapet_open_inference_grpc::message::{
+use parapet_open_inference::grpc::message::{
     InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
 };
 use prost::Message as _;

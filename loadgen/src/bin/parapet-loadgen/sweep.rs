@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use parapet_faults::Straggling;
+use parapet_config::faults::Straggling;
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::experiment::StrategySpec;
 use parapet_loadgen::report::sweep_page;

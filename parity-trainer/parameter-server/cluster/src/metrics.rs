@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use parapet_http_serve::{Limits, serve};
+use parapet_net::server::{Limits, serve};
 use parapet_parameter_server::{ArrayId, Server};
 use parapet_parameter_server_node::{Counters, ServerHandle};
 use parapet_parameter_server_registry::{Member, Registry, View};

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use parapet_encoder::OutputTransform;
-use parapet_learned_code::{LearnedCode, Sizes};
-use parapet_onnx_runtime::OnnxRuntime;
+use parapet_onnx::learned_code::{LearnedCode, Sizes};
+use parapet_onnx::runtime::OnnxRuntime;
 use parity_trainer::deployed::{self, Deployed, DeployedModel};
 use parity_trainer::evaluation::{CodeEvaluation, CodedModels, EvaluationPlan, evaluate_with};
 use parity_trainer::network::{Network, NetworkSpec};

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use parapet_idx::{Idx, read_idx};
+use parapet_datasets::idx::{Idx, read_idx};
 use sha2::{Digest, Sha256};
 
 use crate::data::{DataError, Loaded, Samples, scaled};

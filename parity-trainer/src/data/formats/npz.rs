@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use parapet_npz::{Kind, Npz};
+use parapet_datasets::npz::{Kind, Npz};
 
 use super::arrays::{self, Array, Elements};
 use crate::data::{DataError, Loaded};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::ArgAction;
-use parapet_faults::FaultProfile;
+use parapet_config::faults::FaultProfile;
 use parapet_loadgen::experiment::{
     Experiment, parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle,
     usual_baseline,

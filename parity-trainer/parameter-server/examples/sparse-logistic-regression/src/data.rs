@@ -6,7 +6,7 @@ mod text;
 
 use std::path::{Path, PathBuf};
 
-use parapet_idx::IdxError;
+use parapet_datasets::idx::IdxError;
 use parapet_parameter_server::{Key, KeyRange};
 
 use crate::Rows;

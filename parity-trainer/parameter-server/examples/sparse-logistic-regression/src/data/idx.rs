@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use parapet_idx::read_idx;
+use parapet_datasets::idx::read_idx;
 
 use super::{DataError, file};
 use crate::Rows;

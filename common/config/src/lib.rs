@@ -1,0 +1,6 @@
+//! Files that several programs read: [`repository`] folders with their `model.toml`, [`faults`]
+//! profiles, and TOML whose mistakes are named by line ([`toml_file`]).
+
+pub mod faults;
+pub mod repository;
+pub mod toml_file;

@@ -1,0 +1,141 @@
+//! A model as it lies in the repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parapet_open_inference::ModelMetadata;
+
+use crate::repository::{CodeMetadata, ModelToml, Platform, RepositoryError, TensorSpec};
+
+/// A model of the repository, validated; its versions' files were there when it was loaded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelEntry {
+    /// Name of the model.
+    pub name: String,
+    /// Version numbers, ascending; never empty.
+    pub versions: Vec<u64>,
+    /// Which engine runs it.
+    pub platform: Platform,
+    /// Inputs, in the model's order.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs, in the model's order.
+    pub outputs: Vec<TensorSpec>,
+    /// For a parity model: the code and its place in it. For a learned code: the code.
+    pub code: Option<CodeMetadata>,
+    /// How the model came to be.
+    pub training: toml::Table,
+    folder: PathBuf,
+}
+
+impl ModelEntry {
+    pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, RepositoryError> {
+        let path = folder.join(ModelToml::FILE_NAME);
+        let model = ModelToml::read(&path)?;
+        if model.name != name {
+            let (field, problem) = (
+                "name".to_owned(),
+                format!("{:?} is not the folder's name", model.name),
+            );
+            return Err(RepositoryError::Field {
+                path,
+                field,
+                problem,
+                fix: format!("write name = {name:?}"),
+            });
+        }
+        let versions = versions(folder, model.platform)?;
+        Ok(Self {
+            name: model.name,
+            versions,
+            platform: model.platform,
+            inputs: model.inputs,
+            outputs: model.outputs,
+            code: model.code,
+            training: model.training,
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// The version that is served when none is named: the highest.
+    pub fn latest(&self) -> u64 {
+        self.versions.last().copied().unwrap_or_default()
+    }
+
+    /// The `model.toml` that describes the model.
+    pub fn toml_file(&self) -> PathBuf {
+        self.folder.join(ModelToml::FILE_NAME)
+    }
+
+    /// The file of `version`; of a learned code, its encoder's.
+    pub fn model_file(&self, version: u64) -> Result<PathBuf, RepositoryError> {
+        Ok(self
+            .version_folder(version)?
+            .join(self.platform.file_name()))
+    }
+
+    /// The folder of `version`, with the files that its platform names ([`Platform::file_names`]).
+    ///
+    /// # Errors
+    /// If there is no such version.
+    pub fn version_folder(&self, version: u64) -> Result<PathBuf, RepositoryError> {
+        if self.versions.contains(&version) {
+            return Ok(self.folder.join(version.to_string()));
+        }
+        let (folder, available) = (self.folder.clone(), self.versions.clone());
+        Err(RepositoryError::NoVersion {
+            folder,
+            version,
+            available,
+        })
+    }
+
+    /// What the protocol says about the model.
+    pub fn metadata(&self) -> ModelMetadata {
+        ModelMetadata {
+            name: self.name.clone(),
+            versions: self.versions.iter().map(u64::to_string).collect(),
+            platform: self.platform.name().to_owned(),
+            inputs: self.inputs.iter().map(TensorSpec::metadata).collect(),
+            outputs: self.outputs.iter().map(TensorSpec::metadata).collect(),
+        }
+    }
+}
+
+fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, RepositoryError> {
+    let mut versions = Vec::new();
+    let unreadable = || RepositoryError::io("read", folder);
+    for item in fs::read_dir(folder).map_err(unreadable())? {
+        let item = item.map_err(unreadable())?;
+        let name = item.file_name();
+        // Only the plain spelling: "01" would name version 1 a second time.
+        let version = name
+            .to_str()
+            .and_then(|name| name.parse::<u64>().ok().filter(|n| n.to_string() == name));
+        let Some(version) = version.filter(|_| item.path().is_dir()) else {
+            continue;
+        };
+        let missing = platform
+            .file_names()
+            .iter()
+            .find(|name| !item.path().join(name).is_file());
+        if let Some(missing) = missing {
+            return Err(RepositoryError::Field {
+                path: item.path(),
+                field: (*missing).to_owned(),
+                problem: "missing".to_owned(),
+                fix: "put the model's file there or remove the folder".to_owned(),
+            });
+        }
+        versions.push(version);
+    }
+    versions.sort_unstable();
+    if versions.is_empty() {
+        return Err(RepositoryError::Field {
+            path: folder.to_owned(),
+            field: "versions".to_owned(),
+            problem: "none".to_owned(),
+            fix: format!("put the model's file at 1/{}", platform.file_name()),
+        });
+    }
+    Ok(versions)
+}

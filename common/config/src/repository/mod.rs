@@ -1,0 +1,36 @@
+//! Parapet: model repository on disk and the metadata of models and codes.
+//!
+//! A repository is a folder of models, laid out as other servers of the Open Inference Protocol
+//! have it:
+//!
+//! ```text
+//! models/
+//!   fashion-parity/
+//!     model.toml        what the model takes and gives; for a parity model also its code
+//!     1/model.onnx      one folder for each version, named by its number
+//!     2/model.onnx
+//!   fashion/
+//!     model.toml
+//!     1/model.pt        a TorchScript module, where platform = "pytorch_libtorch"
+//!   fashion-code/
+//!     model.toml
+//!     1/encoder.onnx    a learned code's networks, where platform = "parapet_learned_code"
+//!     1/decoder.onnx
+//! ```
+//!
+//! [`ModelRepository::load`] gives a [`ModelEntry`] that is parsed and validated; nothing else
+//! reads `model.toml`. The trainer writes one with [`ModelToml::save`]. Every error is one line
+//! that names the file, the field and the fix.
+
+mod entry;
+mod error;
+mod folder;
+mod model_toml;
+
+pub use entry::ModelEntry;
+pub use error::RepositoryError;
+pub use folder::ModelRepository;
+pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
+pub use parapet_decoder::{Calibration, Score};
+pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
+pub use parapet_open_inference::Datatype;

@@ -1,0 +1,391 @@
+//! `model.toml`: what a model takes and gives.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use parapet_decoder::Calibration;
+use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
+use parapet_open_inference::{Datatype, TensorMetadata};
+use serde::{Deserialize, Serialize};
+
+use crate::repository::RepositoryError;
+
+/// The contents of a `model.toml`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelToml {
+    /// Name of the model; the same as its folder's.
+    pub name: String,
+    /// Which engine runs it.
+    pub platform: Platform,
+    /// Inputs, in the model's order.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs, in the model's order.
+    pub outputs: Vec<TensorSpec>,
+    /// For a parity model: the code and its place in it. For a learned code: the code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodeMetadata>,
+    /// How the model came to be; free-form. Serving does not read it; the trainer finds its own
+    /// networks by it.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub training: toml::Table,
+}
+
+/// Engine and file format of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Platform {
+    /// ONNX, run by ONNX Runtime.
+    #[serde(rename = "onnxruntime_onnx")]
+    OnnxRuntime,
+    /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve
+    /// it.
+    #[serde(rename = "pytorch_libtorch")]
+    TorchScript,
+    /// A learned code's encoder and decoder as ONNX, run by the frontend; no instance serves it.
+    #[serde(rename = "parapet_learned_code")]
+    LearnedCode,
+}
+
+impl Platform {
+    /// Name of a learned encoder's file in a version's folder.
+    pub const ENCODER_FILE: &str = "encoder.onnx";
+    /// Name of a learned decoder's file in a version's folder.
+    pub const DECODER_FILE: &str = "decoder.onnx";
+
+    /// The name in `model.toml` and in the protocol's metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OnnxRuntime => "onnxruntime_onnx",
+            Self::TorchScript => "pytorch_libtorch",
+            Self::LearnedCode => "parapet_learned_code",
+        }
+    }
+
+    /// Names of the model's files in a version's folder, the first of which stands for the model.
+    pub const fn file_names(self) -> &'static [&'static str] {
+        match self {
+            Self::OnnxRuntime => &["model.onnx"],
+            Self::TorchScript => &["model.pt"],
+            Self::LearnedCode => &[Self::ENCODER_FILE, Self::DECODER_FILE],
+        }
+    }
+
+    /// Name of the file that stands for the model in a version's folder.
+    pub fn file_name(self) -> &'static str {
+        self.file_names().first().copied().unwrap_or_default()
+    }
+}
+
+/// An input or output of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorSpec {
+    /// Name in the model's graph.
+    pub name: String,
+    /// Element type.
+    pub datatype: Datatype,
+    /// Shape of one sample: without the batch axis, which every input and output has in front.
+    pub shape: Vec<usize>,
+}
+
+impl TensorSpec {
+    /// Elements of one sample.
+    pub fn sample_len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// As the protocol's metadata has it, with the batch axis in front.
+    pub fn metadata(&self) -> TensorMetadata {
+        TensorMetadata::batched(&self.name, self.datatype, &self.shape)
+    }
+}
+
+/// What a parity model was trained for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(into = "CodeToml", from = "CodeToml")]
+pub struct CodeMetadata {
+    /// Name of the deployed model whose predictions it helps to reconstruct.
+    pub deployed: String,
+    /// Which row of the code its inputs are encoded with, from 0.
+    pub row: usize,
+    /// Names of those of the deployed model's inputs that are encoded, in the order of this model's
+    /// own; empty: all of them, in the deployed model's order.
+    pub inputs: Vec<String>,
+    /// Names of those of the deployed model's outputs that are reconstructed, likewise. Confidence
+    /// is that of the first.
+    pub outputs: Vec<String>,
+    /// The code.
+    pub spec: CodeSpec,
+    /// What a reconstruction's score is worth, as measured when the model was made.
+    pub calibration: Option<Calibration>,
+}
+
+impl CodeMetadata {
+    /// A parity model of `deployed` for `row` of `spec` and all of its inputs and outputs, not
+    /// calibrated.
+    pub fn new(deployed: impl Into<String>, row: usize, spec: CodeSpec) -> Self {
+        let (inputs, outputs) = (Vec::new(), Vec::new());
+        Self {
+            deployed: deployed.into(),
+            row,
+            inputs,
+            outputs,
+            spec,
+            calibration: None,
+        }
+    }
+}
+
+/// The `[code]` table: flat in the file. (`#[serde(flatten)]` would lose `deny_unknown_fields`.)
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CodeToml {
+    deployed: String,
+    #[serde(default)]
+    row: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<String>,
+    encoder: EncoderKind,
+    k: usize,
+    #[serde(default = "one")]
+    r: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    generator: Option<Vec<Vec<f32>>>,
+    #[serde(default, skip_serializing_if = "OutputTransform::is_raw")]
+    transform: OutputTransform,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calibration: Option<Calibration>,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl From<CodeToml> for CodeMetadata {
+    fn from(code: CodeToml) -> Self {
+        let CodeToml {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+            calibration,
+        } = code;
+        let spec = CodeSpec {
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+        };
+        Self {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            spec,
+            calibration,
+        }
+    }
+}
+
+impl From<CodeMetadata> for CodeToml {
+    fn from(code: CodeMetadata) -> Self {
+        let CodeMetadata {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            spec,
+            calibration,
+        } = code;
+        let CodeSpec {
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+        } = spec;
+        Self {
+            deployed,
+            row,
+            inputs,
+            outputs,
+            encoder,
+            k,
+            r,
+            generator,
+            transform,
+            calibration,
+        }
+    }
+}
+
+impl ModelToml {
+    /// Name of the file in the model's folder.
+    pub const FILE_NAME: &'static str = "model.toml";
+
+    /// Reads and validates the `model.toml` at `path`.
+    pub(crate) fn read(path: &Path) -> Result<Self, RepositoryError> {
+        let text = fs::read_to_string(path).map_err(RepositoryError::io("read", path))?;
+        let model: Self =
+            crate::toml_file::parse(&text).map_err(|source| RepositoryError::Toml {
+                path: path.to_owned(),
+                source,
+            })?;
+        model.validate(path)?;
+        Ok(model)
+    }
+
+    /// Validates the metadata and writes it to `folder`, made if need be: readers see the old file
+    /// or the new one, never half of it.
+    pub fn save(&self, folder: &Path) -> Result<(), RepositoryError> {
+        let path = folder.join(Self::FILE_NAME);
+        self.validate(&path)?;
+        let text = toml::to_string(self).map_err(|source| RepositoryError::Unwritable {
+            path: path.clone(),
+            source: Box::new(source),
+        })?;
+        fs::create_dir_all(folder).map_err(RepositoryError::io("make the folder", folder))?;
+        let partial = folder.join(format!(".{}.{}", Self::FILE_NAME, std::process::id()));
+        let write = || {
+            let mut file = fs::File::create(&partial)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&partial, &path)
+        };
+        write()
+            .inspect_err(|_| drop(fs::remove_file(&partial)))
+            .map_err(RepositoryError::io("write", &path))
+    }
+
+    fn validate(&self, path: &Path) -> Result<(), RepositoryError> {
+        let wrong = |field: &str, problem: String, fix: &str| {
+            let (path, field, fix) = (path.to_owned(), field.to_owned(), fix.to_owned());
+            Err(RepositoryError::Field {
+                path,
+                field,
+                problem,
+                fix,
+            })
+        };
+        check_name(&self.name)?;
+        for (field, specs) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
+            if specs.is_empty() {
+                return wrong(field, "empty".to_owned(), "describe at least one tensor");
+            }
+            for (index, spec) in specs.iter().enumerate() {
+                let field = format!("{field}[{index}]");
+                if spec.name.is_empty()
+                    || specs[..index]
+                        .iter()
+                        .any(|earlier| earlier.name == spec.name)
+                {
+                    let problem = format!("name {:?} is empty or taken", spec.name);
+                    return wrong(
+                        &field,
+                        problem,
+                        "give each tensor the name it has in the graph",
+                    );
+                }
+                let len = spec
+                    .shape
+                    .iter()
+                    .try_fold(1_usize, |len, &axis| len.checked_mul(axis));
+                if len.is_none_or(|len| len == 0) {
+                    let problem = format!("shape {:?} has no or too many elements", spec.shape);
+                    return wrong(
+                        &field,
+                        problem,
+                        "give one sample's shape, without the batch axis",
+                    );
+                }
+            }
+        }
+        let is_learned = self
+            .code
+            .as_ref()
+            .is_some_and(|code| code.spec.encoder == EncoderKind::Learned);
+        if is_learned != (self.platform == Platform::LearnedCode) {
+            let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
+            let fix = "a code with encoder = \"learned\" has platform = \"parapet_onnx::learned_code\", and nothing else has";
+            return wrong("platform", problem, fix);
+        }
+        let Some(code) = &self.code else {
+            return Ok(());
+        };
+        check_name(&code.deployed)?;
+        let invalid = |source| RepositoryError::Code {
+            path: path.to_owned(),
+            source,
+        };
+        Code::try_from(&code.spec).map_err(invalid)?;
+        for (field, names, own) in [
+            ("inputs", &code.inputs, &self.inputs),
+            ("outputs", &code.outputs, &self.outputs),
+        ] {
+            let twice = names
+                .iter()
+                .enumerate()
+                .any(|(index, name)| names[..index].contains(name));
+            if twice || !(names.is_empty() || names.len() == own.len()) {
+                let problem = format!("{names:?} for the {} of this model", own.len());
+                let fix = format!(
+                    "name one of the deployed model's {field} for each of this model's, or none"
+                );
+                return wrong(&format!("code.{field}"), problem, &fix);
+            }
+        }
+        // A parity model's outputs have the deployed model's shapes.
+        if let [output] = self.outputs.as_slice() {
+            code.spec
+                .transform
+                .validate(output.sample_len())
+                .map_err(invalid)?;
+        }
+        if let Some(Err(source)) = code.calibration.as_ref().map(Calibration::validate) {
+            return Err(RepositoryError::Calibration {
+                path: path.to_owned(),
+                source,
+            });
+        }
+        if is_learned && code.row > 0 {
+            return wrong(
+                "code.row",
+                code.row.to_string(),
+                "a learned code is for all rows; leave it out",
+            );
+        }
+        if code.row >= code.spec.r {
+            let problem = format!(
+                "{} is beyond the last of r = {} rows",
+                code.row, code.spec.r
+            );
+            return wrong("code.row", problem, "rows count from 0");
+        }
+        Ok(())
+    }
+}
+
+/// A model's name becomes a folder's and a part of URLs: nothing that could lead out of the
+/// repository.
+pub(crate) fn check_name(name: &str) -> Result<(), RepositoryError> {
+    let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if begins_well
+        && name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'))
+    {
+        return Ok(());
+    }
+    Err(RepositoryError::Name {
+        name: name.to_owned(),
+    })
+}

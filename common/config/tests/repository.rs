@@ -1,0 +1,273 @@
+//! Repositories on disk: what is read back, and what each mistake is told.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+
+use parapet_config::repository::{
+    Calibration, CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml,
+    OutputTransform, Platform, Score, TensorSpec,
+};
+
+const PARITY: &str = r#"
+name = "fashion-parity"
+platform = "onnxruntime_onnx"
+
+[[inputs]]
+name = "input"
+datatype = "FP32"
+shape = [1, 28, 28]
+
+[[outputs]]
+name = "output"
+datatype = "FP32"
+shape = [10]
+
+[code]
+deployed = "fashion"
+row = 0
+encoder = "concat"
+k = 2
+r = 1
+generator = [[1.0, 1.0]]
+
+[training]
+epochs = 5
+"#;
+
+fn repository(toml: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("fashion-parity");
+    for version in ["2", "10", "draft"] {
+        fs::create_dir_all(folder.join(version)).unwrap();
+        fs::write(folder.join(version).join("model.onnx"), b"").unwrap();
+    }
+    fs::write(folder.join("model.toml"), toml).unwrap();
+    root
+}
+
+fn load(
+    root: &Path,
+) -> Result<parapet_config::repository::ModelEntry, parapet_config::repository::RepositoryError> {
+    ModelRepository::open(root).unwrap().load("fashion-parity")
+}
+
+fn error(toml: &str) -> String {
+    let root = repository(toml);
+    let error = load(root.path()).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "more than one line: {error}");
+    error
+}
+
+#[test]
+fn an_entry_is_read_with_its_versions_and_code() {
+    let root = repository(PARITY);
+    let entry = load(root.path()).unwrap();
+    assert_eq!(entry.versions, [2, 10]);
+    assert_eq!(entry.latest(), 10);
+    assert!(
+        entry
+            .model_file(2)
+            .unwrap()
+            .ends_with("fashion-parity/2/model.onnx")
+    );
+    assert!(
+        entry
+            .model_file(3)
+            .unwrap_err()
+            .to_string()
+            .contains("there is 2, 10")
+    );
+    assert_eq!(entry.inputs[0].sample_len(), 784);
+    assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
+    let code = entry.code.unwrap();
+    assert_eq!(
+        (code.deployed.as_str(), code.spec.encoder, code.spec.k),
+        ("fashion", EncoderKind::Concat, 2)
+    );
+    assert_eq!(entry.training["epochs"].as_integer(), Some(5));
+    assert_eq!(
+        ModelRepository::open(root.path()).unwrap().list().unwrap(),
+        ["fashion-parity"]
+    );
+}
+
+#[test]
+fn what_is_saved_is_loaded() {
+    let root = repository("");
+    let spec = |name: &str, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        datatype: Datatype::Fp32,
+        shape: shape.to_vec(),
+    };
+    let mut training = toml::Table::new();
+    training.insert("seed".to_owned(), toml::Value::Integer(7));
+    let model = ModelToml {
+        name: "fashion-parity".to_owned(),
+        platform: Platform::OnnxRuntime,
+        inputs: vec![spec("input", &[1, 28, 28])],
+        outputs: vec![spec("output", &[10])],
+        code: Some(CodeMetadata {
+            deployed: "fashion".to_owned(),
+            row: 0,
+            inputs: vec!["image".to_owned()],
+            outputs: vec!["scores".to_owned()],
+            spec: CodeSpec {
+                generator: Some(vec![vec![1.0, 0.1]]),
+                transform: OutputTransform::Standardised {
+                    mean: vec![-36.1],
+                    deviation: vec![37.3],
+                },
+                ..CodeSpec::new(EncoderKind::Sum, 2, 1)
+            },
+            calibration: Some(Calibration {
+                score: Score::Margin,
+                edges: vec![0.25, 0.75],
+                agreement: vec![0.5, 0.9, 0.99],
+            }),
+        }),
+        training,
+    };
+    model.save(&root.path().join("fashion-parity")).unwrap();
+    let entry = load(root.path()).unwrap();
+    assert_eq!((entry.inputs, entry.outputs), (model.inputs, model.outputs));
+    assert_eq!((entry.code, entry.training), (model.code, model.training));
+    let left = fs::read_dir(root.path().join("fashion-parity"))
+        .unwrap()
+        .count();
+    assert_eq!(left, 4, "model.toml and three folders, no partial file");
+}
+
+#[test]
+fn the_codes_transform_is_raw_unless_it_is_given() {
+    let transform = |line: &str| {
+        let root = repository(&PARITY.replacen("r = 1", &format!("r = 1\n{line}"), 1));
+        load(root.path()).unwrap().code.unwrap().spec.transform
+    };
+    assert_eq!(transform(""), OutputTransform::Raw);
+    assert_eq!(
+        transform("transform = { kind = \"raw\" }"),
+        OutputTransform::Raw
+    );
+    assert_eq!(
+        transform("transform = { kind = \"log_softmax\" }"),
+        OutputTransform::LogSoftmax { floor: -20.0 }
+    );
+    assert_eq!(
+        transform("transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }"),
+        OutputTransform::Standardised {
+            mean: vec![-36.0],
+            deviation: vec![37.5]
+        }
+    );
+}
+
+#[test]
+fn every_mistake_names_the_file_the_field_and_the_fix() {
+    let replaced = |from: &str, to: &str| error(&PARITY.replacen(from, to, 1));
+    assert!(replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: unknown field `q`"));
+    assert!(replaced("name = \"fashion-parity\"", "").contains("missing field `name`"));
+    assert!(
+        replaced("\"fashion-parity\"", "\"fashion\"").contains("write name = \"fashion-parity\"")
+    );
+    assert!(replaced("FP32", "FP31").contains("line 7"));
+    assert!(replaced("onnxruntime_onnx", "tensorflow").contains("onnxruntime_onnx"));
+    assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
+    assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
+    assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
+    assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
+    let calibration = |given: &str| {
+        replaced(
+            "[training]",
+            &format!("[code.calibration]\n{given}\n[training]"),
+        )
+    };
+    assert!(calibration("edges = [0.5]\nagreement = [0.9]").contains("1 edges and 1 agreements"));
+    assert!(
+        calibration("edges = [0.5]\nagreement = [0.9, 0.8]")
+            .contains("code.calibration.agreement[1] = 0.8")
+    );
+    assert!(
+        calibration("score = \"hope\"\nedges = []\nagreement = [1]").contains("top_probability")
+    );
+    let transform = |given: &str| replaced("r = 1", &format!("r = 1\ntransform = {given}"));
+    assert!(transform("{ kind = \"softmax\" }").contains("log_softmax"));
+    assert!(transform("{ kind = \"log_softmax\", flor = -9 }").contains("flor"));
+    assert!(
+        transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor = 1")
+    );
+    assert!(
+        transform("{ kind = \"standardised\", mean = [0, 0], deviation = [1, 1] }")
+            .contains("give 1 or 10")
+    );
+    assert!(replaced("\"fashion\"", "\"../fashion\"").contains("model name"));
+    assert!(replaced("[[inputs]]", "[[inputs").contains("line 5"));
+}
+
+#[test]
+fn missing_models_files_and_versions_are_named() {
+    let root = repository(PARITY);
+    let repository = ModelRepository::open(root.path()).unwrap();
+    assert!(
+        repository
+            .load("cifar")
+            .unwrap_err()
+            .to_string()
+            .contains("there is fashion-parity")
+    );
+    assert!(
+        repository
+            .load("../x")
+            .unwrap_err()
+            .to_string()
+            .contains("model name")
+    );
+    fs::remove_file(root.path().join("fashion-parity/2/model.onnx")).unwrap();
+    assert!(
+        load(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("2: model.onnx: missing")
+    );
+    for version in ["2", "10"] {
+        fs::remove_dir_all(root.path().join("fashion-parity").join(version)).unwrap();
+    }
+    assert!(
+        load(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("put the model's file at 1/model.onnx")
+    );
+    assert!(
+        ModelRepository::open(root.path().join("gone"))
+            .unwrap_err()
+            .to_string()
+            .contains("not a folder")
+    );
+}
+
+#[test]
+fn a_torch_script_module_has_another_file() {
+    let root = repository(&PARITY.replace("onnxruntime_onnx", "pytorch_libtorch"));
+    let message = load(root.path()).unwrap_err().to_string();
+    assert!(message.contains("model.pt: missing"), "{message}");
+    for version in ["2", "10"] {
+        fs::write(
+            root.path()
+                .join("fashion-parity")
+                .join(version)
+                .join("model.pt"),
+            b"",
+        )
+        .unwrap();
+    }
+    let entry = load(root.path()).unwrap();
+    assert!(
+        entry
+            .model_file(2)
+            .unwrap()
+            .ends_with("fashion-parity/2/model.pt")
+    );
+    assert_eq!(entry.metadata().platform, "pytorch_libtorch");
+}

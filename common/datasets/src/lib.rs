@@ -1,0 +1,4 @@
+//! Readers of data sets: [`idx`] files (MNIST's format) and NumPy's [`npz`] archives.
+
+pub mod idx;
+pub mod npz;

@@ -1,0 +1,337 @@
+//! Connections to one server: HTTP/1.1, kept alive, driven by the task that uses them.
+//!
+//! hyper's client splits a connection into a sender and a task that does the IO. Here whoever sends
+//! polls both, which saves two task switches for each request: a query's time at the frontend is
+//! made of little else, and a load generator that is late measures itself.
+//!
+//! As many connections are opened as requests are sent at once; who may send how many is the
+//! caller's business.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::tls::client::TlsStream;
+use crate::tls::{Application, ClientTls, ServerName, TlsFailure};
+use bytes::Bytes;
+use futures::FutureExt;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{HeaderMap, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio_util::either::Either;
+
+/// Bounds of [`Connections`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long opening a connection may take; the system's own limit if `None`.
+    pub connect_timeout: Option<Duration>,
+    /// Bytes of a response's body.
+    pub max_response_bytes: usize,
+    /// Idle connections that are kept.
+    pub max_idle: usize,
+}
+
+/// A whole response.
+#[derive(Debug)]
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// A request without a response.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// No connection.
+    #[error(transparent)]
+    Connect(std::io::Error),
+    /// No connection in time.
+    #[error("no connection within {0:?}")]
+    ConnectTimeout(Duration),
+    /// No TLS on the connection; or the server refused this client's certificate, which TLS 1.3
+    /// says after the handshake.
+    #[error("no TLS connection: {0}")]
+    Tls(TlsFailure),
+    /// The connection ended before a response came.
+    #[error("connection lost: {0}")]
+    Lost(#[source] hyper::Error),
+    /// The response is longer than allowed.
+    #[error("the response is longer than {limit} bytes")]
+    TooLong {
+        /// [`Limits::max_response_bytes`].
+        limit: usize,
+    },
+    /// The response ended early.
+    #[error("response body: {0}")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl SendError {
+    /// Whether there was no connection, so that the server has seen nothing of the request.
+    pub fn is_unsent(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_) | Self::ConnectTimeout(_) | Self::Tls(_)
+        )
+    }
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: Pin<Box<http1::Connection<TokioIo<Stream>, Full<Bytes>>>>,
+    /// Whether it has carried a request: the server may have closed it since.
+    used: bool,
+    /// Of the certificates that it was made with.
+    generation: u64,
+}
+
+/// Within TLS, or as it is.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// How to speak TLS with a server.
+#[derive(Clone)]
+pub struct Tls {
+    /// Whom to trust, and who we are. After a change of these, connections of before carry no
+    /// further request.
+    pub client: ClientTls,
+    /// The name that the server's certificate must have.
+    pub name: ServerName<'static>,
+}
+
+/// Connections to one address.
+pub struct Connections {
+    address: SocketAddr,
+    limits: Limits,
+    tls: Option<Tls>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    /// None are opened yet.
+    pub fn new(address: SocketAddr, limits: Limits) -> Self {
+        Self {
+            address,
+            limits,
+            tls: None,
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Speaks TLS, if there is any.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Tls>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Sends what `request` makes and reads the whole response. Dropping the future closes the
+    /// connection.
+    ///
+    /// A connection that was kept alive may turn out to be closed; then a fresh one is tried, once.
+    /// That is no second chance for the server, which gave no part of a response on the old one.
+    /// The caller's requests must be such that sending them twice does no harm: a server that dies
+    /// with a request in hand looks the same.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn send(
+        &self,
+        request: impl Fn() -> Request<Full<Bytes>>,
+    ) -> Result<Response, SendError> {
+        let mut lost = None;
+        if let Some(connection) = self.take_idle() {
+            match self.exchange(connection, request()).await {
+                Err(Broken { stale: true, error }) => lost = Some(error),
+                Err(broken) => return Err(broken.error),
+                Ok(response) => return Ok(response),
+            }
+        }
+        // On the heap: it is rare, and with TLS several times as large as all else that is copied
+        // with this future.
+        Box::pin(async {
+            // A server that died with the request in hand refuses connections: it may have seen the
+            // request all the same.
+            let connection = self
+                .connect()
+                .await
+                .map_err(|refused| lost.unwrap_or(refused))?;
+            self.exchange(connection, request())
+                .await
+                .map_err(|broken| broken.error)
+        })
+        .await
+    }
+
+    /// An idle connection that has not been seen to close; the last one used, so that few are kept
+    /// busy.
+    fn take_idle(&self) -> Option<Connection> {
+        loop {
+            let mut connection = self.idle.lock().pop()?;
+            if connection.generation != self.generation() {
+                continue;
+            }
+            let closed = (&mut connection.driver).now_or_never().is_some();
+            if !closed && !connection.sender.is_closed() {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        self.tls.as_ref().map_or(0, |tls| tls.client.generation())
+    }
+
+    async fn connect(&self) -> Result<Connection, SendError> {
+        // Asked for first: certificates that change meanwhile cost a connection, and are not
+        // missed.
+        let generation = self.generation();
+        let connecting = self.open();
+        let stream = match self.limits.connect_timeout {
+            Some(limit) => tokio::time::timeout(limit, connecting)
+                .await
+                .map_err(|_| SendError::ConnectTimeout(limit))?,
+            None => connecting.await,
+        }?;
+        let (sender, driver) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
+        Ok(Connection {
+            sender,
+            driver: Box::pin(driver),
+            used: false,
+            generation,
+        })
+    }
+
+    async fn open(&self) -> Result<Stream, SendError> {
+        let connected = async {
+            let stream = TcpStream::connect(self.address).await?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        let stream = connected.await.map_err(SendError::Connect)?;
+        match &self.tls {
+            None => Ok(Either::Left(stream)),
+            Some(Tls { client, name }) => {
+                let stream = client
+                    .connector(Application::Http1)
+                    .connect(name.clone(), stream)
+                    .await
+                    .map_err(no_tls)?;
+                Ok(Either::Right(Box::new(stream)))
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        connection: Connection,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response, Broken> {
+        let Connection {
+            mut sender,
+            mut driver,
+            used,
+            generation,
+        } = connection;
+        let mut closed = false;
+        let result = {
+            let exchange = async {
+                sender
+                    .ready()
+                    .await
+                    .map_err(|error| Broken::lost(used, error))?;
+                let response = sender
+                    .send_request(request)
+                    .await
+                    .map_err(|error| Broken::lost(used, error))?;
+                let (parts, body) = response.into_parts();
+                let limit = self.limits.max_response_bytes;
+                let body = Limited::new(body, limit).collect().await.map_err(|error| {
+                    let too_long = error.is::<LengthLimitError>();
+                    let error = if too_long {
+                        SendError::TooLong { limit }
+                    } else {
+                        SendError::Body(error)
+                    };
+                    Broken {
+                        stale: false,
+                        error,
+                    }
+                })?;
+                let body = body.to_bytes();
+                Ok(Response {
+                    status: parts.status,
+                    headers: parts.headers,
+                    body,
+                })
+            };
+            let mut exchange = std::pin::pin!(exchange);
+            tokio::select! {
+                biased;
+                result = &mut exchange => result,
+                _ = &mut driver => {
+                    closed = true;
+                    exchange.await
+                }
+            }
+        };
+        if result.is_ok() && !closed && !sender.is_closed() {
+            let mut idle = self.idle.lock();
+            if idle.len() < self.limits.max_idle {
+                idle.push(Connection {
+                    sender,
+                    driver,
+                    used: true,
+                    generation,
+                });
+            }
+        }
+        result
+    }
+}
+
+fn no_tls(error: std::io::Error) -> SendError {
+    match TlsFailure::of(&error) {
+        Some(failure) => SendError::Tls(failure),
+        None => SendError::Connect(error),
+    }
+}
+
+/// A connection that did not carry a request to its end.
+struct Broken {
+    /// It had been kept alive and closed before any of the response came.
+    stale: bool,
+    error: SendError,
+}
+
+impl Broken {
+    fn lost(used: bool, error: hyper::Error) -> Self {
+        if !used && let Some(refused @ TlsFailure::ClientRefused(_)) = TlsFailure::of(&error) {
+            return Self {
+                stale: false,
+                error: SendError::Tls(refused),
+            };
+        }
+        let before_response =
+            error.is_canceled() || error.is_incomplete_message() || error.is_closed();
+        Self {
+            stale: used && before_response,
+            error: SendError::Lost(error),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Real sockets, and servers that misbehave.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use parapet_net::client::{Connections, Limits, SendError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const LIMITS: Limits = Limits {
+    connect_timeout: None,
+    max_response_bytes: 1024,
+    max_idle: 4,
+};
+
+fn request() -> Request<Full<Bytes>> {
+    Request::post("/")
+        .header("host", "server")
+        .body(Full::new(Bytes::from_static(b"query")))
+        .unwrap()
+}
+
+/// Reads one request of [`request`]'s form; false at the end of the connection.
+async fn read_request(stream: &mut TcpStream) -> bool {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\nquery") {
+        let mut part = [0; 1024];
+        match stream.read(&mut part).await {
+            Ok(0) | Err(_) => return false,
+            Ok(length) => read.extend_from_slice(&part[..length]),
+        }
+    }
+    true
+}
+
+/// A server that answers `answers` requests on each connection and then closes it; counts
+/// connections.
+async fn server(answers: usize, response: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                for _ in 0..answers {
+                    if !read_request(&mut stream).await {
+                        return;
+                    }
+                    stream.write_all(response).await.unwrap();
+                }
+            });
+        }
+    });
+    (address, connections)
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn one_connection_carries_one_request_after_another() {
+    let (address, connections) = server(usize::MAX, OK).await;
+    let client = Connections::new(address, LIMITS);
+    for _ in 0..5 {
+        let response = client.send(request).await.unwrap();
+        assert_eq!(
+            (response.status, &response.body[..]),
+            (StatusCode::OK, &b"ok"[..])
+        );
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn requests_at_once_have_a_connection_each_and_few_are_kept() {
+    let (address, connections) = server(usize::MAX, OK).await;
+    let client = Connections::new(
+        address,
+        Limits {
+            max_idle: 2,
+            ..LIMITS
+        },
+    );
+    for _ in 0..2 {
+        futures::future::join_all((0..4).map(|_| client.send(request)))
+            .await
+            .into_iter()
+            .for_each(|sent| {
+                sent.unwrap();
+            });
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 4 + 2);
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_was_closed_is_replaced() {
+    let (address, connections) = server(1, OK).await;
+    let client = Connections::new(address, LIMITS);
+    for sent in 1..=3 {
+        client.send(request).await.unwrap();
+        assert_eq!(connections.load(Ordering::SeqCst), sent);
+    }
+}
+
+/// A server that answers one request on each connection, and closes it when it has read a second
+/// one.
+async fn sheds_by_closing() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                for answered in [true, false] {
+                    if read_request(&mut stream).await {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        if answered {
+                            stream.write_all(OK).await.unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (address, requests)
+}
+
+#[tokio::test]
+async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
+    let (address, requests) = sheds_by_closing().await;
+    let client = Connections::new(address, LIMITS);
+    for sent in futures::future::join_all((0..4).map(|_| client.send(request))).await {
+        sent.unwrap();
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
+    client.send(request).await.unwrap();
+    assert_eq!(requests.load(Ordering::SeqCst), 6);
+}
+
+#[tokio::test]
+async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
+    let (address, connections) = server(0, OK).await;
+    let error = Connections::new(address, LIMITS)
+        .send(request)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, SendError::Lost(_)) && !error.is_unsent(),
+        "{error}"
+    );
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
+    type Ending = fn(&SendError) -> bool;
+    let long = [
+        &b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"[..],
+        &[b'x'; 5000],
+    ]
+    .concat();
+    let long: &'static [u8] = long.leak();
+    let ended: [(&[u8], Ending); 2] = [
+        (long, |error| matches!(error, SendError::TooLong { .. })),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort",
+            |error| matches!(error, SendError::Body(_)),
+        ),
+    ];
+    for (response, expected) in ended {
+        let (address, connections) = server(1, response).await;
+        let error = Connections::new(address, LIMITS)
+            .send(request)
+            .await
+            .unwrap_err();
+        assert!(expected(&error) && !error.is_unsent(), "{error:?}");
+        assert_eq!(
+            connections.load(Ordering::SeqCst),
+            1,
+            "a response that began is not asked for again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_from_a_lost_connection() {
+    let address = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = Connections::new(address, LIMITS)
+        .send(request)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, SendError::Connect(_)) && error.is_unsent(),
+        "{error}"
+    );
+}

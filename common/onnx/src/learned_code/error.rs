@@ -1,0 +1,62 @@
+//! Learned codes that cannot be used.
+
+use std::path::PathBuf;
+
+use parapet_config::repository::RepositoryError;
+use parapet_encoder::CodeError;
+
+/// A learned code that cannot be loaded. One line that names the file, what is wrong and the fix.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnedCodeError {
+    /// An entry of another kind.
+    #[error("{}: is no learned code of one input and one output; name an entry with encoder = \"learned\"", file.display())]
+    NotLearned {
+        /// The `model.toml`, or the folder.
+        file: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("{}: cannot read: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// ONNX Runtime does not take the file.
+    #[error("{}: not a network that ONNX Runtime can run: {reason}; train the code again", file.display())]
+    Unusable {
+        /// The file.
+        file: PathBuf,
+        /// What ONNX Runtime says.
+        reason: String,
+    },
+    /// The network's input or output has another size than the code's.
+    #[error(
+        "{}: its {side} has {found} values a sample, k, r and the shapes in model.toml make it {wanted}; train the code again",
+        file.display()
+    )]
+    Size {
+        /// The file.
+        file: PathBuf,
+        /// `input` or `output`.
+        side: &'static str,
+        /// What the graph says.
+        found: String,
+        /// What the code needs.
+        wanted: usize,
+    },
+    /// The network breaks on zeros.
+    #[error("{}: does not work: {reason}; train the code again", file.display())]
+    Broken {
+        /// The file.
+        file: PathBuf,
+        /// What happened.
+        reason: String,
+    },
+    /// The code cannot exist, or its transform does not fit.
+    #[error(transparent)]
+    Code(#[from] CodeError),
+    /// The repository has no such version.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}

@@ -1,0 +1,166 @@
+//! Learned codes: an encoder and a decoder that are neural networks, run by ONNX Runtime.
+//!
+//! After *Learning a Code: Machine Learning for Approximate Non-Linear Coded Computation* (Kosaian,
+//! Rashmi, Venkataraman, arXiv 1806.01259), section 3. With k queries `X_1 .. X_k` of d values and
+//! a deployed model F of c outputs,
+//!
+//! ```text
+//! P_1 .. P_r    = E(X_1 .. X_k)                                  k d values to r d
+//! F^(X_1 .. X_k) = D(F(X_1) .. F(X_k), F(P_1) .. F(P_r))         (k + r) c values to k c, what is missing being zero
+//! ```
+//!
+//! F is trained for neither: E and D were trained through it, and its own instances answer the
+//! parity queries. With an output transform T, D takes and gives outputs as T has them.
+//!
+//! [`LearnedCode`] is the code as its entry of a model repository has it; the frontend serves by
+//! it, and the trainer judges it by the same code. Calls block for as long as the networks compute:
+//! tens of microseconds to milliseconds.
+
+mod decoder;
+mod encoder;
+mod error;
+mod network;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::runtime::OnnxRuntime;
+use parapet_config::repository::{ModelEntry, Platform};
+use parapet_decoder::{Calibration, Decoder};
+use parapet_encoder::{Code, CodeSpec, Encoder, EncoderKind};
+
+pub use error::LearnedCodeError;
+
+use decoder::LearnedDecoder;
+use encoder::LearnedEncoder;
+use network::Network;
+
+/// A learned code with its networks; clones share them.
+#[derive(Debug, Clone)]
+pub struct LearnedCode {
+    encoder: LearnedEncoder,
+    decoder: LearnedDecoder,
+    calibration: Option<Calibration>,
+}
+
+/// What the code is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes<'a> {
+    /// The code.
+    pub spec: &'a CodeSpec,
+    /// d: values of one sample.
+    pub sample_len: usize,
+    /// c: outputs of the deployed model for one sample.
+    pub output_len: usize,
+}
+
+impl LearnedCode {
+    /// Loads `version` of an entry with `platform = "parapet_learned_code"`, and tries it on zeros.
+    ///
+    /// # Errors
+    /// If the entry is no learned code, or its networks do not fit it.
+    pub fn load(
+        runtime: &OnnxRuntime,
+        entry: &ModelEntry,
+        version: u64,
+    ) -> Result<Self, LearnedCodeError> {
+        let (Platform::LearnedCode, Some(code), [input], [output]) = (
+            entry.platform,
+            &entry.code,
+            entry.inputs.as_slice(),
+            entry.outputs.as_slice(),
+        ) else {
+            return Err(LearnedCodeError::NotLearned {
+                file: entry.toml_file(),
+            });
+        };
+        let folder = entry.version_folder(version)?;
+        let sizes = Sizes {
+            spec: &code.spec,
+            sample_len: input.sample_len(),
+            output_len: output.sample_len(),
+        };
+        let read = |name: &str| {
+            let file = folder.join(name);
+            fs::read(&file).map_err(|source| LearnedCodeError::Read { file, source })
+        };
+        let networks = (read(Platform::ENCODER_FILE)?, read(Platform::DECODER_FILE)?);
+        let loaded = Self::from_onnx(runtime, sizes, &folder, (&networks.0, &networks.1))?;
+        Ok(Self {
+            calibration: code.calibration.clone(),
+            ..loaded
+        })
+    }
+
+    /// The code whose encoder and decoder are these ONNX files' contents, tried on zeros; `place`
+    /// is where messages say they are.
+    ///
+    /// # Errors
+    /// If the code is not valid or no learned one, or its networks do not fit it.
+    pub fn from_onnx(
+        runtime: &OnnxRuntime,
+        sizes: Sizes<'_>,
+        place: &Path,
+        (encoder, decoder): (&[u8], &[u8]),
+    ) -> Result<Self, LearnedCodeError> {
+        let Sizes {
+            spec,
+            sample_len,
+            output_len,
+        } = sizes;
+        let code = Code::try_from(spec)?;
+        if code.encoder() != EncoderKind::Learned {
+            return Err(LearnedCodeError::NotLearned {
+                file: place.to_owned(),
+            });
+        }
+        code.transform().validate(output_len)?;
+        let (k, r) = (code.k(), code.r());
+        let network = |name: &str, onnx: &[u8], inputs, outputs| {
+            Network::open(runtime, &place.join(name), onnx, inputs, outputs).map(Arc::new)
+        };
+        let encoder = network(
+            Platform::ENCODER_FILE,
+            encoder,
+            k * sample_len,
+            r * sample_len,
+        )?;
+        let decoder = network(
+            Platform::DECODER_FILE,
+            decoder,
+            (k + r) * output_len,
+            k * output_len,
+        )?;
+        Ok(Self {
+            encoder: LearnedEncoder::new(code.clone(), sample_len, encoder),
+            decoder: LearnedDecoder::new(code, output_len, decoder),
+            calibration: None,
+        })
+    }
+
+    /// The code, with its output transform.
+    pub fn code(&self) -> &Code {
+        self.encoder.code()
+    }
+
+    /// What a reconstruction's score is worth, where it was measured.
+    pub fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_ref()
+    }
+
+    /// Its encoder. Encoding one of several rows runs the network for all.
+    pub fn encoder(&self) -> &(dyn Encoder + 'static) {
+        &self.encoder
+    }
+
+    /// Its decoder.
+    pub fn decoder(&self) -> &(dyn Decoder + 'static) {
+        &self.decoder
+    }
+
+    /// The encoder and decoder, owned.
+    pub fn into_coders(self) -> (Box<dyn Encoder>, Box<dyn Decoder>) {
+        (Box::new(self.encoder), Box::new(self.decoder))
+    }
+}

@@ -1,0 +1,146 @@
+//! Typed contents of tensors, and the bytes that the other forms have.
+
+use crate::{Datatype, Tensor};
+use bytes::{BufMut, Bytes};
+
+use crate::grpc::convert::MessageError;
+use crate::grpc::message::InferTensorContents;
+
+/// Little-endian, row-major; BYTES with lengths. The count is left to [`Tensor::new`].
+pub(crate) fn to_bytes(
+    tensor: &str,
+    datatype: Datatype,
+    contents: InferTensorContents,
+) -> Result<Bytes, MessageError> {
+    let InferTensorContents {
+        bool_contents,
+        int_contents,
+        int64_contents,
+        uint_contents,
+        uint64_contents,
+        fp32_contents,
+        fp64_contents,
+        bytes_contents,
+    } = contents;
+    let lengths = [
+        ("bool_contents", bool_contents.len()),
+        ("int_contents", int_contents.len()),
+        ("int64_contents", int64_contents.len()),
+        ("uint_contents", uint_contents.len()),
+        ("uint64_contents", uint64_contents.len()),
+        ("fp32_contents", fp32_contents.len()),
+        ("fp64_contents", fp64_contents.len()),
+        ("bytes_contents", bytes_contents.len()),
+    ];
+    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly {
+        tensor: tensor.into(),
+        datatype,
+    })?;
+    if let Some((given, _)) = lengths
+        .into_iter()
+        .find(|(name, length)| *length > 0 && *name != wanted)
+    {
+        let tensor = tensor.into();
+        return Err(MessageError::WrongContents {
+            tensor,
+            datatype,
+            wanted,
+            given,
+        });
+    }
+    macro_rules! elements {
+        ($values:expr) => {
+            $values
+                .into_iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect()
+        };
+        ($values:expr, $type:ty) => {{
+            let mut bytes = Vec::with_capacity($values.len() * size_of::<$type>());
+            for (element, value) in $values.into_iter().enumerate() {
+                let narrow = <$type>::try_from(value).map_err(|_| MessageError::OutOfRange {
+                    tensor: tensor.into(),
+                    datatype,
+                    element,
+                    value: value.into(),
+                })?;
+                bytes.extend_from_slice(&narrow.to_le_bytes());
+            }
+            bytes.into()
+        }};
+    }
+    Ok(match datatype {
+        Datatype::Bool => bool_contents.into_iter().map(u8::from).collect(),
+        Datatype::Uint8 => elements!(uint_contents, u8),
+        Datatype::Uint16 => elements!(uint_contents, u16),
+        Datatype::Uint32 => elements!(uint_contents),
+        Datatype::Uint64 => elements!(uint64_contents),
+        Datatype::Int8 => elements!(int_contents, i8),
+        Datatype::Int16 => elements!(int_contents, i16),
+        Datatype::Int32 => elements!(int_contents),
+        Datatype::Int64 => elements!(int64_contents),
+        Datatype::Fp32 => elements!(fp32_contents),
+        Datatype::Fp64 => elements!(fp64_contents),
+        Datatype::Bytes => {
+            let mut bytes = Vec::new();
+            for element in bytes_contents {
+                // A message is shorter than 4 GiB.
+                bytes.put_u32_le(u32::try_from(element.len()).unwrap_or(u32::MAX));
+                bytes.extend_from_slice(&element);
+            }
+            bytes.into()
+        }
+        Datatype::Fp16 | Datatype::Bf16 => Bytes::new(),
+    })
+}
+
+/// The tensor's contents in typed form; `None` if its datatype has none.
+pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
+    let data = &tensor.data;
+    let mut contents = InferTensorContents::default();
+    macro_rules! elements {
+        ($type:ty) => {
+            data.as_chunks()
+                .0
+                .iter()
+                .map(|bytes| <$type>::from_le_bytes(*bytes).into())
+                .collect()
+        };
+    }
+    match tensor.datatype {
+        Datatype::Bool => contents.bool_contents = data.iter().map(|&byte| byte != 0).collect(),
+        Datatype::Uint8 => contents.uint_contents = elements!(u8),
+        Datatype::Uint16 => contents.uint_contents = elements!(u16),
+        Datatype::Uint32 => contents.uint_contents = elements!(u32),
+        Datatype::Uint64 => contents.uint64_contents = elements!(u64),
+        Datatype::Int8 => contents.int_contents = elements!(i8),
+        Datatype::Int16 => contents.int_contents = elements!(i16),
+        Datatype::Int32 => contents.int_contents = elements!(i32),
+        Datatype::Int64 => contents.int64_contents = elements!(i64),
+        Datatype::Fp32 => contents.fp32_contents = elements!(f32),
+        Datatype::Fp64 => contents.fp64_contents = elements!(f64),
+        Datatype::Bytes => {
+            contents.bytes_contents = tensor
+                .byte_strings()
+                .map(|element| data.slice_ref(element))
+                .collect();
+        }
+        Datatype::Fp16 | Datatype::Bf16 => return None,
+    }
+    Some(contents)
+}
+
+/// The field that a datatype's elements are in.
+fn field(datatype: Datatype) -> Option<&'static str> {
+    Some(match datatype {
+        Datatype::Bool => "bool_contents",
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => "int_contents",
+        Datatype::Int64 => "int64_contents",
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => "uint_contents",
+        Datatype::Uint64 => "uint64_contents",
+        Datatype::Fp32 => "fp32_contents",
+        Datatype::Fp64 => "fp64_contents",
+        Datatype::Bytes => "bytes_contents",
+        Datatype::Fp16 | Datatype::Bf16 => return None,
+    })
+}

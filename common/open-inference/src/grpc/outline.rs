@@ -1,0 +1,315 @@
+//! Parts of a message, counted on the wire before anything is made of them.
+//!
+//! An empty tensor or parameter takes two bytes on the wire and some hundred in memory, a number in
+//! typed contents one byte and up to eight: a message of some megabytes could take a gigabyte.
+
+use crate::{MAX_AXES, MAX_TEXT};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+use crate::grpc::MessageError;
+
+/// Tensors, their contents and parameters, and the parameters of tensors.
+const MAX_FIELDS: usize = 4096;
+/// Strings in typed contents; raw contents, which are one field, can have more.
+const MAX_STRINGS: usize = 256 * 1024;
+/// Bytes in memory of a string in typed contents, beside its own: its handle, and its length when
+/// it is converted.
+const STRING: usize = 36;
+
+/// Size of what a message decodes to.
+#[derive(Debug, Default)]
+pub(crate) struct Outline<'m> {
+    fields: usize,
+    strings: usize,
+    /// Bytes of typed contents.
+    pub(crate) contents: usize,
+    /// Name of the model that a request is for.
+    pub(crate) model: &'m [u8],
+}
+
+/// Part of a message, by the meaning of its fields.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Request,
+    /// Any other message; answers to requests have tensors.
+    Other,
+    Tensor,
+    RequestedOutput,
+    Contents,
+}
+
+impl Part {
+    /// The part in its field `tag`.
+    fn inner(self, tag: u32) -> Option<Self> {
+        match (self, tag) {
+            (Self::Request | Self::Other, 5) => Some(Self::Tensor),
+            (Self::Request, 6) => Some(Self::RequestedOutput),
+            (Self::Tensor, 5) => Some(Self::Contents),
+            _ => None,
+        }
+    }
+
+    /// Length of a text in its field `tag`; of a parameter, that of its name and its value.
+    fn max_text(self, tag: u32) -> Option<usize> {
+        match (self, tag) {
+            (Self::Request, 1..=3) | (Self::Tensor, 1..=2) | (Self::RequestedOutput, 1) => {
+                Some(MAX_TEXT)
+            }
+            (Self::Request | Self::Tensor, 4) | (Self::RequestedOutput, 2) => Some(2 * MAX_TEXT),
+            _ => None,
+        }
+    }
+}
+
+impl<'m> Outline<'m> {
+    /// Outline of a request for inference.
+    pub(crate) fn of_request(message: &'m [u8]) -> Result<Self, MessageError> {
+        Self::of_part(Part::Request, message)
+    }
+
+    /// Outline of any other message.
+    pub(crate) fn of(message: &'m [u8]) -> Result<Self, MessageError> {
+        Self::of_part(Part::Other, message)
+    }
+
+    fn of_part(part: Part, message: &'m [u8]) -> Result<Self, MessageError> {
+        let mut outline = Self::default();
+        outline.read(part, message)?;
+        Ok(outline)
+    }
+
+    fn read(&mut self, part: Part, mut bytes: &'m [u8]) -> Result<(), MessageError> {
+        let mut axes = 0;
+        while !bytes.is_empty() {
+            let (tag, wire_type) = decode_key(&mut bytes)?;
+            let field = bytes;
+            skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
+            let (mut value, _) = field.split_at(field.len() - bytes.len());
+            if wire_type == WireType::LengthDelimited {
+                decode_varint(&mut value)?;
+            }
+            let is_list = wire_type == WireType::LengthDelimited;
+            if let Some(limit) = part.max_text(tag).filter(|limit| value.len() > *limit) {
+                return Err(MessageError::LongText {
+                    bytes: value.len(),
+                    limit,
+                });
+            }
+            match (part, tag) {
+                (Part::Request, 1) => (self.fields, self.model) = (self.fields + 1, value),
+                (Part::Request | Part::Other, _)
+                | (Part::Tensor, 4)
+                | (Part::RequestedOutput, 2) => {
+                    self.fields += 1;
+                }
+                (Part::Tensor, 3) => axes += if is_list { varints(value) } else { 1 },
+                (Part::Contents, tag) => self.count_contents(tag, value, is_list),
+                _ => {}
+            }
+            check(self.fields, MAX_FIELDS, "tensors and parameters")?;
+            check(
+                self.strings,
+                MAX_STRINGS,
+                "strings in bytes_contents; send them as raw_input_contents",
+            )?;
+            check(axes, MAX_AXES, "axes in a shape")?;
+            if let Some(inner) = part.inner(tag).filter(|_| is_list) {
+                self.read(inner, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_contents(&mut self, tag: u32, value: &[u8], is_list: bool) {
+        let (size, packed) = match tag {
+            1 => (1, varints(value)),
+            2 | 4 => (4, varints(value)),
+            3 | 5 => (8, varints(value)),
+            6 => (4, value.len() / 4),
+            7 => (8, value.len() / 8),
+            8 => {
+                self.strings += 1;
+                (STRING + value.len(), 1)
+            }
+            _ => return,
+        };
+        self.contents += size * if is_list { packed } else { 1 };
+    }
+}
+
+/// Numbers in a packed list of variable length: each ends with a byte without the highest bit.
+fn varints(packed: &[u8]) -> usize {
+    packed.iter().filter(|byte| **byte < 0x80).count()
+}
+
+fn check(number: usize, limit: usize, parts: &'static str) -> Result<(), MessageError> {
+    if number > limit {
+        Err(MessageError::TooMany { parts, limit })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use bytes::Bytes;
+    use prost::Message;
+
+    use super::*;
+    use crate::grpc::message::{
+        InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
+        ModelInferResponse, ParameterChoice,
+    };
+
+    /// Fields, strings and bytes of contents; or the error.
+    fn outline(message: &ModelInferRequest) -> Result<(usize, usize, usize), String> {
+        let message = message.encode_to_vec();
+        let outline = Outline::of_request(&message).map_err(|error| error.to_string())?;
+        Ok((outline.fields, outline.strings, outline.contents))
+    }
+
+    fn request(inputs: Vec<InferTensor>) -> ModelInferRequest {
+        ModelInferRequest {
+            model_name: "m".to_owned(),
+            inputs,
+            ..ModelInferRequest::default()
+        }
+    }
+
+    fn with_contents(contents: InferTensorContents) -> ModelInferRequest {
+        request(vec![InferTensor {
+            contents: Some(contents),
+            ..InferTensor::default()
+        }])
+    }
+
+    #[test]
+    fn tensors_and_parameters_are_counted_wherever_they_are() {
+        let tensors = |number| request(vec![InferTensor::default(); number]);
+        assert_eq!(outline(&tensors(3)), Ok((4, 0, 0)));
+        let refused = outline(&tensors(100_000)).unwrap_err();
+        assert!(
+            refused.contains("more than 4096 tensors and parameters"),
+            "{refused}"
+        );
+        let parameters = |number: u32| {
+            let entry = |i: u32| (i.to_string(), InferParameter::default());
+            (0..number).map(entry).collect()
+        };
+        let of_tensor = request(vec![InferTensor {
+            parameters: parameters(100),
+            ..InferTensor::default()
+        }]);
+        assert_eq!(outline(&of_tensor), Ok((102, 0, 0)));
+        let output = InferRequestedOutput {
+            parameters: parameters(5000),
+            ..Default::default()
+        };
+        outline(&ModelInferRequest {
+            outputs: vec![output],
+            ..request(Vec::new())
+        })
+        .unwrap_err();
+        assert!(
+            Outline::of_request(&[0x2a, 0xff]).is_err(),
+            "a field that reaches past the end"
+        );
+    }
+
+    #[test]
+    fn contents_are_counted_as_they_are_in_memory() {
+        let int64_contents = vec![1, -1, 300];
+        let contents = InferTensorContents {
+            int64_contents,
+            ..Default::default()
+        };
+        assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 24)));
+        let contents = InferTensorContents {
+            fp32_contents: vec![1.0; 5],
+            ..Default::default()
+        };
+        assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 20)));
+        let contents = InferTensorContents {
+            bool_contents: vec![true; 5],
+            ..Default::default()
+        };
+        assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 5)));
+        let strings = |number| {
+            let bytes_contents = vec![Bytes::from_static(b"abc"); number];
+            with_contents(InferTensorContents {
+                bytes_contents,
+                ..Default::default()
+            })
+        };
+        assert_eq!(outline(&strings(1000)), Ok((2, 1000, 39_000)));
+        assert!(
+            outline(&strings(2 * MAX_STRINGS))
+                .unwrap_err()
+                .contains("262144 strings")
+        );
+        // Not packed: the key of field 5, its length, that of its field 5, and field 3 twice.
+        let unpacked = [0x2a, 0x06, 0x2a, 0x04, 0x18, 0x01, 0x18, 0x02];
+        assert_eq!(Outline::of_request(&unpacked).unwrap().contents, 16);
+    }
+
+    #[test]
+    fn long_texts_and_shapes_are_refused() {
+        let long = |length| "x".repeat(length);
+        let tensor = |name: String, axes: usize| {
+            request(vec![InferTensor {
+                name,
+                shape: vec![1; axes],
+                ..InferTensor::default()
+            }])
+        };
+        assert!(outline(&tensor(long(4096), 16)).is_ok());
+        assert!(
+            outline(&tensor(long(1_000_000), 1))
+                .unwrap_err()
+                .contains("a text of 1000000 bytes")
+        );
+        assert!(
+            outline(&tensor(String::new(), 17))
+                .unwrap_err()
+                .contains("more than 16 axes")
+        );
+        let name = ModelInferRequest {
+            model_name: long(5000),
+            ..Default::default()
+        };
+        outline(&name).unwrap_err();
+        let id = ModelInferRequest {
+            id: long(5000),
+            ..Default::default()
+        };
+        outline(&id).unwrap_err();
+        let value = InferParameter {
+            parameter_choice: Some(ParameterChoice::StringParam(long(9000))),
+        };
+        let parameters = std::iter::once(("p".to_owned(), value)).collect();
+        outline(&ModelInferRequest {
+            parameters,
+            ..Default::default()
+        })
+        .unwrap_err();
+    }
+
+    #[test]
+    fn the_model_of_a_request_is_found() {
+        let message = request(Vec::new()).encode_to_vec();
+        assert_eq!(Outline::of_request(&message).unwrap().model, b"m");
+    }
+
+    #[test]
+    fn numbers_of_an_answer_are_no_fields() {
+        // Read as a message, these would be some thousand fields.
+        let raw = Bytes::from([0x12, 0x00].repeat(10_000));
+        let answer = ModelInferResponse {
+            raw_output_contents: vec![raw],
+            ..Default::default()
+        };
+        assert_eq!(Outline::of(&answer.encode_to_vec()).unwrap().fields, 1);
+    }
+}
