@@ -6,7 +6,7 @@
 //! prost, so that no build needs `protoc`.
 //!
 //! ```
-//! use crate::GraphBuilder;
+//! use parapet_onnx::GraphBuilder;
 //!
 //! let file: Vec<u8> = GraphBuilder::new("input", &[1, 4, 4])
 //!     .max_pool(2)
@@ -14,7 +14,7 @@
 //!     .gemm(&[1.0, 1.0, 1.0, 1.0], &[0.0])
 //!     .softmax()
 //!     .finish("output")?;
-//! # Ok::<(), crate::BuildError>(())
+//! # Ok::<(), parapet_onnx::BuildError>(())
 //! ```
 
 mod builder;
