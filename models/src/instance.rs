@@ -25,17 +25,15 @@ use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
 use crate::server::{App, Models, ServedModel, grpc, health as health_router, router};
 
-/// An instance that cannot start; one line. Nothing is worth a retry before somebody has changed
-/// something.
+/// An instance that cannot start, in one line. A retry is of no use before its configuration
+/// or files have changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The repository or a model's metadata.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    /// ONNX Runtime.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// A model's file.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A model loads but does not run.
@@ -45,28 +43,21 @@ pub enum StartError {
     WarmUp {
         /// Name of the model.
         model: String,
-        /// Its version.
         version: u64,
-        /// What happened.
         source: EngineError,
     },
-    /// The fault profile.
     #[error(transparent)]
     Faults(#[from] ProfileError),
-    /// The address.
     #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
     Listen {
         /// The flag that gave it.
         flag: &'static str,
         /// The address asked for.
         address: SocketAddr,
-        /// Why not.
         source: io::Error,
     },
-    /// The certificates.
     #[error("the certificates are of no use; {fix}", fix = .0.fix())]
     Tls(#[from] TlsError),
-    /// The metrics recorder.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     /// A thread could not be started, or broke while loading.
@@ -74,7 +65,7 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// How often histograms are folded, so that they don't grow between scrapes.
+/// Interval between two foldings of the histograms, which would grow between scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Connections of probes and scrapers.
@@ -173,8 +164,8 @@ impl Instance {
         self.health_address
     }
 
-    /// Becomes unready, stops accepting, answers what is in flight within the configured grace
-    /// period.
+    /// Becomes unready, stops accepting, answers what is in flight within the
+    /// configured grace period.
     pub async fn shut_down(self) -> DrainReport {
         self.app.drain();
         drop(self.shutdown);
@@ -304,8 +295,8 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     Ok(models)
 }
 
-/// Runs the smallest and the largest batch: the engine sets itself up on first use, and wrong
-/// outputs show.
+/// Runs the smallest and the largest batch: the engine sets itself up on first use, and
+/// wrong outputs show.
 fn warm_up(
     engine: &dyn InferenceEngine,
     entry: &ModelEntry,

@@ -24,7 +24,7 @@ const SECONDS: [f64; 16] = [
 ];
 const ROWS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// How a request for inference ended; the label `outcome`.
+/// Outcome of a request for inference; the label `outcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered with a prediction.
@@ -35,7 +35,6 @@ pub enum Outcome {
     Overloaded,
     /// Not answered in time.
     TimedOut,
-    /// The engine failed.
     Failed,
 }
 
@@ -47,7 +46,6 @@ pub struct Metrics {
 /// Metrics of one model.
 #[derive(Clone)]
 pub struct ModelMetrics {
-    /// What its batcher observes.
     pub batch: BatchMetrics,
     in_flight: Gauge,
     ok: Counter,
@@ -57,7 +55,7 @@ pub struct ModelMetrics {
     failed: Counter,
 }
 
-/// What a batcher observes.
+/// Metrics of a batcher.
 #[derive(Clone)]
 pub struct BatchMetrics {
     rows: Histogram,
@@ -117,8 +115,8 @@ impl Metrics {
         })
     }
 
-    /// Says when the listeners' certificate expires, and the next revocation list of clients is
-    /// due.
+    /// Says when the listeners' certificate expires, and the next revocation list of
+    /// clients is due.
     pub fn certificate(&self, expiry: Expiry) {
         metrics::with_local_recorder(&self.recorder, || {
             if let Some(expires) = expiry.certificate {
@@ -135,7 +133,7 @@ impl Metrics {
         self.recorder.handle().render()
     }
 
-    /// Folds what histograms have gathered; without it they grow until somebody scrapes them.
+    /// Folds what histograms have gathered; without it they grow until the next scrape.
     pub fn run_upkeep(&self) {
         self.recorder.handle().run_upkeep();
     }

@@ -37,7 +37,7 @@ async fn connect(
         .unwrap()
 }
 
-/// What the instance answers at `path` within TLS; nothing if it lets this client not in.
+/// Returns the instance's answer at `path` within TLS; empty if it does not accept this client.
 async fn get(instance: &Instance, ca: &Path, identity: Option<&Identity>, path: &str) -> String {
     let mut stream = connect(instance, ca, identity).await;
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 pub struct Mistake {
     /// Line of the mistake, from 1.
     pub line: usize,
-    /// What is wrong, in one line.
+    /// Description of the mistake, in one line.
     pub message: String,
 }
 

@@ -25,29 +25,23 @@ pub struct Idx {
 
 /// A file that is not sound IDX.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum IdxError {
     /// The file cannot be read.
     #[error("{}: cannot read it: {source}; give the path of an IDX file, plain or .gz", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// The compressed contents end early or are damaged.
     #[error("{}: truncated or damaged gzip file ({source}); fetch it again", path.display())]
     Gzip {
-        /// The file.
         path: PathBuf,
-        /// What the decompressor said.
         source: std::io::Error,
     },
     /// More than a data set can sensibly have.
     #[error("{}: holds more than {MAX_BYTES} bytes unpacked; use a smaller file", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// The first bytes are not those of an IDX file.
     #[error(
         "{}: not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, number of axes]; check \
@@ -55,7 +49,6 @@ pub enum IdxError {
         path.display()
     )]
     Magic {
-        /// The file.
         path: PathBuf,
         /// Its first four bytes, or fewer.
         start: Vec<u8>,
@@ -66,13 +59,10 @@ pub enum IdxError {
         path.display()
     )]
     Length {
-        /// The file.
         path: PathBuf,
         /// Axes of the header.
         dims: Vec<usize>,
-        /// Bytes announced.
         wanted: u128,
-        /// Bytes found.
         found: usize,
     },
 }

@@ -1,11 +1,11 @@
-//! Connections to one server: HTTP/1.1, kept alive, driven by the task that uses them.
+//! HTTP/1.1 client for one server. Connections are kept alive and driven by the
+//! task that uses them.
 //!
-//! hyper's client splits a connection into a sender and a task that does the IO. Here whoever sends
-//! polls both, which saves two task switches for each request: a query's time at the frontend is
-//! made of little else, and a load generator that is late measures itself.
+//! hyper's client splits a connection into a sender and a task that does the IO. Here the sending
+//! task polls both, which saves two task switches for each request. That matters: a query spends
+//! little other time in the frontend, and a late load generator measures itself.
 //!
-//! As many connections are opened as requests are sent at once; who may send how many is the
-//! caller's business.
+//! The client opens as many connections as requests are sent at once. Callers bound that number.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ use tokio_util::either::Either;
 /// Bounds of [`Connections`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long opening a connection may take; the system's own limit if `None`.
+    /// Time limit for opening a connection; the system's own if `None`.
     pub connect_timeout: Option<Duration>,
     /// Bytes of a response's body.
     pub max_response_bytes: usize,
@@ -34,21 +34,21 @@ pub struct Limits {
     pub max_idle: usize,
 }
 
-/// A whole response.
+/// A response with its whole body.
 #[derive(Debug)]
 pub struct Response {
-    /// Its status.
+    /// Status of the response.
     pub status: StatusCode,
-    /// Its headers.
+    /// Headers of the response.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body of the response.
     pub body: Bytes,
 }
 
 /// A request without a response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// No connection.
+    /// The connection could not be opened.
     #[error(transparent)]
     Connect(std::io::Error),
     /// No connection in time.
@@ -73,7 +73,8 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Whether there was no connection, so that the server has seen nothing of the request.
+    /// Returns true if no connection was opened, so that the server has seen
+    /// nothing of the request.
     pub fn is_unsent(&self) -> bool {
         matches!(
             self,
@@ -85,7 +86,7 @@ impl SendError {
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: Pin<Box<http1::Connection<TokioIo<Stream>, Full<Bytes>>>>,
-    /// Whether it has carried a request: the server may have closed it since.
+    /// True if it has carried a request: the server may have closed it since.
     used: bool,
     /// Of the certificates that it was made with.
     generation: u64,
@@ -94,11 +95,11 @@ struct Connection {
 /// Within TLS, or as it is.
 type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// How to speak TLS with a server.
+/// TLS settings for one server.
 #[derive(Clone)]
 pub struct Tls {
-    /// Whom to trust, and who we are. After a change of these, connections of before carry no
-    /// further request.
+    /// Trusted authorities and the client's own identity. Connections opened before a change of
+    /// these carry no further request.
     pub client: ClientTls,
     /// The name that the server's certificate must have.
     pub name: ServerName<'static>,
@@ -138,8 +139,8 @@ impl Connections {
         self
     }
 
-    /// Sends what `request` makes and reads the whole response. Dropping the future closes the
-    /// connection.
+    /// Sends what `request` makes and reads the whole response. Dropping the future
+    /// closes the connection.
     ///
     /// A connection that was kept alive may turn out to be closed; then a fresh one is tried, once.
     /// That is no second chance for the server, which gave no part of a response on the old one.
@@ -176,8 +177,8 @@ impl Connections {
         .await
     }
 
-    /// An idle connection that has not been seen to close; the last one used, so that few are kept
-    /// busy.
+    /// An idle connection that has not been seen to close; the last one used, so that few
+    /// are kept busy.
     fn take_idle(&self) -> Option<Connection> {
         loop {
             let mut connection = self.idle.lock().pop()?;

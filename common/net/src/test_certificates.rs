@@ -12,10 +12,10 @@ use rcgen::{
 };
 use x509_parser::pem::parse_x509_pem;
 
-/// An authority.
+/// A certificate authority that signs.
 pub type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-/// What certificates are for, unless it is said.
+/// Default names of a certificate.
 pub const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 
 /// An authority of this name, with its certificate in `NAME.pem`.

@@ -39,8 +39,8 @@ async fn read_request(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// A server that answers `answers` requests on each connection and then closes it; counts
-/// connections.
+/// A server that answers `answers` requests on each connection and then closes
+/// it; counts connections.
 async fn server(answers: usize, response: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -109,8 +109,8 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
     }
 }
 
-/// A server that answers one request on each connection, and closes it when it has read a second
-/// one.
+/// A server that answers one request on each connection, and closes it when it has read
+/// a second one.
 async fn sheds_by_closing() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -13,7 +13,7 @@ use parapet_net::tls::{
     TlsError, server_name,
 };
 
-/// Whether both sides agree, and a byte gets through.
+/// Returns true if both sides agree and a byte gets through.
 async fn meet(server: &ServerTls, client: &ClientTls) -> bool {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (near, far) = tokio::io::duplex(16 * 1024);

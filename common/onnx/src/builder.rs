@@ -12,9 +12,9 @@ use crate::{BatchNorm, BuildError, Conv};
 
 /// A graph with one input, built by chaining layers; each takes the value of the one before.
 ///
-/// Shapes are those of one sample, without the batch axis, and are checked as layers are added. The
-/// first layer that does not fit is reported by [`GraphBuilder::finish`]; layers after it are
-/// ignored.
+/// Shapes are those of one sample, without the batch axis, and are checked as layers are
+/// added. The first layer that does not fit is reported by [`GraphBuilder::finish`]; layers
+/// after it are ignored.
 #[derive(Debug)]
 #[must_use = "a graph is built by `finish`"]
 pub struct GraphBuilder {

@@ -1,7 +1,8 @@
-//! What can be wrong with a graph.
+//! Errors of a graph.
 
 /// A layer that does not fit what comes before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum BuildError {
     /// The layer takes values of another rank.
     #[error(
@@ -10,7 +11,6 @@ pub enum BuildError {
     Rank {
         /// The layer's name, such as `Gemm_3`.
         layer: String,
-        /// What it takes.
         wanted: &'static str,
         /// The shape it was given, without the batch axis.
         shape: Vec<usize>,
@@ -20,13 +20,9 @@ pub enum BuildError {
         "{layer}: {what} has {found} elements, {wanted} are needed for an input of shape {shape:?}"
     )]
     Weights {
-        /// The layer's name.
         layer: String,
-        /// Which of its arrays.
         what: &'static str,
-        /// Elements found.
         found: usize,
-        /// Elements needed.
         wanted: usize,
         /// The shape of the layer's input, without the batch axis.
         shape: Vec<usize>,
@@ -34,9 +30,7 @@ pub enum BuildError {
     /// A window, stride or padding leaves no output.
     #[error("{layer}: {what} does not fit an input of shape {shape:?}")]
     Window {
-        /// The layer's name.
         layer: String,
-        /// What does not fit.
         what: String,
         /// The shape of the layer's input, without the batch axis.
         shape: Vec<usize>,
@@ -46,7 +40,6 @@ pub enum BuildError {
         "{layer}: the branches end in shapes {main:?} and {shortcut:?}; give the shortcut a 1x1 convolution"
     )]
     Branches {
-        /// The layer's name.
         layer: String,
         /// Shape of the main branch.
         main: Vec<usize>,

@@ -20,6 +20,7 @@ pub struct OnnxRuntime(Environment);
 
 /// ONNX Runtime cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum RuntimeError {
     /// No library where it was looked for.
     #[error(
@@ -32,12 +33,7 @@ pub enum RuntimeError {
     },
     /// The library is there but cannot be loaded.
     #[error("{}: cannot load ONNX Runtime: {reason}; run `cargo xtask setup` for a version that fits", path.display())]
-    Load {
-        /// The library.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
+    Load { path: PathBuf, reason: String },
 }
 
 /// ONNX Runtime allows one environment in a process, for ever.
@@ -45,8 +41,8 @@ static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
 
 impl OnnxRuntime {
     /// Loads ONNX Runtime, once in a process: from `explicit`, else from where `ORT_DYLIB_PATH`
-    /// says, else from beside the executable, else from `.native/onnxruntime` in one of the folders
-    /// above it.
+    /// says, else from beside the executable, else from `.native/onnxruntime` in one of the
+    /// folders above it.
     ///
     /// # Errors
     /// If it is not there, or the library does not fit.
@@ -72,8 +68,8 @@ impl OnnxRuntime {
         Ok(loaded.insert(Self(environment)).clone())
     }
 
-    /// A session to be, on the processor; its operators use `threads` threads, the caller's among
-    /// them.
+    /// A session to be, on the processor; its operators use `threads` threads, the
+    /// caller's among them.
     ///
     /// # Errors
     /// If ONNX Runtime refuses the settings.

@@ -42,8 +42,8 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Proto
     read.map_err(|error| ProtocolError::Json(error.into()))
 }
 
-/// Refuses values nested deeper than [`MAX_DEPTH`], long numbers, and long texts outside tensors'
-/// data.
+/// Refuses values nested deeper than [`MAX_DEPTH`], long numbers, and long texts
+/// outside tensors' data.
 ///
 /// `serde_json` notes each level of a value that it passes over, and copies a long number and a
 /// text that has an escape: that takes as much memory again as the value.

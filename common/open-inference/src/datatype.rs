@@ -77,8 +77,8 @@ impl Datatype {
         }
     }
 
-    /// Whether the contents can be written as JSON at all: as Triton has it, BF16 goes in binary
-    /// form only.
+    /// Returns true if the contents can be written as JSON. As in Triton, BF16 goes
+    /// in binary form only.
     pub const fn has_json_form(self) -> bool {
         !matches!(self, Self::Bf16)
     }

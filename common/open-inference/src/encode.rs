@@ -20,7 +20,7 @@ pub enum Encoding {
 /// A body, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// The body.
+    /// Bytes of the body.
     pub body: Bytes,
     /// Value for [`crate::HEADER_CONTENT_LENGTH`]; `None` when the body is JSON alone and the
     /// header must be left out.

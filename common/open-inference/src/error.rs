@@ -12,6 +12,7 @@ use crate::{Datatype, Excerpt};
 /// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
 /// worth a retry, but for [`ProtocolError::NoMemory`].
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ProtocolError {
     /// The JSON part is malformed, lacks a required field, or has a field of the wrong type.
     #[error("invalid JSON: {0}")]
@@ -43,7 +44,6 @@ pub enum ProtocolError {
         "Inference-Header-Content-Length is {header_length} but the body has only {body_length} bytes"
     )]
     HeaderBeyondBody {
-        /// The header's value.
         header_length: usize,
         /// Bytes in the body.
         body_length: usize,
@@ -55,7 +55,6 @@ pub enum ProtocolError {
     UnknownDatatype {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// What was given.
         datatype: Excerpt,
     },
     /// The shape has more axes than are taken.
@@ -73,7 +72,6 @@ pub enum ProtocolError {
     Contents {
         /// Bytes of the contents, up to the tensor with which they come to be more.
         bytes: usize,
-        /// Bytes allowed.
         limit: usize,
     },
     /// All requests together hold as much memory as they may. Worth a retry.
@@ -84,7 +82,6 @@ pub enum ProtocolError {
     ShapeOverflow {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// The shape.
         shape: Vec<usize>,
     },
     /// The tensor has neither `data` nor `parameters.binary_data_size`.
@@ -106,13 +103,10 @@ pub enum ProtocolError {
     ByteCount {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Its shape.
         shape: Vec<usize>,
-        /// Its datatype.
         datatype: Datatype,
         /// Bytes that shape and datatype make.
         expected: usize,
-        /// Bytes given.
         actual: usize,
     },
     /// The shape's element count differs from the elements given.
@@ -120,11 +114,9 @@ pub enum ProtocolError {
     ElementCount {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Its shape.
         shape: Vec<usize>,
         /// Elements that the shape makes.
         expected: usize,
-        /// Elements given.
         actual: usize,
     },
     /// An announced binary tensor reaches past the end of the body.
@@ -143,19 +135,15 @@ pub enum ProtocolError {
     #[error(
         "{left} bytes are left over after the last binary tensor; check binary_data_size of each tensor"
     )]
-    BinaryLeftOver {
-        /// How many.
-        left: usize,
-    },
-    /// `data` is not an array of what the datatype asks for, or a number lies outside the
-    /// datatype's range.
+    BinaryLeftOver { left: usize },
+    /// `data` is not an array of what the datatype asks for, or a number lies outside
+    /// the datatype's range.
     #[error("tensor {tensor:?}: \"data\" is not valid {datatype}: {source}")]
     Data {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Its datatype.
         datatype: Datatype,
-        /// What is wrong; line and column count from the start of `data`.
+        /// Mistake; line and column count from the start of `data`.
         source: JsonError,
     },
     /// A BYTES tensor whose element lengths do not add up to its contents.
@@ -171,9 +159,7 @@ pub enum ProtocolError {
     DatatypeMismatch {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// What the reader wants.
         expected: Datatype,
-        /// What the tensor has.
         actual: Datatype,
     },
     /// The message asks for an extension of the protocol that is not spoken here.
@@ -183,7 +169,6 @@ pub enum ProtocolError {
     Extension {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// The parameter.
         parameter: &'static str,
     },
     /// JSON cannot carry the tensor.
@@ -191,7 +176,6 @@ pub enum ProtocolError {
     NoJsonForm {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Why not.
         reason: &'static str,
     },
 }

@@ -103,7 +103,7 @@ impl Sink {
         }
     }
 
-    /// Whether the integer is in the datatype's range; if so it is pushed.
+    /// Pushes the integer and returns true, if it is in the datatype's range.
     fn integer(&mut self, value: i128) -> bool {
         macro_rules! push {
             ($type:ty) => {
@@ -133,7 +133,7 @@ impl Sink {
         }
     }
 
-    /// Whether the datatype is a float that can hold the value; if so it is pushed.
+    /// Pushes the value and returns true, if the datatype is a float that can hold it.
     fn float(&mut self, value: f64) -> bool {
         match self.datatype {
             Datatype::Fp16 if f16::from_f64(value).is_finite() => {

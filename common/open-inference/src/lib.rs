@@ -41,9 +41,9 @@ pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use openapi::{OPENAPI_PATH, openapi};
 pub use tensor::Tensor;
 
-/// Header (lower case, as HTTP libraries want constants) that gives the length in bytes of the JSON
-/// part of a body that carries binary tensors: `Inference-Header-Content-Length` in the
-/// specification.
+/// Header (lower case, as HTTP libraries want constants) that gives the length in bytes of
+/// the JSON part of a body that carries binary tensors: `Inference-Header-Content-Length`
+/// in the specification.
 pub const HEADER_CONTENT_LENGTH: &str = "inference-header-content-length";
 
 /// Content type of a body that is JSON alone.
@@ -55,6 +55,6 @@ pub const CONTENT_TYPE_BINARY: &str = "application/octet-stream";
 /// The name of the binary tensor extension in a server's metadata.
 pub const BINARY_EXTENSION: &str = "binary_tensor_data";
 
-/// Request parameter that asks for every output in binary form, unless the output says otherwise
-/// itself.
+/// Request parameter that asks for every output in binary form, unless the output
+/// says otherwise itself.
 pub const BINARY_DATA_OUTPUT: &str = "binary_data_output";

@@ -22,7 +22,7 @@ pub struct RequestedOutput {
 pub struct InferRequest {
     /// The client's name for the request, echoed in the response.
     pub id: Option<String>,
-    /// Request parameters.
+    /// Parameters of the request.
     pub parameters: Parameters,
     /// Inputs, in the order given.
     pub inputs: Vec<Tensor>,
@@ -31,8 +31,8 @@ pub struct InferRequest {
 }
 
 impl InferRequest {
-    /// Whether `output` shall be answered in binary form: its own `binary_data` decides, else the
-    /// request's `binary_data_output`, else no.
+    /// Returns true if `output` is to be answered in binary form: by its own `binary_data`, else by
+    /// the request's `binary_data_output`, else no.
     pub fn wants_binary(&self, output: &str) -> bool {
         self.outputs
             .iter()
@@ -46,7 +46,7 @@ impl InferRequest {
             .unwrap_or(false)
     }
 
-    /// Whether the client asked for `output`: it named it, or named none.
+    /// Returns true if the client asked for `output`: it named it, or named none.
     pub fn wants_output(&self, output: &str) -> bool {
         self.outputs.is_empty()
             || self
@@ -67,12 +67,12 @@ impl InferRequest {
 pub struct InferResponse {
     /// Model that answered.
     pub model_name: String,
-    /// Its version.
+    /// Version of the model that answered.
     pub model_version: Option<String>,
-    /// The request's id.
+    /// Id of the request that it answers.
     pub id: Option<String>,
-    /// Response parameters.
+    /// Parameters of the response.
     pub parameters: Parameters,
-    /// The outputs.
+    /// Output tensors in the model's order.
     pub outputs: Vec<Tensor>,
 }

@@ -1,4 +1,4 @@
-//! What servers and models say about themselves.
+//! Metadata of servers and models.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::Datatype;
 pub struct ServerMetadata {
     /// Name of the server.
     pub name: String,
-    /// Its version.
+    /// Version of the server.
     pub version: String,
     /// Extensions it speaks, such as `binary_tensor_data`.
     #[serde(default)]
@@ -26,26 +26,26 @@ pub struct ModelMetadata {
     pub versions: Vec<String>,
     /// Framework and format, such as `onnxruntime_onnx`.
     pub platform: String,
-    /// Inputs.
+    /// Tensors that a request must have.
     pub inputs: Vec<TensorMetadata>,
-    /// Outputs.
+    /// Tensors that a response has.
     pub outputs: Vec<TensorMetadata>,
 }
 
 /// An input or output of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMetadata {
-    /// Name.
+    /// Name of the tensor.
     pub name: String,
-    /// Element type.
+    /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape; -1 for an axis of any length, as the leading batch axis.
     pub shape: Vec<i64>,
 }
 
 impl TensorMetadata {
-    /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in front
-    /// as -1.
+    /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in
+    /// front as -1.
     pub fn batched(name: &str, datatype: Datatype, sample: &[usize]) -> Self {
         let axes = sample
             .iter()

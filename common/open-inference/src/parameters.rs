@@ -1,7 +1,7 @@
-//! A request's parameters: strings, numbers and booleans, as the protocol has them, and not many.
+//! Parameters of a request: strings, numbers and booleans, as the protocol has them, and not many.
 //!
-//! What they are made of takes many times the bytes that they have on the wire. So they are bounded
-//! while they are read: nothing is made of what is refused.
+//! Their parsed form takes many times the bytes that they have on the wire. So they are bounded
+//! while they are read: refused parameters are never built.
 
 use std::fmt;
 

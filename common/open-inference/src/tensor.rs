@@ -11,12 +11,12 @@ use crate::{Datatype, Excerpt, ProtocolError};
 pub struct Tensor {
     /// Name of the model's input or output.
     pub name: String,
-    /// Element type.
+    /// Datatype of the elements.
     pub datatype: Datatype,
     /// Length of each axis, the batch axis first.
     pub shape: Vec<usize>,
-    /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or the
-    /// codec made.
+    /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or
+    /// the codec made.
     pub data: Bytes,
 }
 
@@ -51,8 +51,8 @@ impl Tensor {
         Self::new(name, Datatype::Fp32, shape.into(), data.into())
     }
 
-    /// Copies tensors out of a message of `length` bytes in which they lie, if it is half as long
-    /// again as they are, or more: whoever keeps one keeps all of its message.
+    /// Copies tensors out of a message of `length` bytes in which they lie, if the message is half
+    /// as long again as they are, or more: a tensor keeps all of its message in memory.
     pub fn detach(tensors: &mut [Self], length: usize) {
         if Self::detached_bytes(tensors, length) > 0 {
             for tensor in tensors {
@@ -98,7 +98,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Whether a floating-point tensor holds a NaN or an infinity; other datatypes never do.
+    /// Returns true if a floating-point tensor holds a NaN or an infinity;
+    /// other datatypes never do.
     pub fn has_non_finite(&self) -> bool {
         // The exponent is all ones exactly for NaN and infinities. The inner loops have no early
         // exit, so that they vectorise; a stretch at a time bounds what is read after a find.
@@ -126,8 +127,8 @@ impl Tensor {
         }
     }
 
-    /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is not
-    /// all there.
+    /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is
+    /// not all there.
     pub fn byte_strings(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.data[..];
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What is written is read as the same, in both forms, and mistakes are named.
+//! Round trips of messages in both forms, and the names of mistakes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

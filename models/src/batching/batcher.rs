@@ -91,9 +91,9 @@ impl Batcher {
         })
     }
 
-    /// Waits for the prediction for `inputs`: the model's inputs in its order, each of `rows` rows,
-    /// validated. Dropping the future takes the request out of the queue, unless its batch is
-    /// already running.
+    /// Waits for the prediction for `inputs`: the model's inputs in its order, each of `rows`
+    /// rows, validated. Dropping the future takes the request out of the queue, unless its batch
+    /// is already running.
     pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Prediction, BatchError> {
         let (reply, answer) = oneshot::channel();
         self.queue
@@ -110,7 +110,7 @@ impl Batcher {
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 
-    /// Whether batches are still being run.
+    /// Returns true while batches are being run.
     pub fn is_alive(&self) -> bool {
         !self.worker.is_finished()
     }

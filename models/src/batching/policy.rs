@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 pub struct BatchPolicy {
     /// Rows of a batch at most. No request has more: they are refused on arrival.
     pub max_rows: usize,
-    /// How long the oldest request may wait for others to come.
+    /// Longest wait of the oldest request for others to come.
     pub max_delay: Duration,
 }
 
-/// What to do with the queue.
+/// Decision about the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Nothing waits.
     Idle,
     /// Wait for more until then.
     WaitUntil(Instant),

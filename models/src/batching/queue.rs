@@ -7,13 +7,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::policy::{BatchPolicy, Decision};
 
-/// What the queue must know of its items.
+/// An item of the queue.
 pub(super) trait Waiting {
     /// Rows on the batch axis.
     fn rows(&self) -> usize;
     /// When it came.
     fn arrived(&self) -> Instant;
-    /// Whether nobody waits for the answer any more.
+    /// Returns true if its client no longer waits for the answer.
     fn is_abandoned(&self) -> bool;
 }
 

@@ -21,7 +21,6 @@ pub use settings::Settings;
 pub enum Environment {
     /// Serves users: no faults are injected.
     Production,
-    /// Anything goes.
     Development,
 }
 
@@ -75,7 +74,6 @@ impl TryFrom<String> for ModelChoice {
     }
 }
 
-/// A validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Folder of the model repository.
@@ -123,21 +121,14 @@ pub struct Config {
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("{}: {problem}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    File { path: PathBuf, problem: String },
     /// A setting without a default is missing.
     #[error("{0} is not set: give --{0} or put {key} into the configuration file", key = .0.replace('-', "_"))]
     Missing(&'static str),
     /// One of the files of TLS without the other that it takes.
     #[error("{given} is set without {missing}: give both or neither")]
     HalfTls {
-        /// What is there.
         given: &'static str,
-        /// What is not.
         missing: &'static str,
     },
     /// Fault injection in production.

@@ -42,10 +42,10 @@ pub struct Settings {
     /// Key of that certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Who signs the certificates of clients, PEM [default: clients need none]
+    /// Authorities that sign the certificates of clients, PEM [default: clients need none]
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// What those have taken back: revocation lists, PEM [default: nothing]
+    /// Revocation lists of those authorities, PEM [default: none]
     #[arg(long, value_name = "FILE")]
     pub tls_client_crl: Option<PathBuf>,
     /// Threads of each model's operators [default: 1]
@@ -54,7 +54,7 @@ pub struct Settings {
     /// Rows of a batch at most [default: 8]
     #[arg(long, value_name = "N")]
     pub max_batch_size: Option<NonZeroUsize>,
-    /// How long a request waits for others to fill its batch [default: 0]
+    /// Longest wait of a request for others to fill its batch [default: 0]
     #[arg(long, value_name = "US")]
     pub max_batch_delay_us: Option<u32>,
     /// Requests of a model that may wait [default: 128]

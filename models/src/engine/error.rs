@@ -12,32 +12,19 @@ pub enum LoadError {
     Repository(#[from] RepositoryError),
     /// ONNX Runtime does not take the file.
     #[error("{}: not a model that ONNX Runtime can run: {reason}; export it again", file.display())]
-    Unusable {
-        /// The model's file.
-        file: PathBuf,
-        /// What ONNX Runtime says.
-        reason: String,
-    },
+    Unusable { file: PathBuf, reason: String },
     /// `model.toml` does not describe the graph.
     #[error("{}: {field}: {problem}; {fix}", file.display())]
     Mismatch {
         /// The `model.toml`.
         file: PathBuf,
-        /// The field.
         field: String,
-        /// What is wrong with it.
         problem: String,
-        /// What to do.
         fix: String,
     },
     /// libtorch does not take the file.
     #[error("{}: not a TorchScript module that libtorch can run: {reason}; save it again with torch.jit", file.display())]
-    Script {
-        /// The model's file.
-        file: PathBuf,
-        /// What libtorch says.
-        reason: String,
-    },
+    Script { file: PathBuf, reason: String },
     /// A learned code, which is no model.
     #[error("{}: a learned code, which the frontend runs; serve the deployed model instead", file.display())]
     LearnedCode {

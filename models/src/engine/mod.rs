@@ -1,4 +1,4 @@
-//! What runs a model.
+//! Engines that run models.
 
 mod error;
 mod graph;
@@ -47,16 +47,12 @@ pub(crate) fn load_torch(
 pub enum EngineError {
     /// The engine refused the batch or broke on it.
     #[error("inference failed: {reason}")]
-    Run {
-        /// What the engine says, on one line.
-        reason: String,
-    },
+    Run { reason: String },
     /// An output is not what `model.toml` promises.
     #[error("the model's output {output:?} is wrong: {problem}")]
     Output {
         /// Name of the output.
         output: String,
-        /// What is wrong.
         problem: String,
     },
     /// The fault profile asked for it.
@@ -65,8 +61,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether one request of the batch may be to blame, so that the others are worth running
-    /// without it.
+    /// Returns true if one request of the batch may be to blame, so that the others are
+    /// worth running without it.
     pub(crate) fn may_spare_others(&self) -> bool {
         matches!(self, Self::Run { .. })
     }

@@ -78,7 +78,7 @@ impl InferenceEngine for TorchEngine {
     }
 }
 
-/// What a module answers: a tensor, a tuple of them or a list.
+/// Returns the tensors that a module answers with: one, a tuple or a list.
 fn tensors(answer: IValue) -> Option<Vec<tch::Tensor>> {
     match answer {
         IValue::Tensor(tensor) => Some(vec![tensor]),

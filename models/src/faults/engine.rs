@@ -9,10 +9,9 @@ use parking_lot::Mutex;
 
 use crate::engine::{EngineError, InferenceEngine};
 
-/// What an instance has to act out.
+/// Faults that an instance acts out.
 #[derive(Debug, Clone)]
 pub struct Injection {
-    /// What may happen.
     pub profile: FaultProfile,
     /// The instance's number in its cluster.
     pub instance: u64,

@@ -1,4 +1,4 @@
-//! Whether a request fits the model: what passes here can be batched with any other.
+//! Checks that a request fits the model. Requests that pass can be batched with any other.
 
 use parapet_config::repository::ModelEntry;
 use parapet_open_inference::{Datatype, Excerpt, InferRequest, Tensor};
@@ -48,7 +48,7 @@ pub(crate) enum InputError {
     },
 }
 
-/// What is left of a request once it is known to fit.
+/// A request that is known to fit.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     /// Inputs in the model's order.

@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! State that the handlers share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,8 +122,8 @@ impl App {
         })
     }
 
-    /// Fails while starting, while draining, for a model that is not here, and when its worker
-    /// died.
+    /// Fails while starting, while draining, for a model that is not here, and when
+    /// its worker died.
     pub(super) fn check_model_ready(&self, path: &ModelPath) -> Result<(), ApiError> {
         let model = self.model(path)?;
         self.check_open()?;

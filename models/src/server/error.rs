@@ -1,4 +1,4 @@
-//! What a request is told that cannot be served; the one place that knows HTTP statuses.
+//! Errors of requests and their HTTP statuses; no other module knows of statuses.
 
 use std::time::Duration;
 

@@ -76,8 +76,8 @@ impl Room for Unbounded {
     }
 }
 
-/// Receives a call's message. A request for inference is decoded here: the service finds it among
-/// the extensions.
+/// Receives a call's message. A request for inference is decoded here: the service finds it
+/// among the extensions.
 async fn receive(
     parts: &mut http::request::Parts,
     body: RequestBody,

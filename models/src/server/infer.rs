@@ -22,8 +22,8 @@ use crate::metrics::Outcome;
 
 /// Microseconds for which the client waits for its answer.
 const TIMEOUT: &str = "parapet-timeout-us";
-/// JSON from this length on (some milliseconds of work) is read away from the threads that serve
-/// connections.
+/// JSON from this length on (some milliseconds of work) is read away from the threads
+/// that serve connections.
 const LONG_JSON: usize = 256 * 1024;
 
 pub(super) async fn infer(
@@ -91,7 +91,7 @@ pub(super) async fn predict(
     })
 }
 
-/// How long the client will wait, if it says so; what cannot be read says nothing.
+/// Returns the time that the client will wait, if its header can be read.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get(TIMEOUT)?

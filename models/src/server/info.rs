@@ -15,7 +15,7 @@ use serde_json::json;
 use super::app::{App, ModelPath};
 use super::error::ApiError;
 
-/// What the protocol says of the server.
+/// Returns the protocol's metadata of the server.
 pub(super) fn server_metadata() -> ServerMetadata {
     ServerMetadata {
         name: "parapet-instance".to_owned(),
@@ -59,7 +59,7 @@ pub(super) async fn model(
     Ok(answer(&model_metadata(&app, &path)?))
 }
 
-/// What the protocol says of a model.
+/// Returns the protocol's metadata of a model.
 pub(super) fn model_metadata(app: &App, path: &ModelPath) -> Result<ModelMetadata, ApiError> {
     let model = app.model(path)?;
     let versions = app

@@ -17,7 +17,7 @@ use parapet_open_inference::OPENAPI_PATH;
 
 pub(crate) use app::{App, Models, ServedModel};
 
-/// What probes and scrapers ask, who have no certificate.
+/// Routes for probes and scrapers, which have no certificate.
 pub(crate) fn health(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2/health/live", get(info::live))
@@ -28,7 +28,6 @@ pub(crate) fn health(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The instance's routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v2", get(info::server))

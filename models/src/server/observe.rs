@@ -13,8 +13,8 @@ use tracing::Instrument as _;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_ID: usize = 128;
 
-/// Gives each request an id, the client's own if it sent one, which stands in the log and in the
-/// answer.
+/// Gives each request an id, the client's own if it sent one, which stands in the log and
+/// in the answer.
 pub(super) async fn request_id(request: Request, next: Next) -> Response {
     let start = Instant::now();
     let given = request

@@ -28,8 +28,8 @@ const TYPES: [(Datatype, ElementType); 14] = [
     (Datatype::Bytes, ElementType::String),
 ];
 
-/// An instance of a model that gives back one tensor of two elements a sample for each of these
-/// datatypes.
+/// An instance of a model that gives back one tensor of two elements a sample for each
+/// of these datatypes.
 pub(crate) async fn identity(
     keep: impl Fn(Datatype) -> bool,
     flags: &[&str],

@@ -33,8 +33,8 @@ async fn connect(instance: &Instance) -> InferenceClient<Channel> {
     InferenceClient::new(channel)
 }
 
-/// A client that leaves the deadline to the server; tonic's own channel keeps it, too, and ends the
-/// request itself.
+/// A client that leaves the deadline to the server; tonic's own channel keeps it, too, and ends
+/// the request itself.
 fn without_a_clock(
     instance: &Instance,
 ) -> InferenceClient<Client<HttpConnector, tonic::body::Body>> {

@@ -9,18 +9,18 @@ use rand_distr::{Distribution as _, StandardNormal};
 use crate::faults::profile::{FaultProfile, ServiceTime, Slowdown, Span, Straggling, Transfers};
 use crate::faults::windows::{Kind, Window, Windows, milliseconds, mix, of_instance, stream};
 
-/// What happens to one batch.
+/// Faults of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Time to add.
     pub delay: Duration,
-    /// Whether it fails after that.
+    /// True if the batch fails after its delay.
     pub fails: bool,
 }
 
-/// What happens to the batches of one model at one instance, one after the other.
+/// Sequence of faults for the batches of one model at one instance.
 ///
-/// Each kind of fault draws from a stream of its own: switching one on does not move the others.
+/// Each kind of fault draws from its own random stream: switching one on does not move the others.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
     service_time: Option<ServiceTime>,
@@ -67,7 +67,7 @@ impl FaultPlan {
         }
     }
 
-    /// What happens to the batch that begins at `elapsed` since the start of the experiment;
+    /// Returns the faults of the batch that begins at `elapsed` since the start of the experiment.
     /// `elapsed` must not go back.
     pub fn next(&mut self, elapsed: Duration) -> Fault {
         let mut ms = match &self.service_time {

@@ -1,4 +1,4 @@
-//! What faults a profile asks for.
+//! Fault profiles: the service times and faults that an experiment asks for.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub struct FaultProfile {
 pub enum ServiceTime {
     /// Always the same.
     Constant {
-        /// Milliseconds.
+        /// Time of each batch, in milliseconds.
         ms: f64,
     },
     /// Equally likely between two bounds.
@@ -57,7 +57,7 @@ pub enum ServiceTime {
     },
     /// Measured times, each as likely as the others.
     Empirical {
-        /// Milliseconds.
+        /// Measured times in milliseconds, drawn with equal probability.
         values_ms: Vec<f64>,
     },
 }
@@ -67,9 +67,9 @@ pub enum ServiceTime {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Span {
-    /// At least.
+    /// Lower bound, in milliseconds.
     pub min_ms: f64,
-    /// At most.
+    /// Upper bound, in milliseconds.
     pub max_ms: f64,
 }
 
@@ -92,17 +92,17 @@ pub struct Straggling {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slowdown {
-    /// Share of the instances that are hit: in each period others if `correlated`, else always the
-    /// same ones.
+    /// Share of the instances that are hit: in each period others if `correlated`, else always
+    /// the same ones.
     pub share: f64,
-    /// Whether the periods are those of the whole cluster, so that all instances hit are slow
-    /// together; else each instance has periods of its own.
+    /// True if all instances that are hit are slow together; else each instance
+    /// has its own periods.
     pub correlated: bool,
     /// Mean time between two periods in milliseconds.
     pub mean_interval_ms: f64,
-    /// How long a period lasts.
+    /// Length of a period.
     pub length: Span,
-    /// What a batch takes longer.
+    /// Time added to each batch of the period.
     pub added: Span,
 }
 
@@ -119,9 +119,9 @@ pub struct Transfers {
     pub concurrent: u32,
     /// Mean pause between the end of one and the start of the next, in milliseconds.
     pub mean_pause_ms: f64,
-    /// How long a transfer lasts.
+    /// Length of a transfer.
     pub length: Span,
-    /// What a batch takes longer meanwhile.
+    /// Time added to each batch during a transfer.
     pub added: Span,
 }
 
@@ -167,7 +167,7 @@ impl FaultProfile {
         Ok(profile)
     }
 
-    /// Whether every number is one that it can be.
+    /// Checks that every number is in its range.
     ///
     /// # Errors
     /// One line that names the field, its value and what to give.

@@ -13,9 +13,9 @@ use crate::faults::profile::Span;
 pub struct Window {
     /// Its number, from 0.
     pub index: u64,
-    /// Its start.
+    /// Start, since the start of the experiment.
     pub start: Duration,
-    /// Its end.
+    /// End, since the start of the experiment.
     pub end: Duration,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn stream(seed: u64, kind: Kind) -> ChaCha8Rng {
     random
 }
 
-/// What a random stream is for.
+/// Purpose of a random stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     ServiceTime = 0,

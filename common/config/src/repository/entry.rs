@@ -14,7 +14,7 @@ pub struct ModelEntry {
     pub name: String,
     /// Version numbers, ascending; never empty.
     pub versions: Vec<u64>,
-    /// Which engine runs it.
+    /// Engine that runs the model.
     pub platform: Platform,
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
@@ -22,7 +22,7 @@ pub struct ModelEntry {
     pub outputs: Vec<TensorSpec>,
     /// For a parity model: the code and its place in it. For a learned code: the code.
     pub code: Option<CodeMetadata>,
-    /// How the model came to be.
+    /// Free-form record of the model's training.
     pub training: toml::Table,
     folder: PathBuf,
 }
@@ -89,7 +89,7 @@ impl ModelEntry {
         })
     }
 
-    /// What the protocol says about the model.
+    /// Returns the protocol's metadata of the model.
     pub fn metadata(&self) -> ModelMetadata {
         ModelMetadata {
             name: self.name.clone(),

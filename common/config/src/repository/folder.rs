@@ -23,7 +23,7 @@ impl ModelRepository {
         }
     }
 
-    /// The repository's folder.
+    /// Returns the path of the repository.
     pub fn path(&self) -> &Path {
         &self.root
     }

@@ -17,7 +17,7 @@ use crate::repository::RepositoryError;
 pub struct ModelToml {
     /// Name of the model; the same as its folder's.
     pub name: String,
-    /// Which engine runs it.
+    /// Engine that runs the model.
     pub platform: Platform,
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
@@ -26,8 +26,8 @@ pub struct ModelToml {
     /// For a parity model: the code and its place in it. For a learned code: the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeMetadata>,
-    /// How the model came to be; free-form. Serving does not read it; the trainer finds its own
-    /// networks by it.
+    /// Free-form record of the model's training. Serving does not read it; the trainer finds its
+    /// own networks by it.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub training: toml::Table,
 }
@@ -38,8 +38,8 @@ pub enum Platform {
     /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
     OnnxRuntime,
-    /// A TorchScript module, run by libtorch; only instances built with the feature `torch` serve
-    /// it.
+    /// A TorchScript module, run by libtorch; only instances built with the feature
+    /// `torch` serve it.
     #[serde(rename = "pytorch_libtorch")]
     TorchScript,
     /// A learned code's encoder and decoder as ONNX, run by the frontend; no instance serves it.
@@ -83,7 +83,7 @@ impl Platform {
 pub struct TensorSpec {
     /// Name in the model's graph.
     pub name: String,
-    /// Element type.
+    /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape of one sample: without the batch axis, which every input and output has in front.
     pub shape: Vec<usize>,
@@ -101,13 +101,13 @@ impl TensorSpec {
     }
 }
 
-/// What a parity model was trained for.
+/// Code that a parity model was trained for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(into = "CodeToml", from = "CodeToml")]
 pub struct CodeMetadata {
     /// Name of the deployed model whose predictions it helps to reconstruct.
     pub deployed: String,
-    /// Which row of the code its inputs are encoded with, from 0.
+    /// Row of the code that encodes its inputs, from 0.
     pub row: usize,
     /// Names of those of the deployed model's inputs that are encoded, in the order of this model's
     /// own; empty: all of them, in the deployed model's order.
@@ -115,15 +115,15 @@ pub struct CodeMetadata {
     /// Names of those of the deployed model's outputs that are reconstructed, likewise. Confidence
     /// is that of the first.
     pub outputs: Vec<String>,
-    /// The code.
+    /// Specification of the code.
     pub spec: CodeSpec,
-    /// What a reconstruction's score is worth, as measured when the model was made.
+    /// Measured agreement for each score of a reconstruction.
     pub calibration: Option<Calibration>,
 }
 
 impl CodeMetadata {
-    /// A parity model of `deployed` for `row` of `spec` and all of its inputs and outputs, not
-    /// calibrated.
+    /// A parity model of `deployed` for `row` of `spec` and all of its inputs and
+    /// outputs, not calibrated.
     pub fn new(deployed: impl Into<String>, row: usize, spec: CodeSpec) -> Self {
         let (inputs, outputs) = (Vec::new(), Vec::new());
         Self {
@@ -374,8 +374,8 @@ impl ModelToml {
     }
 }
 
-/// A model's name becomes a folder's and a part of URLs: nothing that could lead out of the
-/// repository.
+/// A model's name becomes a folder's and a part of URLs: nothing that could lead out
+/// of the repository.
 pub(crate) fn check_name(name: &str) -> Result<(), RepositoryError> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if begins_well

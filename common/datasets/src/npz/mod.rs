@@ -18,41 +18,27 @@ const SUFFIX: &str = ".npy";
 
 /// An `.npz` file that cannot be read. Each message names the file and what to do.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum NpzError {
     /// No sound zip file.
     #[error("{}: cannot read it as .npz ({source}); write it with numpy.savez", path.display())]
     Zip {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         source: zip::result::ZipError,
     },
     /// An array is damaged.
     #[error("{}: array {array:?}: {problem}; write the file again with numpy.savez", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// The array.
         array: String,
-        /// What is wrong.
         problem: String,
     },
-    /// Columns first.
+    /// The array is stored in columns.
     #[error("{}: array {array:?} is in Fortran order; save numpy.ascontiguousarray of it", path.display())]
-    Fortran {
-        /// The file.
-        path: PathBuf,
-        /// The array.
-        array: String,
-    },
+    Fortran { path: PathBuf, array: String },
     /// More than data can sensibly have.
     #[error("{}: array {array:?} holds more than {MAX_BYTES} bytes; save fewer rows", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The array.
-        array: String,
-    },
+    TooLarge { path: PathBuf, array: String },
 }
 
 /// An opened file: all its headers, none of its elements.
@@ -109,7 +95,7 @@ impl Npz {
         })
     }
 
-    /// The file.
+    /// Returns the path of the archive.
     pub fn path(&self) -> &Path {
         &self.path
     }

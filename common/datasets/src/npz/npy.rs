@@ -16,7 +16,7 @@ const MAX_HEADER: usize = 1 << 16;
 pub struct Header {
     /// The type as NumPy writes it, such as `<f4`.
     pub descr: String,
-    /// Whether columns come first.
+    /// True if the array is stored in columns.
     pub fortran: bool,
     /// Lengths of the axes, the slowest first.
     pub shape: Vec<usize>,
@@ -33,14 +33,14 @@ pub enum Kind {
     Float,
 }
 
-/// An element's type.
+/// Element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element {
-    /// What the bits mean.
+    /// Kind of number.
     pub kind: Kind,
-    /// Bytes.
+    /// Size of an element, in bytes.
     pub width: usize,
-    /// Whether the most significant byte comes first.
+    /// True if the most significant byte comes first.
     pub big_endian: bool,
 }
 
@@ -48,7 +48,7 @@ impl Header {
     /// Reads a header and no further.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the mistake.
     pub fn read(mut from: impl Read) -> Result<Self, String> {
         let mut exactly = |length: usize| {
             let mut bytes = vec![0; length];
@@ -154,7 +154,7 @@ impl Element {
         })
     }
 
-    /// Integer elements.
+    /// Reads `bytes` as integers of this type.
     pub fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i128> {
         let spare = 64 - 8 * self.width as u32;
         self.bits(bytes).map(move |bits| match self.kind {

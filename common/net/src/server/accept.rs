@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// A source of connections; tests have one in memory.
 pub(crate) trait Accept: Send {
-    /// A connection.
+    /// Byte stream of a connection.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Waits for the next connection, and says whose it is if that is known; cancel-safe.
@@ -29,8 +29,8 @@ impl Accept for TcpListener {
     }
 }
 
-/// Accepts until it succeeds, with a pause after each failure that the next connection would meet
-/// as well.
+/// Accepts until it succeeds, with a pause after each failure that the next connection would
+/// meet as well.
 pub(crate) struct Acceptor<A> {
     source: A,
     /// The pause after the last failure, and when it ends; kept here so that cancelling the wait

@@ -13,19 +13,14 @@ use crate::server::{BodyMemory, Reserved};
 
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum BodyError {
     /// The body is longer than allowed; found before or while reading.
     #[error("the body is larger than {limit} bytes")]
-    TooLarge {
-        /// Bytes allowed.
-        limit: usize,
-    },
+    TooLarge { limit: usize },
     /// The body did not arrive in time. Worth a retry.
     #[error("the body did not arrive within {limit:?}")]
-    Timeout {
-        /// The time allowed.
-        limit: Duration,
-    },
+    Timeout { limit: Duration },
     /// All bodies together hold as much memory as they may. Worth a retry.
     #[error("all requests' bodies together would be larger than {limit} bytes; try again later")]
     NoMemory {
@@ -34,10 +29,7 @@ pub enum BodyError {
     },
     /// The connection broke, or the chunks are malformed.
     #[error("the body broke off: {source}")]
-    Aborted {
-        /// What happened.
-        source: axum::Error,
-    },
+    Aborted { source: axum::Error },
 }
 
 impl BodyError {

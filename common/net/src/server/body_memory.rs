@@ -1,10 +1,10 @@
-//! The memory that all requests' bodies may hold together.
+//! Memory that the bodies of all requests may hold together.
 //!
-//! A limit for each body and one for the number of connections bound memory only by their product,
-//! which is more than most machines have. The beginning of each body is not counted: whoever fills
-//! the memory with large bodies does not keep small ones out, and for these the number of
-//! connections is bound enough. Where a connection has many requests at the same time, they share
-//! what is not counted: their [`Allowance`].
+//! A limit for each body and one for the number of connections bound memory only by their
+//! product, which is more than most machines have. The first bytes of each body are not
+//! counted. So large bodies that fill the memory do not keep small ones out, and for small
+//! ones the number of connections is bound enough. The requests of one connection share the
+//! uncounted bytes: their [`Allowance`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ impl Drop for Turn {
     }
 }
 
-/// What the bodies of one connection may still hold without its being counted.
+/// Uncounted bytes that the bodies of one connection may still hold.
 #[derive(Debug)]
 pub struct Allowance(AtomicUsize);
 
@@ -162,7 +162,7 @@ impl BodyMemory {
 pub struct Reserved {
     memory: Arc<BodyMemory>,
     bytes: usize,
-    /// What it holds beside that.
+    /// Uncounted bytes that it holds.
     uncounted: usize,
     allowance: Option<Arc<Allowance>>,
     /// Turn of the body, until it is decoded.

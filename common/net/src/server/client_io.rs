@@ -1,14 +1,12 @@
-//! What a connection's socket is given beside hyper's care: a limit on slow readers, and an end
-//! that loses no response.
+//! Socket of a connection with a limit on slow readers, and with an end that loses no response.
 //!
-//! A write that goes through at once, as nearly all do, sets no timer. A client that takes nothing
-//! for the time allowed is given up; so is one that takes a few bytes now and then, since each of
+//! A write that goes through at once, as nearly all do, sets no timer. A client that reads nothing
+//! for the time allowed is given up. So is one that reads a few bytes now and then, since each of
 //! them would buy it the whole time again.
 //!
 //! Closing a socket that holds unread data resets the connection, and the client may lose the
 //! response that it was about to read: the 413 to a body that it is still sending, for one. So the
-//! end of what is written is said first, and what comes in is thrown away for a little while (a
-//! lingering close).
+//! write side is closed first, and incoming bytes are discarded for a while (a lingering close).
 
 use std::io;
 use std::pin::Pin;

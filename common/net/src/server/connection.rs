@@ -10,9 +10,11 @@ use tokio_util::sync::CancellationToken;
 use crate::server::Limits;
 use crate::server::client_io::ClientIo;
 
-/// What a server speaks, and what answers: [`Http1`](crate::server::Http1) or [`Http2`](crate::server::Http2).
+/// Protocol of a server and the service that answers:
+/// [`Http1`](crate::server::Http1) or
+/// [`Http2`](crate::server::Http2).
 pub trait Protocol: Clone + Send + Sync + 'static {
-    /// What its clients ask for within TLS.
+    /// ALPN protocol that clients ask for within TLS.
     const APPLICATION: Application;
 
     /// Serves the requests of a connection until the client closes it, a limit is broken, it has

@@ -1,4 +1,4 @@
-//! What a connection may cost.
+//! Limits of a connection.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ pub struct Limits {
     /// Of these, connections from one peer (an IPv4 address, or an IPv6 network of 64 bits); at
     /// least 1. More are closed as soon as they are accepted.
     pub max_connections_per_peer: usize,
-    /// Time for a request's header to arrive, from the connection's start or the end of the request
-    /// before.
+    /// Time for a request's header to arrive, from the connection's start or the end of
+    /// the request before.
     pub header_read_timeout: Duration,
     /// Time for which a client may take nothing of its response.
     pub write_timeout: Duration,
@@ -38,8 +38,7 @@ impl Limits {
         }
     }
 
-    /// The most of `max_connections` that one peer gets if nobody says otherwise: a quarter is left
-    /// for others.
+    /// Default share of `max_connections` that one peer may hold: a quarter is left for others.
     pub const fn share_of_one_peer(max_connections: usize) -> usize {
         let share = max_connections - max_connections / 4;
         if share == 0 { 1 } else { share }

@@ -15,7 +15,7 @@ const BACKLOG: u32 = 4096;
 /// Listens on `address`, which may be in `TIME_WAIT` from a process before.
 ///
 /// # Errors
-/// What the system says, as when the address is taken.
+/// The system's error, as when the address is taken.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?

@@ -1,4 +1,4 @@
-//! How many connections there are, and of which peers.
+//! Count of open connections, in all and for each peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Open now.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -75,7 +75,7 @@ impl Drop for Place {
     }
 }
 
-/// Whoever has an IPv6 address has 2^64 of them.
+/// Returns the network that counts as one peer. The holder of an IPv6 network has 2^64 addresses.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

@@ -16,7 +16,7 @@ use crate::server::accept::{Accept, Acceptor};
 use crate::server::connection::{Protocol, serve_peer};
 use crate::server::{Connections, Http1, Http2, Limits};
 
-/// How the connections ended that were open when the shutdown began.
+/// Outcome of the connections that were open when the shutdown began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DrainReport {
     /// Ended by themselves: idle, or their request was answered.
@@ -39,8 +39,8 @@ pub async fn serve(
         .await
 }
 
-/// What [`serve`] does, for those who want to look at the connections meanwhile, or speak something
-/// else.
+/// A server before it runs: [`serve`] for callers that watch the connections meanwhile,
+/// or speak another protocol.
 #[derive(Debug)]
 pub struct Server<P = Http1> {
     protocol: P,

@@ -21,11 +21,11 @@ use crate::tls::{
 /// The files of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// Who signs its servers' certificates, PEM.
+    /// Authorities that sign the servers' certificates, PEM.
     pub ca: PathBuf,
-    /// What those have taken back, PEM: a revocation list of each of them.
+    /// Revocation lists, PEM: one of each authority.
     pub crl: Option<PathBuf>,
-    /// Who it is, for servers that want to know.
+    /// Certificate and key of the client, for servers that ask for one.
     pub identity: Option<Identity>,
 }
 
@@ -33,9 +33,9 @@ pub struct ClientFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientSettings {
-    /// Who signs the servers' certificates, PEM.
+    /// Authorities that sign the servers' certificates, PEM.
     pub ca: PathBuf,
-    /// What those have taken back, PEM: a revocation list of each of them.
+    /// Revocation lists, PEM: one of each authority.
     pub crl: Option<PathBuf>,
     /// The client's certificate, for servers that want one, PEM.
     pub certificate: Option<PathBuf>,
@@ -84,12 +84,12 @@ struct Files {
     reloading: Mutex<()>,
 }
 
-/// What was in the files.
+/// Contents of the files and the configuration made of them.
 struct Read {
     digest: [u8; 32],
     /// Of the revocation lists alone.
     list: Option<[u8; 32]>,
-    /// How often something else had been read before.
+    /// Number of times that other contents were read before.
     generation: u64,
     expiry: Expiry,
     configs: Configs<ClientConfig>,
@@ -140,13 +140,13 @@ impl ClientTls {
         })
     }
 
-    /// Its files.
+    /// Returns the paths of its files.
     pub fn files(&self) -> &ClientFiles {
         &self.files.paths
     }
 
-    /// The name that the certificate of a server at `host` must have; `None` if a host of this name
-    /// cannot be.
+    /// The name that the certificate of a server at `host` must have; `None` if a host of this
+    /// name cannot be.
     pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.name.clone().or_else(|| server_name(host))
     }
@@ -190,7 +190,7 @@ impl ClientTls {
     }
 }
 
-/// What is in a client's files.
+/// Contents of a client's files.
 struct Contents {
     ca: Vec<u8>,
     crl: Option<Vec<u8>>,

@@ -5,13 +5,13 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError};
 
-/// Why there is no TLS connection to a server: what somebody has to put right.
+/// Reason why there is no TLS connection to a server, by what has to be put right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
-    /// The server's certificate is signed by somebody else.
+    /// The server's certificate is signed by an unknown authority.
     #[error("the server's certificate is signed by none of the configured authorities")]
     UnknownAuthority,
-    /// The server's certificate is somebody else's.
+    /// The server's certificate is for another name.
     #[error("the server's certificate has another name: {0}")]
     AnotherName(String),
     /// The server's certificate has expired.
@@ -39,13 +39,14 @@ pub enum TlsFailure {
         "the server does not offer the protocol asked for (HTTP/1.1, or HTTP/2 for gRPC) over TLS"
     )]
     AnotherProtocol,
-    /// Anything else.
+    /// Another failure, in rustls's words.
     #[error("{0}")]
     Other(String),
 }
 
 impl TlsFailure {
-    /// What TLS has to do with an error, if it has: errors are wrapped in others on their way.
+    /// Returns the TLS failure among the sources of an error. Errors are wrapped in
+    /// others on their way.
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {

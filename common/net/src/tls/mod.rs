@@ -1,10 +1,10 @@
-//! TLS for servers and clients, by rustls with ring: certificates from PEM files that may be
+//! TLS for servers and clients by rustls with ring, from PEM files that may be
 //! replaced while it runs.
 //!
-//! Files are read again by [`ServerTls::reload`] and [`ClientTls::reload`], every [`LOOK_AGAIN`] by
-//! whoever serves; what is not sound leaves the certificates of before in place, and connections
-//! that are open keep theirs. TLS 1.2 and 1.3, with rustls's own choice of ciphers. A client trusts
-//! the authorities that it is given and no others: neither the system's nor those of the web.
+//! Servers read their files again every [`LOOK_AGAIN`], by [`ServerTls::reload`] and
+//! [`ClientTls::reload`]. Unsound files leave the certificates of before in place, and open
+//! connections keep theirs. TLS 1.2 and 1.3, with rustls's choice of ciphers. A client trusts the
+//! authorities that it is given and no others: neither the system's nor those of the web.
 
 mod client_tls;
 mod expiry;
@@ -28,58 +28,50 @@ pub use expiry::Expiry;
 pub use failure::TlsFailure;
 pub use server_tls::{ServerFiles, ServerTls};
 
-/// How often files are looked at while something serves by them. They are renewed by others, who
-/// need not know of this process.
+/// Interval between two reads of the files while a process serves by them. They are renewed by
+/// other programs, which need not know of this process.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Why certificate files are of no use. Says nothing of what a key file holds.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// A file without what it should hold.
     #[error("{}: no {what} in PEM form", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// What it should hold.
-        what: &'static str,
-    },
+    Empty { path: PathBuf, what: &'static str },
     /// Certificate and key don't belong together, or cannot be used.
     #[error("{}: {reason}", path.display())]
     Unusable {
         /// The file of the certificate.
         path: PathBuf,
-        /// Why not.
         reason: String,
     },
     /// Revocation lists that end before now.
     #[error("{}: the next revocation list has been due since {since}", path.display())]
     Expired {
-        /// Their file.
         path: PathBuf,
         /// When the first of them ended.
         since: String,
     },
-    /// Revocation lists of clients, whose certificates nobody asks for.
+    /// Revocation lists for clients without an authority for clients.
     #[error("revocation lists without an authority")]
     NoAuthority,
     /// A certificate without its key, or the reverse.
     #[error("a certificate without a key, or the reverse")]
     Half,
-    /// What is no name of a server.
+    /// Text that is no name of a server.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     Name(String),
 }
 
 impl TlsError {
-    /// What to do about it.
+    /// Returns the fix that the message suggests.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Half => "give both or neither",
@@ -93,7 +85,7 @@ impl TlsError {
     }
 }
 
-/// Who one is: a chain of certificates, the own one first, and its key.
+/// Certificate chain, the own certificate first, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The certificates, PEM.
@@ -102,7 +94,7 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// What is spoken within TLS; each side offers one alone (ALPN).
+/// Protocol within TLS; each side offers one alone (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Application {
     /// HTTP/1.1.
@@ -121,8 +113,8 @@ impl Application {
     }
 }
 
-/// One configuration for each application: listeners that speak different ones share their
-/// certificate.
+/// One configuration for each application: listeners that speak different ones
+/// share their certificate.
 #[derive(Debug)]
 struct Configs<C> {
     http1: Arc<C>,

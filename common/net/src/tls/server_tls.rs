@@ -18,15 +18,15 @@ use crate::tls::{
 /// The files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// Who it is.
+    /// Certificate and key of the server.
     pub identity: Identity,
-    /// Who signs its clients' certificates, PEM; clients need none without it.
+    /// Authorities that sign the clients' certificates, PEM; clients need none without it.
     pub client_ca: Option<PathBuf>,
-    /// What those have taken back, PEM: a revocation list of each of them.
+    /// Revocation lists, PEM: one of each authority.
     pub client_crl: Option<PathBuf>,
 }
 
-/// A server's side.
+/// TLS settings of a server.
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerFiles,
@@ -34,7 +34,7 @@ pub struct ServerTls {
     reloading: Mutex<()>,
 }
 
-/// What was in the files.
+/// Contents of the files and the configuration made of them.
 #[derive(Debug)]
 struct Read {
     digest: [u8; 32],
@@ -68,7 +68,7 @@ impl ServerTls {
         })
     }
 
-    /// Its files.
+    /// Returns the paths of its files.
     pub fn files(&self) -> &ServerFiles {
         &self.files
     }
@@ -78,8 +78,8 @@ impl ServerTls {
         TlsAcceptor::from(self.read.load().configs.get(application))
     }
 
-    /// Cancelled when other clients are let in than now. To be asked for before the acceptor:
-    /// whoever was let in by what it stands for may be one that is not let in any more.
+    /// Returns a token that is cancelled when the set of accepted clients changes. Take it before
+    /// the acceptor: a client that was accepted under an older token may not be accepted now.
     pub fn outdated(&self) -> CancellationToken {
         self.read.load().outdated.clone()
     }
@@ -120,7 +120,7 @@ impl ServerTls {
     }
 }
 
-/// What is in a server's files.
+/// Contents of a server's files.
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,

@@ -1,11 +1,10 @@
-//! Whom one side takes the other for: the authorities that it trusts, and what they have taken
-//! back.
+//! Authorities that one side trusts, and the certificates that they have revoked.
 //!
 //! A revocation list has an end, by which its authority means to have made the next one. When that
-//! comes late, one may let nobody in any more, or go on with the list that there is. Here one goes
-//! on: an authority that is late must not take serving down, and what was revoked stays so; other
-//! files are renewed beside it. Reading such a list is an error all the same ([`check_expiry`]), so
-//! it is never begun with, and is told until it is replaced.
+//! comes late, a side may accept nothing any more, or go on with the old list. This one goes on: a
+//! late authority must not take serving down, and revoked certificates stay revoked. Other files
+//! are renewed beside it. Reading an expired list is an error all the same ([`check_expiry`]): it
+//! is never started with, and is reported until it is replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use x509_parser::{parse_x509_certificate, parse_x509_crl};
 
 use crate::tls::{TlsError, certificates, unusable};
 
-/// What is in a file.
+/// Path and contents of a file.
 pub(crate) type File<'a> = (&'a Path, &'a [u8]);
 
 /// Authorities, and their revocation lists if there are any.
@@ -94,7 +93,7 @@ impl Trust {
     }
 }
 
-/// Whether revocation lists that were read are still in time.
+/// Checks that the revocation lists are still in time.
 pub(crate) fn check_expiry(
     path: Option<&Path>,
     expires: Option<i64>,
@@ -135,9 +134,9 @@ fn lists(
         })
 }
 
-/// When the first of the lists expires. What rustls would find out with the first connection, and
-/// refuse all of them for, is found out here: an authority without a list, and a list that somebody
-/// else has signed.
+/// Returns the time at which the first of the lists expires. Rustls would find the following at the
+/// first connection, and refuse all connections for them: an authority without a list, and a list
+/// that another authority has signed.
 fn check(
     path: &Path,
     lists: &[CertificateRevocationListDer<'_>],
@@ -182,8 +181,8 @@ fn check(
     })
 }
 
-/// Whether a list is about some certificates alone (RFC 5280, section 5.2.5). Of several that are
-/// about all of them, only the first would count.
+/// Returns true if a list covers only some certificates (RFC 5280, section 5.2.5). Of several lists
+/// that cover all of them, only the first would count.
 fn is_partial(list: &CertificateRevocationList<'_>) -> bool {
     list.extensions()
         .iter()

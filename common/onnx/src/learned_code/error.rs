@@ -7,6 +7,7 @@ use parapet_encoder::CodeError;
 
 /// A learned code that cannot be loaded. One line that names the file, what is wrong and the fix.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum LearnedCodeError {
     /// An entry of another kind.
     #[error("{}: is no learned code of one input and one output; name an entry with encoder = \"learned\"", file.display())]
@@ -17,42 +18,27 @@ pub enum LearnedCodeError {
     /// A file cannot be read.
     #[error("{}: cannot read: {source}", file.display())]
     Read {
-        /// The file.
         file: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// ONNX Runtime does not take the file.
     #[error("{}: not a network that ONNX Runtime can run: {reason}; train the code again", file.display())]
-    Unusable {
-        /// The file.
-        file: PathBuf,
-        /// What ONNX Runtime says.
-        reason: String,
-    },
+    Unusable { file: PathBuf, reason: String },
     /// The network's input or output has another size than the code's.
     #[error(
         "{}: its {side} has {found} values a sample, k, r and the shapes in model.toml make it {wanted}; train the code again",
         file.display()
     )]
     Size {
-        /// The file.
         file: PathBuf,
         /// `input` or `output`.
         side: &'static str,
-        /// What the graph says.
         found: String,
-        /// What the code needs.
         wanted: usize,
     },
     /// The network breaks on zeros.
     #[error("{}: does not work: {reason}; train the code again", file.display())]
-    Broken {
-        /// The file.
-        file: PathBuf,
-        /// What happened.
-        reason: String,
-    },
+    Broken { file: PathBuf, reason: String },
     /// The code cannot exist, or its transform does not fit.
     #[error(transparent)]
     Code(#[from] CodeError),

@@ -44,10 +44,10 @@ pub struct LearnedCode {
     calibration: Option<Calibration>,
 }
 
-/// What the code is for.
+/// Code and sizes that the networks must fit.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes<'a> {
-    /// The code.
+    /// Specification of the code.
     pub spec: &'a CodeSpec,
     /// d: values of one sample.
     pub sample_len: usize,
@@ -144,7 +144,7 @@ impl LearnedCode {
         self.encoder.code()
     }
 
-    /// What a reconstruction's score is worth, where it was measured.
+    /// Returns the measured agreement for each score, where it was measured.
     pub fn calibration(&self) -> Option<&Calibration> {
         self.calibration.as_ref()
     }
@@ -154,7 +154,7 @@ impl LearnedCode {
         &self.encoder
     }
 
-    /// Its decoder.
+    /// Returns the code's decoder.
     pub fn decoder(&self) -> &(dyn Decoder + 'static) {
         &self.decoder
     }

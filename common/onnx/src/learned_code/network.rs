@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use crate::learned_code::LearnedCodeError;
 
-/// A session of ONNX Runtime on one thread: these networks are small, and requests wait for none of
-/// its threads.
+/// A session of ONNX Runtime on one thread: these networks are small, and requests wait for none
+/// of its threads.
 pub(crate) struct Network {
     /// `run` wants the session for itself.
     session: Mutex<Session>,
@@ -100,8 +100,8 @@ impl Network {
     }
 }
 
-/// Name and sample shape of the only tensor of one side, which must have `wanted` 32-bit floats a
-/// sample.
+/// Name and sample shape of the only tensor of one side, which must have `wanted` 32-bit
+/// floats a sample.
 fn tensor(
     file: &Path,
     side: &'static str,

@@ -5,7 +5,7 @@ use crate::compression::Coding;
 /// Quality in thousandths, as the grammar allows three digits.
 type Quality = u16;
 
-/// What one client says of each coding; `None` where it says nothing.
+/// Weights of the codings in one `Accept-Encoding`; `None` where it names no weight.
 #[derive(Debug, Default)]
 struct Liked {
     gzip: Option<Quality>,

@@ -91,7 +91,7 @@ fn reader(coding: Coding, body: &[u8]) -> Box<dyn Read + '_> {
     }
 }
 
-/// Whether the two bytes of zlib's header are there (RFC 1950, section 2.2).
+/// Returns true if the body begins with zlib's header of two bytes (RFC 1950, section 2.2).
 fn is_zlib(body: &[u8]) -> bool {
     matches!(body, [method, flags, ..]
         if method & 0x0f == 8 && (u16::from(*method) << 8 | u16::from(*flags)).is_multiple_of(31))

@@ -55,7 +55,7 @@ pub trait Reader: Send + 'static {
 /// A coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// RFC 1952.
+    /// The gzip format (RFC 1952).
     Gzip,
     /// RFC 1950, that is deflate (RFC 1951) in zlib's format. Bodies without that format, which
     /// some clients send by this name, are read as well.
@@ -64,6 +64,7 @@ pub enum Coding {
 
 /// A body whose coding cannot be undone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum CodingError {
     /// A coding that is not known here, or more than one.
     #[error(
@@ -75,16 +76,11 @@ pub enum CodingError {
     },
     /// The decoded body is longer than allowed.
     #[error("the decompressed body is larger than {limit} bytes")]
-    TooLarge {
-        /// Bytes allowed.
-        limit: usize,
-    },
+    TooLarge { limit: usize },
     /// The bytes are not what the header says.
     #[error("the body is not valid {coding}: {reason}")]
     Malformed {
-        /// The coding's name.
         coding: &'static str,
-        /// What is wrong.
         reason: Arc<str>,
     },
 }
@@ -210,8 +206,8 @@ pub async fn in_turn<T: Send + 'static>(
     Turn::to_read(bytes).await?.take(|_| work()).await
 }
 
-/// The body in `coding`; `None` if it is better sent as it is, or too many others wait for their
-/// turn.
+/// The body in `coding`; `None` if it is better sent as it is, or too many others wait
+/// for their turn.
 pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
     let encoded = match body.len() {
         ..SMALLEST => return None,

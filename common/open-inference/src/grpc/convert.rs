@@ -15,9 +15,10 @@ use crate::grpc::message::{
 };
 use crate::grpc::{contents, parameters};
 
-/// A message that breaks the protocol. Sending it again fails again: none of these is worth a
-/// retry.
+/// A message that breaks the protocol. Sending it again fails again: none of these is
+/// worth a retry.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum MessageError {
     /// The message cannot be decoded.
     #[error("{0}")]
@@ -33,24 +34,18 @@ pub enum MessageError {
     /// A name, id or parameter is longer than is taken.
     #[error("a text of {bytes} bytes; at most {limit} are taken")]
     LongText {
-        /// Its length.
         bytes: usize,
         /// The longest that is taken.
         limit: usize,
     },
-    /// What REST's messages can do wrong, too.
+    /// A mistake that REST's messages can have, too.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// Some tensors are raw and some are not.
     #[error(
         "{raw} raw contents for {tensors} tensors; give one for each, or none and \"contents\" in each"
     )]
-    RawCount {
-        /// How many raw contents there are.
-        raw: usize,
-        /// How many tensors.
-        tensors: usize,
-    },
+    RawCount { raw: usize, tensors: usize },
     /// A tensor has both forms.
     #[error("tensor {tensor:?}: has \"contents\" and raw contents; leave one out")]
     Ambiguous {
@@ -62,7 +57,6 @@ pub enum MessageError {
     Shape {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// The shape.
         shape: Vec<i64>,
     },
     /// The datatype has no typed form.
@@ -70,7 +64,6 @@ pub enum MessageError {
     RawOnly {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Its datatype.
         datatype: Datatype,
     },
     /// Contents are in another field than the datatype's.
@@ -78,9 +71,7 @@ pub enum MessageError {
     WrongContents {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Its datatype.
         datatype: Datatype,
-        /// The datatype's field.
         wanted: &'static str,
         /// A field that has elements.
         given: &'static str,
@@ -90,16 +81,14 @@ pub enum MessageError {
     OutOfRange {
         /// Name of the tensor.
         tensor: Excerpt,
-        /// Its datatype.
         datatype: Datatype,
         /// Index of the element.
         element: usize,
-        /// The number.
         value: i64,
     },
 }
 
-/// How a message carries its tensors' contents.
+/// Form in which a message carries the contents of its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Beside the tensors, as bytes.
@@ -167,8 +156,8 @@ pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, Messa
     })
 }
 
-/// Writes a request of `model`, of a version or of that which the server chooses, with raw
-/// contents.
+/// Writes a request of `model`, of a version or of that which the server chooses,
+/// with raw contents.
 pub fn write_request(
     model: &str,
     version: Option<&str>,

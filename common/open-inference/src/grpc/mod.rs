@@ -26,9 +26,9 @@ pub use receive::{Hold, Message, ReceiveError, receive};
 pub use status::{code_of, status_of};
 pub use timeout::timeout_of;
 
-/// The client.
+/// Client of the service.
 pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient as InferenceClient;
-/// What a server implements, and what makes an HTTP service of it.
+/// Trait that a server implements, and the HTTP service made of it.
 pub use generated::g_r_p_c_inference_service_server::{
     GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
 };

@@ -24,7 +24,7 @@ pub(crate) fn read(parameters: BTreeMap<String, InferParameter>) -> Parameters {
         .collect()
 }
 
-/// What has no type here (null, arrays, objects) is written as its JSON text.
+/// Writes parameters. Those without a type here (null, arrays, objects) become their JSON text.
 pub(crate) fn write(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
     let choice = |value: &Value| match value {
         Value::Bool(value) => ParameterChoice::BoolParam(*value),

@@ -22,21 +22,18 @@ use crate::grpc::code_of;
 
 /// Why a message was not read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReceiveError {
     /// The message is longer than allowed, or says so.
     #[error("the message has {length} bytes, the limit is: {limit} bytes")]
     TooLarge {
         /// Bytes that it has, or says to have.
         length: usize,
-        /// Bytes allowed.
         limit: usize,
     },
     /// The message did not arrive in time. Worth a retry.
     #[error("the message did not arrive within {limit:?}")]
-    Timeout {
-        /// The time allowed.
-        limit: Duration,
-    },
+    Timeout { limit: Duration },
     /// All messages together hold as much memory as they may. Worth a retry.
     #[error("all requests' messages together would be larger than may be; try again later")]
     NoMemory,
@@ -46,7 +43,6 @@ pub enum ReceiveError {
     /// The stream ended in the middle of the message, or its connection broke.
     #[error("the message broke off: {reason}")]
     Aborted {
-        /// What happened.
         reason: Box<dyn Error + Send + Sync>,
     },
     /// The compression cannot be undone.
@@ -77,15 +73,15 @@ impl ReceiveError {
 
 /// Bytes before a message: whether it is compressed, and its length.
 pub(crate) const PREFIX: usize = 5;
-/// Pieces that are shorter are copied together: each may hold on to a whole buffer of its
-/// connection.
+/// Pieces that are shorter are copied together: each may hold on to a whole buffer
+/// of its connection.
 const SHORT: usize = 4096;
 pub(crate) const ENCODING: &str = "grpc-encoding";
 
 /// Memory that all messages share.
 pub trait Hold: Send + 'static {
-    /// Sets aside `bytes` bytes in all for a message and for what it decodes to, unless there are
-    /// no more.
+    /// Sets aside `bytes` bytes in all for a message and for what it decodes to, unless there
+    /// are no more.
     fn hold(&mut self, bytes: usize) -> bool;
 }
 

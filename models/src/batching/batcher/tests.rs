@@ -67,8 +67,8 @@ impl Setup {
         })
     }
 
-    /// Sends a request and waits until the engine holds it, so that what follows waits in the
-    /// queue.
+    /// Sends a request and waits until the engine holds it, so that what follows waits
+    /// in the queue.
     async fn occupy(&mut self) -> tokio::task::JoinHandle<Result<Vec<f32>, BatchError>> {
         let occupying = self.send(&[0.0]);
         assert_eq!(self.batches.recv().await.unwrap(), [1, 1]);

@@ -1,4 +1,4 @@
-//! How far a request is.
+//! Progress of a request's arrival.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -52,9 +52,9 @@ impl Body for RequestBody {
     }
 }
 
-/// As much is handed on at a time as a frame takes. The next piece is asked for when the client has
-/// room for it, so that the time for which nothing is asked for is that for which the client takes
-/// nothing.
+/// As much is handed on at a time as a frame takes. The next piece is asked for when the client
+/// has room for it, so that the time for which nothing is asked for is that for which the
+/// client takes nothing.
 const PIECE: usize = 16 * 1024;
 
 /// A response's body, in pieces; it holds its request's [`Ticket`] until it was taken.
@@ -62,7 +62,7 @@ const PIECE: usize = 16 * 1024;
 pub struct ResponseBody<B> {
     body: Pin<Box<B>>,
     ticket: Ticket,
-    /// What is left of the last piece of `body`.
+    /// Unread rest of the last piece of `body`.
     rest: Bytes,
     /// Bytes of the piece that was handed on last.
     handed_on: usize,

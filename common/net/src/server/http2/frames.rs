@@ -1,9 +1,9 @@
-//! What of a connection's bytes is requests, and what is frames for their own sake.
+//! Counts the bytes of a connection that are requests, and those that are other frames.
 //!
-//! A PING takes 17 bytes and an answer, SETTINGS, empty frames and frames of priority are as cheap,
-//! and nothing in HTTP/2 bounds them. Much as nginx does, a connection is given up that brings
-//! several times as many bytes of them as of headers and data. A window's updates are due for what
-//! is written.
+//! A PING takes 17 bytes and an answer. SETTINGS, empty frames and frames of priority are as cheap,
+//! and nothing in HTTP/2 bounds them. Like nginx, the server closes a connection that brings
+//! several times as many bytes of them as of headers and data. Window updates are expected in
+//! proportion to what is written.
 
 use std::io;
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of other frames than requests' that a connection may bring: the pings of one that lives
-/// for long.
+/// Bytes of other frames than requests' that a connection may bring: the pings of one that
+/// lives for long.
 const FREE: u64 = 1 << 20;
 /// The same for each byte of a request.
 const SHARE: u64 = 8;
@@ -36,7 +36,7 @@ const CONTINUATION: u8 = 9;
 struct Tally {
     /// Of the part that began last, how many bytes are to come.
     left: usize,
-    /// Whether they are a frame's head; and which bytes of it that matter were read.
+    /// Bytes of a frame's head that were read and matter; `None` within a frame.
     head: Option<[u8; 4]>,
     requests: u64,
     others: u64,

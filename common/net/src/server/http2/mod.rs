@@ -1,7 +1,7 @@
-//! HTTP/2: many requests at a time, as gRPC has them.
+//! HTTP/2: many requests at a time on a connection, as gRPC has them.
 //!
-//! What HTTP/1.1 bounds for each connection has to be bounded for each stream here: a client may
-//! leave the answer of one unread, by its flow-control window, while it goes on asking on others,
+//! Limits that HTTP/1.1 has for each connection must hold for each stream here. A client may leave
+//! the answer of one stream unread, by its flow-control window, while it goes on asking on others,
 //! and the socket never tells.
 
 mod arrival;
@@ -49,8 +49,8 @@ const MAX_BROKEN_STREAMS: usize = 256;
 /// closed when nothing was in flight for as long: the client does not close it.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
-/// A service, over HTTP/2. Its requests have an [`Allowance`] in their extensions, one for each
-/// connection.
+/// A service, over HTTP/2. Its requests have an [`Allowance`] in their extensions, one
+/// for each connection.
 #[derive(Debug, Clone)]
 pub struct Http2<S> {
     pub(crate) service: S,

@@ -1,4 +1,4 @@
-//! What a connection's requests are up to, and when that is enough.
+//! Tracks the open streams of one HTTP/2 connection and decides when to close it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,8 +104,8 @@ impl Watch {
         }
     }
 
-    /// What is over now, or when to look again. Whatever begins meanwhile is over no sooner than
-    /// that.
+    /// Returns the limit that is exceeded now, or the time of the next check. A stream that begins
+    /// meanwhile exceeds none before that time.
     fn look(&self, idle: Duration, limits: &Limits) -> Result<Over, Instant> {
         let (state, now) = (self.state.lock(), Instant::now());
         if state.resets() {
@@ -145,7 +145,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// How far the request is.
+    /// Returns the progress of the request's arrival.
     pub(super) fn arrival(&self) -> Arc<Arrival> {
         Arc::clone(&self.arrival)
     }

@@ -32,7 +32,7 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-/// What tonic would read.
+/// Returns the message that tonic would read.
 async fn received(pieces: &[&[u8]]) -> Result<Bytes, ReceiveError> {
     let (message, _) = receive(
         &mut HeaderMap::new(),
