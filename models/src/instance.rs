@@ -38,7 +38,8 @@ pub enum StartError {
     Load(#[from] LoadError),
     /// A model loads but does not run.
     #[error(
-        "model {model}, version {version}: the first inference failed: {source}; export the model again"
+        "model {model}, version {version}: the first inference failed: {source}; export the model \
+            again"
     )]
     WarmUp {
         /// Name of the model.

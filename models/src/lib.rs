@@ -4,7 +4,9 @@
 //! through
 //!
 //! ```text
-//! server (decode, admit) -> batching (queue, join) -> engine (ONNX Runtime) -> batching (split) -> server (encode)
+//! server (decode, admit) -> batching (queue, join) -> engine (ONNX Runtime)
+//!                                                          |
+//!                        server (encode) <- batching (split)
 //! ```
 //!
 //! The server runs on tokio; each model's batches run on a thread of the batcher's. Nothing here

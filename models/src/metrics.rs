@@ -99,7 +99,10 @@ impl Metrics {
 
     /// The metrics of `model`.
     pub fn model(&self, model: &str) -> ModelMetrics {
-        let requests = |outcome: &'static str| counter!(REQUESTS, "model" => model.to_owned(), "outcome" => outcome);
+        let requests = |outcome: &'static str| {
+            let model = model.to_owned();
+            counter!(REQUESTS, "model" => model, "outcome" => outcome)
+        };
         metrics::with_local_recorder(&self.recorder, || ModelMetrics {
             batch: BatchMetrics {
                 rows: histogram!(BATCH_ROWS, "model" => model.to_owned()),

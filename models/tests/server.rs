@@ -25,7 +25,8 @@ async fn json_in_and_out() {
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert_eq!(answer.headers["content-type"], "application/json");
     assert_eq!(answer.headers["x-request-id"], "trace-7");
-    let output = json!({"name": "output", "datatype": "FP32", "shape": [2, 2], "data": [1.0, 6.0, 0.5, 0.75]});
+    let data = json!([1.0, 6.0, 0.5, 0.75]);
+    let output = json!({"name": "output", "datatype": "FP32", "shape": [2, 2], "data": data});
     let expected =
         json!({"model_name": "linear", "model_version": "1", "id": "mine", "outputs": [output]});
     assert_eq!(answer.json(), expected);

@@ -78,7 +78,8 @@ mod with_libtorch {
             .infer(&request(&[[1.0, 2.0, 3.0], [0.5, 0.25, 0.0]]))
             .await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-        let output = json!({"name": "output", "datatype": "FP32", "shape": [2, 2], "data": [1.0, 6.0, 0.5, 0.75]});
+        let data = json!([1.0, 6.0, 0.5, 0.75]);
+        let output = json!({"name": "output", "datatype": "FP32", "shape": [2, 2], "data": data});
         assert_eq!(answer.json()["outputs"], json!([output]));
         assert_eq!(
             client.get("/v2/models/linear").await.json()["platform"],

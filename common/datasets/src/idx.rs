@@ -28,7 +28,10 @@ pub struct Idx {
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum IdxError {
     /// The file cannot be read.
-    #[error("{}: cannot read it: {source}; give the path of an IDX file, plain or .gz", path.display())]
+    #[error(
+        "{}: cannot read it: {source}; give the path of an IDX file, plain or .gz",
+        path.display()
+    )]
     Read {
         path: PathBuf,
         source: std::io::Error,
@@ -44,7 +47,8 @@ pub enum IdxError {
     TooLarge { path: PathBuf },
     /// The first bytes are not those of an IDX file.
     #[error(
-        "{}: not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, number of axes]; check \
+        "{}: not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, \
+            number of axes]; check \
          that it is the right file",
         path.display()
     )]
@@ -55,7 +59,8 @@ pub enum IdxError {
     },
     /// The header announces another number of bytes than follow.
     #[error(
-        "{}: its header {dims:?} announces {wanted} bytes, {found} follow: truncated or damaged; fetch it again",
+        "{}: its header {dims:?} announces {wanted} bytes, {found} follow: truncated or damaged; \
+            fetch it again",
         path.display()
     )]
     Length {

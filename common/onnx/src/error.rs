@@ -37,7 +37,8 @@ pub enum BuildError {
     },
     /// The two branches of a residual block end in different shapes.
     #[error(
-        "{layer}: the branches end in shapes {main:?} and {shortcut:?}; give the shortcut a 1x1 convolution"
+        "{layer}: the branches end in shapes {main:?} and {shortcut:?}; give the shortcut a 1x1 \
+            convolution"
     )]
     Branches {
         layer: String,

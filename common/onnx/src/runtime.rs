@@ -24,7 +24,8 @@ pub struct OnnxRuntime(Environment);
 pub enum RuntimeError {
     /// No library where it was looked for.
     #[error(
-        "ONNX Runtime not found ({}): run `cargo xtask setup`, or name {FILE_NAME} with --onnxruntime or {VARIABLE}",
+        "ONNX Runtime not found ({}): run `cargo xtask setup`, or name {FILE_NAME} with \
+            --onnxruntime or {VARIABLE}",
         searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     )]
     NotFound {
@@ -32,7 +33,10 @@ pub enum RuntimeError {
         searched: Vec<PathBuf>,
     },
     /// The library is there but cannot be loaded.
-    #[error("{}: cannot load ONNX Runtime: {reason}; run `cargo xtask setup` for a version that fits", path.display())]
+    #[error(
+        "{}: cannot load ONNX Runtime: {reason}; run `cargo xtask setup` for a version that fits",
+        path.display()
+    )]
     Load { path: PathBuf, reason: String },
 }
 

@@ -101,24 +101,44 @@ proptest! {
         missing in 0usize..2,
         deviation in 0.25f32..4.0,
     ) {
-        let code = code(1, OutputTransform::Standardised { mean: vec![0.0], deviation: vec![deviation] }, sum_of_two());
+        let code = code(
+            1,
+            OutputTransform::Standardised {
+                mean: vec![0.0],
+                deviation: vec![deviation],
+            },
+            sum_of_two(),
+        );
         let (a, b) = values.split_at(5 * D);
         let queries = [&a[..batch * D], &b[..batch * D]];
         let mut parity = vec![f32::NAN; batch * D];
         code.encoder().encode(0, &queries, &mut parity).unwrap();
-        let sum: Vec<f32> = queries[0].iter().zip(queries[1]).map(|(a, b)| a + b).collect();
+        let sum: Vec<f32> = queries[0]
+            .iter()
+            .zip(queries[1])
+            .map(|(a, b)| a + b)
+            .collect();
         prop_assert!(close(&parity, &sum));
 
         let (answers, of_parity) = (queries.map(model), model(&parity));
         let mut predictions = [Some(answers[0].as_slice()), Some(answers[1].as_slice())];
         predictions[missing] = None;
         let mut out = vec![f32::NAN; batch * C];
-        code.decoder().decode(&predictions, &[Some(&of_parity)], missing, &mut out).unwrap();
-        prop_assert!(close(&out, &answers[missing]), "{out:?}, {:?}", answers[missing]);
+        code.decoder()
+            .decode(&predictions, &[Some(&of_parity)], missing, &mut out)
+            .unwrap();
+        prop_assert!(
+            close(&out, &answers[missing]),
+            "{out:?}, {:?}",
+            answers[missing]
+        );
     }
 
     #[test]
-    fn each_row_is_its_own_query(batch in 1usize..4, values in proptest::collection::vec(-3.0f32..3.0, 2 * 4 * D)) {
+    fn each_row_is_its_own_query(
+        batch in 1usize..4,
+        values in proptest::collection::vec(-3.0f32..3.0, 2 * 4 * D),
+    ) {
         let code = code(2, OutputTransform::Raw, copies_of_two());
         let (a, b) = values.split_at(4 * D);
         let queries = [&a[..batch * D], &b[..batch * D]];
@@ -133,7 +153,9 @@ proptest! {
         let parity = [Some(answers[0].as_slice()), Some(answers[1].as_slice())];
         for (slot, query) in queries.iter().enumerate() {
             let mut out = vec![f32::NAN; batch * C];
-            code.decoder().decode(&[None, None], &parity, slot, &mut out).unwrap();
+            code.decoder()
+                .decode(&[None, None], &parity, slot, &mut out)
+                .unwrap();
             prop_assert!(close(&out, &model(query)), "{slot}");
         }
     }

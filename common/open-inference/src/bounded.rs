@@ -228,7 +228,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Bounded<V> {
     }
 
     visit! {
-        visit_bool: bool, visit_i64: i64, visit_i128: i128, visit_u64: u64, visit_u128: u128, visit_f64: f64
+        visit_bool: bool, visit_i64: i64, visit_i128: i128,
+        visit_u64: u64, visit_u128: u128, visit_f64: f64
     }
 
     visit_text! { visit_str: &str, visit_borrowed_str: &'de str, visit_string: String }

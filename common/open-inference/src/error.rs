@@ -41,7 +41,8 @@ pub enum ProtocolError {
     },
     /// `Inference-Header-Content-Length` reaches past the end of the body.
     #[error(
-        "Inference-Header-Content-Length is {header_length} but the body has only {body_length} bytes"
+        "Inference-Header-Content-Length is {header_length} but the body has only {body_length} \
+            bytes"
     )]
     HeaderBeyondBody {
         header_length: usize,
@@ -50,7 +51,8 @@ pub enum ProtocolError {
     },
     /// The tensor's datatype is none of the protocol's.
     #[error(
-        "tensor {tensor:?}: unknown datatype {datatype:?}; use one of BOOL, UINT8-64, INT8-64, FP16, BF16, FP32, FP64, BYTES"
+        "tensor {tensor:?}: unknown datatype {datatype:?}; use one of BOOL, UINT8-64, INT8-64, \
+            FP16, BF16, FP32, FP64, BYTES"
     )]
     UnknownDatatype {
         /// Name of the tensor.
@@ -121,7 +123,8 @@ pub enum ProtocolError {
     },
     /// An announced binary tensor reaches past the end of the body.
     #[error(
-        "tensor {tensor:?}: binary_data_size is {announced} but only {available} binary bytes are left in the body"
+        "tensor {tensor:?}: binary_data_size is {announced} but only {available} binary bytes are \
+            left in the body"
     )]
     BinaryTooShort {
         /// Name of the tensor.
@@ -133,7 +136,8 @@ pub enum ProtocolError {
     },
     /// Bytes are left after the last announced binary tensor.
     #[error(
-        "{left} bytes are left over after the last binary tensor; check binary_data_size of each tensor"
+        "{left} bytes are left over after the last binary tensor; check binary_data_size of each \
+         tensor"
     )]
     BinaryLeftOver { left: usize },
     /// `data` is not an array of what the datatype asks for, or a number lies outside
@@ -164,7 +168,8 @@ pub enum ProtocolError {
     },
     /// The message asks for an extension of the protocol that is not spoken here.
     #[error(
-        "tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it out"
+        "tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it \
+            out"
     )]
     Extension {
         /// Name of the tensor.

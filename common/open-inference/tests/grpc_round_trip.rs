@@ -53,19 +53,41 @@ proptest! {
         typed in any::<bool>(),
     ) {
         let form = if typed { Form::Typed } else { Form::Raw };
-        let parameters = json!({"text": "x", "yes": true, "count": -3, "big": u64::MAX, "half": 0.5});
+        let parameters =
+            json!({"text": "x", "yes": true, "count": -3, "big": u64::MAX, "half": 0.5});
         let parameters = parameters.as_object().unwrap().clone();
-        let request = InferRequest { id: id.clone(), parameters, inputs: tensors, outputs: Vec::new() };
+        let request = InferRequest {
+            id: id.clone(),
+            parameters,
+            inputs: tensors,
+            outputs: Vec::new(),
+        };
         let bytes = write_request("m", Some("2"), &request).encode_to_vec();
         let message = ModelInferRequest::decode(Bytes::from(bytes)).unwrap();
-        prop_assert_eq!((message.model_name.as_str(), message.model_version.as_str()), ("m", "2"));
+        prop_assert_eq!(
+            (message.model_name.as_str(), message.model_version.as_str()),
+            ("m", "2")
+        );
         let (read, _) = read_request(message).unwrap();
         prop_assert_eq!(&read, &request);
 
-        let InferRequest { parameters, inputs: outputs, .. } = request;
-        let response = InferResponse { model_name: "m".into(), model_version: None, id, parameters, outputs };
+        let InferRequest {
+            parameters,
+            inputs: outputs,
+            ..
+        } = request;
+        let response = InferResponse {
+            model_name: "m".into(),
+            model_version: None,
+            id,
+            parameters,
+            outputs,
+        };
         let bytes = write_response(&response, form).encode_to_vec();
-        prop_assert_eq!(read_response(prost::Message::decode(Bytes::from(bytes)).unwrap()).unwrap(), response);
+        prop_assert_eq!(
+            read_response(prost::Message::decode(Bytes::from(bytes)).unwrap()).unwrap(),
+            response
+        );
     }
 }
 

@@ -102,18 +102,33 @@ proptest! {
     #[test]
     fn binary_requests_round_trip(request in requests(false)) {
         let encoded = encode_request(&request, Encoding::Binary).unwrap();
-        prop_assert_eq!(decode_request(encoded.body, encoded.header_length).unwrap(), request);
+        prop_assert_eq!(
+            decode_request(encoded.body, encoded.header_length).unwrap(),
+            request
+        );
     }
 
     #[test]
-    fn responses_round_trip_in_a_mixture_of_forms(outputs in prop::collection::vec(tensors(true), 0..4)) {
-        let response = InferResponse { model_name: "m".into(), outputs, ..InferResponse::default() };
+    fn responses_round_trip_in_a_mixture_of_forms(
+        outputs in prop::collection::vec(tensors(true), 0..4),
+    ) {
+        let response = InferResponse {
+            model_name: "m".into(),
+            outputs,
+            ..InferResponse::default()
+        };
         let encoded = encode_response(&response, |name| name.len() % 2 == 0).unwrap();
-        prop_assert_eq!(decode_response(encoded.body, encoded.header_length).unwrap(), response);
+        prop_assert_eq!(
+            decode_response(encoded.body, encoded.header_length).unwrap(),
+            response
+        );
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..300), length in any::<Option<u16>>()) {
+    fn arbitrary_bytes_never_panic(
+        body in prop::collection::vec(any::<u8>(), 0..300),
+        length in any::<Option<u16>>(),
+    ) {
         let length = length.map(usize::from);
         let _ = decode_request(Bytes::from(body.clone()), length);
         let _ = decode_response(Bytes::from(body), length);
@@ -132,7 +147,9 @@ proptest! {
             let index = index.index(body.len());
             body[index] = byte;
         }
-        let length = encoded.header_length.map(|length| length.saturating_add_signed(shift));
+        let length = encoded
+            .header_length
+            .map(|length| length.saturating_add_signed(shift));
         if let Ok(request) = decode_request(body.into(), length) {
             for tensor in &request.inputs {
                 tensor.has_non_finite();

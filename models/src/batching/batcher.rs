@@ -162,7 +162,8 @@ impl Worker {
                 }
             }
             Err(error) if batch.len() > 1 && error.may_spare_others() => {
-                tracing::warn!(%error, requests = batch.len(), "batch failed, running its requests one by one");
+                tracing::warn!(%error, requests = batch.len(), "batch failed, running its \
+                    requests one by one");
                 batch
                     .into_iter()
                     .for_each(|item| self.run_batch(vec![item]));

@@ -120,12 +120,18 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_joined_splits_into_the_same(rows in prop::collection::vec(1_usize..5, 1..6)) {
-            let requests: Vec<_> =
-                rows.iter().enumerate().map(|(index, &rows)| request(rows, 100.0 * index as f32)).collect();
+            let requests: Vec<_> = rows
+                .iter()
+                .enumerate()
+                .map(|(index, &rows)| request(rows, 100.0 * index as f32))
+                .collect();
             let slices: Vec<&[Tensor]> = requests.iter().map(Vec::as_slice).collect();
             let joined = join(&slices);
             prop_assert_eq!(joined[1].shape[0], rows.iter().sum::<usize>());
-            prop_assert_eq!(joined[1].f32s().unwrap().len(), joined[1].element_count().unwrap());
+            prop_assert_eq!(
+                joined[1].f32s().unwrap().len(),
+                joined[1].element_count().unwrap()
+            );
             prop_assert_eq!(split(joined, &rows).unwrap(), requests);
         }
     }

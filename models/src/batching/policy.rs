@@ -81,11 +81,21 @@ mod tests {
         ) {
             let start = Instant::now();
             let now = start + 30 * MS;
-            let policy = BatchPolicy { max_rows, max_delay: delay * MS };
+            let policy = BatchPolicy {
+                max_rows,
+                max_delay: delay * MS,
+            };
             let mut ages: Vec<u32> = waiting.iter().map(|&(_, age)| age).collect();
             ages.sort_unstable();
-            let rows: Vec<usize> = waiting.iter().map(|&(rows, _)| rows.min(max_rows)).collect();
-            let queue: Vec<_> = rows.iter().zip(&ages).map(|(&rows, &age)| (rows, start + age * MS)).collect();
+            let rows: Vec<usize> = waiting
+                .iter()
+                .map(|&(rows, _)| rows.min(max_rows))
+                .collect();
+            let queue: Vec<_> = rows
+                .iter()
+                .zip(&ages)
+                .map(|(&rows, &age)| (rows, start + age * MS))
+                .collect();
             let total: usize = rows.iter().sum();
             match policy.decide(queue.clone(), now) {
                 Decision::Idle => prop_assert!(queue.is_empty()),
@@ -96,7 +106,8 @@ mod tests {
                 Decision::Run(count) => {
                     let taken: usize = rows[..count].iter().sum();
                     prop_assert!(count > 0 && taken <= max_rows);
-                    let cannot_grow = taken == max_rows || rows.get(count).is_some_and(|next| taken + next > max_rows);
+                    let cannot_grow = taken == max_rows
+                        || rows.get(count).is_some_and(|next| taken + next > max_rows);
                     let overdue = count == rows.len() && now >= queue[0].1 + policy.max_delay;
                     prop_assert!(cannot_grow || overdue);
                 }

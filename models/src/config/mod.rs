@@ -123,7 +123,10 @@ pub enum ConfigError {
     #[error("{}: {problem}", path.display())]
     File { path: PathBuf, problem: String },
     /// A setting without a default is missing.
-    #[error("{0} is not set: give --{0} or put {key} into the configuration file", key = .0.replace('-', "_"))]
+    #[error(
+        "{0} is not set: give --{0} or put {key} into the configuration file",
+        key = .0.replace('-', "_")
+    )]
     Missing(&'static str),
     /// One of the files of TLS without the other that it takes.
     #[error("{given} is set without {missing}: give both or neither")]
@@ -133,7 +136,8 @@ pub enum ConfigError {
     },
     /// Fault injection in production.
     #[error(
-        "fault-profile is refused with environment = \"production\": remove it, or set \"development\""
+        "fault-profile is refused with environment = \"production\": remove it, or set \
+            \"development\""
     )]
     FaultsInProduction,
 }
@@ -258,7 +262,8 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = 4\nqueue_capacity = 9\n";
+        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = \
+            4\nqueue_capacity = 9\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
         assert_eq!(
             config.models[1],

@@ -113,11 +113,15 @@ macro_rules! first_set {
 }
 
 impl Settings {
-    /// Takes what is not set here from `other`.
+    /// Fills unset fields from `other`.
     pub fn or(self, other: Self) -> Self {
-        first_set!(self, other: config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key, tls_client_ca, tls_client_crl, threads, max_batch_size,
-            max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
-            header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format, onnxruntime, environment, fault_profile, fault_instance,
-            fault_epoch_unix_ms)
+        first_set!(
+            self, other:
+            config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key,
+            tls_client_ca, tls_client_crl, threads, max_batch_size, max_batch_delay_us,
+            queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
+            header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format,
+            onnxruntime, environment, fault_profile, fault_instance, fault_epoch_unix_ms
+        )
     }
 }

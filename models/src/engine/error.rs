@@ -23,17 +23,25 @@ pub enum LoadError {
         fix: String,
     },
     /// libtorch does not take the file.
-    #[error("{}: not a TorchScript module that libtorch can run: {reason}; save it again with torch.jit", file.display())]
+    #[error(
+        "{}: not a TorchScript module that libtorch can run: {reason}; save it again with \
+            torch.jit",
+        file.display()
+    )]
     Script { file: PathBuf, reason: String },
     /// A learned code, which is no model.
-    #[error("{}: a learned code, which the frontend runs; serve the deployed model instead", file.display())]
+    #[error(
+        "{}: a learned code, which the frontend runs; serve the deployed model instead",
+        file.display()
+    )]
     LearnedCode {
         /// The `model.toml`.
         file: PathBuf,
     },
     /// A TorchScript module, but no libtorch.
     #[error(
-        "{}: platform: this instance is built without TorchScript; build parapet-instance with the feature `torch` \
+        "{}: platform: this instance is built without TorchScript; build parapet-instance with \
+            the feature `torch` \
          (cargo build -p parapet-models --features torch) or export the model as ONNX",
         file.display()
     )]

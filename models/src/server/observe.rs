@@ -30,7 +30,8 @@ pub(super) async fn request_id(request: Request, next: Next) -> Response {
     );
     let answer = async {
         let response = next.run(request).await;
-        tracing::debug!(status = response.status().as_u16(), elapsed = ?start.elapsed(), "answered");
+        let status = response.status().as_u16();
+        tracing::debug!(status, elapsed = ?start.elapsed(), "answered");
         response
     };
     let mut response = answer.instrument(span).await;

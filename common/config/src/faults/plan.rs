@@ -297,14 +297,23 @@ mod tests {
         #[test]
         fn errors_do_not_move_the_times(profile in profiles()) {
             let delays = |error_probability| {
-                let profile = FaultProfile { error_probability, ..profile.clone() };
-                faults(&profile, 0, 50).into_iter().map(|fault| fault.delay).collect::<Vec<_>>()
+                let profile = FaultProfile {
+                    error_probability,
+                    ..profile.clone()
+                };
+                faults(&profile, 0, 50)
+                    .into_iter()
+                    .map(|fault| fault.delay)
+                    .collect::<Vec<_>>()
             };
             prop_assert_eq!(delays(0.0), delays(1.0));
         }
 
         #[test]
-        fn what_remains_agrees_with_the_freezes(profile in profiles(), steps in prop::collection::vec(0_u64..100, 1..50)) {
+        fn what_remains_agrees_with_the_freezes(
+            profile in profiles(),
+            steps in prop::collection::vec(0_u64..100, 1..50),
+        ) {
             let mut asked = Freezes::new(&profile, 1);
             let mut elapsed = Duration::ZERO;
             for step in steps {

@@ -12,7 +12,11 @@ pub enum RepositoryError {
     #[error("{}: not a folder; give the folder that holds the models", path.display())]
     NoRepository { path: PathBuf },
     /// The repository has no such model.
-    #[error("{}: no model {name:?}, there is {}; add {name}/model.toml or name another", repository.display(), listing(available))]
+    #[error(
+        "{}: no model {name:?}, there is {}; add {name}/model.toml or name another",
+        repository.display(),
+        listing(available)
+    )]
     NoModel {
         repository: PathBuf,
         /// The model asked for.
@@ -31,7 +35,8 @@ pub enum RepositoryError {
     },
     /// A name that cannot name a folder.
     #[error(
-        "model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or digit"
+        "model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or \
+            digit"
     )]
     Name { name: String },
     /// The system refused to read or write.

@@ -315,7 +315,8 @@ impl ModelToml {
             .is_some_and(|code| code.spec.encoder == EncoderKind::Learned);
         if is_learned != (self.platform == Platform::LearnedCode) {
             let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
-            let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", and nothing else has";
+            let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", \
+                and nothing else has";
             return wrong("platform", problem, fix);
         }
         let Some(code) = &self.code else {

@@ -27,17 +27,26 @@ pub enum NpzError {
         source: zip::result::ZipError,
     },
     /// An array is damaged.
-    #[error("{}: array {array:?}: {problem}; write the file again with numpy.savez", path.display())]
+    #[error(
+        "{}: array {array:?}: {problem}; write the file again with numpy.savez",
+        path.display()
+    )]
     Damaged {
         path: PathBuf,
         array: String,
         problem: String,
     },
     /// The array is stored in columns.
-    #[error("{}: array {array:?} is in Fortran order; save numpy.ascontiguousarray of it", path.display())]
+    #[error(
+        "{}: array {array:?} is in Fortran order; save numpy.ascontiguousarray of it",
+        path.display()
+    )]
     Fortran { path: PathBuf, array: String },
     /// More than data can sensibly have.
-    #[error("{}: array {array:?} holds more than {MAX_BYTES} bytes; save fewer rows", path.display())]
+    #[error(
+        "{}: array {array:?} holds more than {MAX_BYTES} bytes; save fewer rows",
+        path.display()
+    )]
     TooLarge { path: PathBuf, array: String },
 }
 

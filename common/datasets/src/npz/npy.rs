@@ -225,7 +225,11 @@ mod tests {
         fn damaged_headers_are_errors(bytes: Vec<u8>, text in "[{'a-z: (0-9,)]{0,80}") {
             let _ = Header::read(bytes.as_slice());
             let _ = Header::parse(&text);
-            let shape = Header { descr: "<f4".to_owned(), fortran: false, shape: vec![usize::MAX; 3] };
+            let shape = Header {
+                descr: "<f4".to_owned(),
+                fortran: false,
+                shape: vec![usize::MAX; 3],
+            };
             prop_assert_eq!(shape.bytes(4), None);
         }
     }

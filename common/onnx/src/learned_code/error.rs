@@ -10,7 +10,11 @@ use parapet_encoder::CodeError;
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum LearnedCodeError {
     /// An entry of another kind.
-    #[error("{}: is no learned code of one input and one output; name an entry with encoder = \"learned\"", file.display())]
+    #[error(
+        "{}: is no learned code of one input and one output; name an entry with encoder = \
+            \"learned\"",
+        file.display()
+    )]
     NotLearned {
         /// The `model.toml`, or the folder.
         file: PathBuf,
@@ -22,11 +26,15 @@ pub enum LearnedCodeError {
         source: std::io::Error,
     },
     /// ONNX Runtime does not take the file.
-    #[error("{}: not a network that ONNX Runtime can run: {reason}; train the code again", file.display())]
+    #[error(
+        "{}: not a network that ONNX Runtime can run: {reason}; train the code again",
+        file.display()
+    )]
     Unusable { file: PathBuf, reason: String },
     /// The network's input or output has another size than the code's.
     #[error(
-        "{}: its {side} has {found} values a sample, k, r and the shapes in model.toml make it {wanted}; train the code again",
+        "{}: its {side} has {found} values a sample, k, r and the shapes in model.toml make it \
+            {wanted}; train the code again",
         file.display()
     )]
     Size {

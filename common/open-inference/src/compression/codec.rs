@@ -142,7 +142,10 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_give_more_than_allowed(body in prop::collection::vec(any::<u8>(), 0..200), limit in 0_usize..50) {
+        fn arbitrary_bytes_never_give_more_than_allowed(
+            body in prop::collection::vec(any::<u8>(), 0..200),
+            limit in 0_usize..50,
+        ) {
             for coding in BOTH {
                 if let Ok(decoded) = decode(coding, &body, limit) {
                     prop_assert!(decoded.len() <= limit);

@@ -43,7 +43,8 @@ pub enum MessageError {
     Protocol(#[from] ProtocolError),
     /// Some tensors are raw and some are not.
     #[error(
-        "{raw} raw contents for {tensors} tensors; give one for each, or none and \"contents\" in each"
+        "{raw} raw contents for {tensors} tensors; give one for each, or none and \"contents\" in \
+            each"
     )]
     RawCount { raw: usize, tensors: usize },
     /// A tensor has both forms.

@@ -55,8 +55,8 @@ pub struct Call<R> {
     pub room: R,
 }
 
-/// Reads the message of a call for inference as [`receive`](crate::grpc::receive) does, and decodes it
-/// within `room`.
+/// Reads the message of a call for inference as [`receive`](crate::grpc::receive) does, and
+/// decodes it within `room`.
 ///
 /// # Errors
 /// [`ReceiveError`], [`CodingError`] and [`MessageError`]; those of `room`.
