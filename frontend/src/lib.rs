@@ -11,6 +11,7 @@ mod account;
 pub mod admin;
 mod busy_poll;
 pub mod config;
+pub mod discovery;
 pub mod driver;
 pub mod error;
 mod grpc;

@@ -8,7 +8,7 @@ mod support;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parapet_discovery::{Addresses, Memory as Discovery};
+use parapet_frontend::discovery::{Addresses, Memory as Discovery};
 use parapet_frontend::error::ServeError;
 use parapet_frontend_core::{FailureKind, PoolId};
 use parapet_open_inference::Parameters;

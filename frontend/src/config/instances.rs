@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use parapet_discovery::Settings;
+use crate::discovery::Settings;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::discovery::Mistake;
 use parapet_config::repository::{ModelEntry, ModelRepository, RepositoryError};
-use parapet_discovery::Mistake;
 use parapet_net::tls::{ClientSettings, ClientTls};
 
 use super::access::{resolve_admin, resolve_tenants};
@@ -56,7 +56,7 @@ pub struct PoolSettings {
     /// Their addresses, as written and resolved; none where they are discovered.
     pub instances: Vec<(String, SocketAddr)>,
     /// Where they are looked for, if they are not listed.
-    pub discovery: Option<parapet_discovery::Settings>,
+    pub discovery: Option<crate::discovery::Settings>,
     /// Concurrent requests that each is given.
     pub slots: u32,
     /// Jobs that may wait for one of them.

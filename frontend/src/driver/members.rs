@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parapet_discovery::{Place, View, difference};
+use crate::discovery::{Place, View, difference};
 use parapet_frontend_core::{InstanceId, PoolId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_discovery::Discovery;
+use crate::discovery::Discovery;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
     Answer, ByClass, ClassId, CoreConfig, DomainId, Engine, GroupKey, OutlierConfig, PoolConfig,
@@ -185,7 +185,7 @@ impl<T: Transport> ServedModel<T> {
             .into_iter()
             .nth(usize::from(pool.0))
             .unwrap_or_default();
-        let view = parapet_discovery::follow(discovery, format!("{}/{label}", self.name()));
+        let view = crate::discovery::follow(discovery, format!("{}/{label}", self.name()));
         tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
 

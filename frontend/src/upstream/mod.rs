@@ -7,8 +7,8 @@ mod instances;
 mod outputs;
 mod unready;
 
+pub use crate::discovery::{Place, Scheme};
 pub use instances::Instances;
-pub use parapet_discovery::{Place, Scheme};
 pub use unready::Unready;
 
 use std::sync::Arc;

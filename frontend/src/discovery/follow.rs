@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::sync::watch;
 
-use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES};
+use crate::discovery::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES};
 
 /// Pauses after failures in a row: from the first to the last, twice as long each time.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));

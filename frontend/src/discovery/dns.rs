@@ -18,8 +18,8 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
 use rand::Rng;
 
-use crate::settings::DnsSettings;
-use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place};
+use crate::discovery::settings::DnsSettings;
+use crate::discovery::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place};
 
 /// For one query to one name server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);

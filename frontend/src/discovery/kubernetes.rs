@@ -16,8 +16,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 
-use crate::settings::KubernetesSettings;
-use crate::{Addresses, Discovery, DiscoveryError};
+use crate::discovery::settings::KubernetesSettings;
+use crate::discovery::{Addresses, Discovery, DiscoveryError};
 
 /// For a list, and for a watch to begin.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Addresses, Place};
+use crate::discovery::{Addresses, Place};
 
 /// What makes `found` of `known`.
 #[derive(Debug, Clone, PartialEq, Eq)]

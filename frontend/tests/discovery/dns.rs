@@ -7,7 +7,7 @@ use std::time::Duration;
 use hickory_resolver::proto::op::{Message, MessageType, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, SRV};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
-use parapet_discovery::{Discovery, Dns, DnsSettings, follow};
+use parapet_frontend::discovery::{Discovery, Dns, DnsSettings, follow};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 

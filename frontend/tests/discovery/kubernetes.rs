@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use parapet_discovery::kubernetes::Kubernetes;
-use parapet_discovery::{Discovery, KubernetesSettings};
+use parapet_frontend::discovery::kubernetes::Kubernetes;
+use parapet_frontend::discovery::{Discovery, KubernetesSettings};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -18,7 +18,7 @@ mod settings;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use parapet_discovery::{Addresses, Place, View};
+use parapet_frontend::discovery::{Addresses, Place, View};
 use tokio::sync::watch;
 
 fn addresses(list: &[&str]) -> Addresses {

@@ -1,6 +1,6 @@
 //! Settings as written, and mistakes in them.
 
-use parapet_discovery::Settings;
+use parapet_frontend::discovery::Settings;
 
 fn parse(json: &str) -> Result<Settings, String> {
     let settings: Settings = serde_json::from_str(json).map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parapet_discovery::{Addresses, Memory, follow};
+use parapet_frontend::discovery::{Addresses, Memory, follow};
 
 use super::{addresses, until};
 

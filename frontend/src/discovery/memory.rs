@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use crate::{Addresses, Discovery, DiscoveryError};
+use crate::discovery::{Addresses, Discovery, DiscoveryError};
 
 /// A backend that says what its sender says; an error stands for an outage.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use parapet_discovery::{
+use parapet_frontend::discovery::{
     Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow,
 };
 use parapet_net::test_certificates::{authority, identity};

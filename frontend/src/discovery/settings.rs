@@ -7,7 +7,7 @@ use std::time::Duration;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::{Deserialize, Deserializer};
 
-use crate::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};
+use crate::discovery::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};
 
 /// Where to look for the instances of a pool, in place of a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +169,8 @@ impl Settings {
                 "list addresses like \"10.0.0.5:2379\"",
             ),
             Backend::Etcd(etcd) => {
-                let is_wrong = |endpoint: &&String| crate::etcd::host_and_port(endpoint).is_none();
+                let is_wrong =
+                    |endpoint: &&String| crate::discovery::etcd::host_and_port(endpoint).is_none();
                 if let Some(wrong) = etcd.endpoints.iter().find(is_wrong) {
                     let fix = "give HOST:PORT or https://HOST:PORT";
                     return Err(Mistake {
@@ -188,7 +189,7 @@ impl Settings {
                 let secure = etcd
                     .endpoints
                     .iter()
-                    .filter(|endpoint| crate::etcd::is_secure(endpoint))
+                    .filter(|endpoint| crate::discovery::etcd::is_secure(endpoint))
                     .count();
                 match &etcd.tls {
                     None if secure > 0 => {
@@ -251,9 +252,9 @@ impl Settings {
             Backend::Dns(dns) => AnyDiscovery::Dns(Box::new(Dns::new(dns))),
             Backend::Etcd(etcd) => AnyDiscovery::Etcd(Box::new(Etcd::new(etcd, self.scheme))),
             #[cfg(feature = "kubernetes")]
-            Backend::Kubernetes(settings) => {
-                AnyDiscovery::Kubernetes(Box::new(crate::kubernetes::Kubernetes::new(settings)))
-            }
+            Backend::Kubernetes(settings) => AnyDiscovery::Kubernetes(Box::new(
+                crate::discovery::kubernetes::Kubernetes::new(settings),
+            )),
             #[cfg(not(feature = "kubernetes"))]
             Backend::Kubernetes(_) => AnyDiscovery::Missing,
         }
@@ -278,7 +279,7 @@ pub enum AnyDiscovery {
     Etcd(Box<Etcd>),
     /// EndpointSlices.
     #[cfg(feature = "kubernetes")]
-    Kubernetes(Box<crate::kubernetes::Kubernetes>),
+    Kubernetes(Box<crate::discovery::kubernetes::Kubernetes>),
     /// Kubernetes, in a program that was built without it; [`Settings::check`] refuses that.
     #[cfg(not(feature = "kubernetes"))]
     Missing,

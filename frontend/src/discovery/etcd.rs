@@ -14,8 +14,8 @@ use std::time::Duration;
 use parapet_net::tls::ClientTls;
 
 use self::gateway::{Gateway, Watch};
-use crate::settings::EtcdSettings;
-use crate::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place, Scheme};
+use crate::discovery::settings::EtcdSettings;
+use crate::discovery::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place, Scheme};
 
 /// Between two readings with nothing new.
 const RESYNC: Duration = Duration::from_secs(15);
