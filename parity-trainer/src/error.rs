@@ -23,7 +23,7 @@ pub enum TrainError {
     Backend(#[from] crate::backend::BackendError),
     /// A command of the cluster.
     #[error(transparent)]
-    Cluster(parapet_parameter_server_cluster::command::CommandError),
+    Cluster(parapet_cluster::roles::command::CommandError),
     /// The command's settings cannot be used, or the user has ended it.
     #[error(transparent)]
     Setup(#[from] SetupError),

@@ -15,7 +15,7 @@ use parity_trainer::device::DeviceName;
 use parity_trainer::{SetupError, TrainError};
 
 use command::{INTERRUPTED, eval, reproduce, train_deployed, train_parity, worker};
-use parapet_parameter_server_cluster::command as cluster;
+use parapet_cluster::roles::command as cluster;
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]

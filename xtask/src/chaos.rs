@@ -22,7 +22,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If an acknowledged push is lost, something hangs, or pushes go on too late.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let package = ["--release", "-p", "parapet-parameter-server-cluster"];
+    let package = ["--release", "-p", "parapet-cluster"];
     cargo::run(&[&["build"], &package[..], &["--bins", "--example", "chaos"]].concat())?;
     let program = workspace::target()
         .join("release/parapet-parameter-server")

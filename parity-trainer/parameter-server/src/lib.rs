@@ -37,6 +37,7 @@ mod filter;
 mod ids;
 mod intake;
 mod message;
+pub mod optimiser;
 mod placement;
 mod pool;
 mod range;

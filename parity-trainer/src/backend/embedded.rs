@@ -11,7 +11,7 @@ use parapet_parameter_server::{
     SnapshotEnd, SnapshotPhase, Task, TransferId, Values, Work, WorkerClock, WorkerId,
 };
 
-use parapet_optimiser::ServerRule;
+use parapet_parameter_server::optimiser::ServerRule;
 
 use super::local::WEIGHTS;
 use super::parameters::Pushed;

@@ -92,7 +92,7 @@ impl ParameterBackend for LocalBackend {
 mod tests {
     use proptest::prelude::*;
 
-    use parapet_optimiser::norm;
+    use parapet_parameter_server::optimiser::norm;
 
     use super::*;
     use crate::backend::{OptimiserSpec, ParameterShape, Schedule};

@@ -16,7 +16,7 @@ pub use embedded::EmbeddedBackend;
 pub use local::LocalBackend;
 pub use optimiser::Optimiser;
 pub use parameters::{ParameterSet, ParameterShape};
-pub use parapet_optimiser::{OptimiserSpec, Schedule, UpdateRule};
+pub use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, UpdateRule};
 pub use remote::{Cluster, RemoteBackend, RemotePlan};
 
 /// The optimiser's state in a [`BackendState`], in the order of the server's slots.
@@ -183,7 +183,7 @@ pub enum BackendError {
     },
     /// The cluster that holds the parameters.
     #[error(transparent)]
-    Cluster(#[from] parapet_parameter_server_cluster::ClusterError),
+    Cluster(#[from] parapet_cluster::roles::ClusterError),
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! An optimiser in this process.
 
-use parapet_optimiser::OptimiserSpec;
+use parapet_parameter_server::optimiser::OptimiserSpec;
 
 use super::{BackendError, BackendState, SLOTS};
 

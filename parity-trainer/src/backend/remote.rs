@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parapet_parameter_server_cluster::training::{
-    Job, NewTraining, ROW, Settled, Training, next_job,
-};
-use parapet_parameter_server_cluster::{ClusterError, ConsistencySpec, FilterSpec};
-use parapet_parameter_server_node::transport::Sockets;
-use parapet_parameter_server_registry::{Address, Registry};
+use parapet_cluster::node::transport::Sockets;
+use parapet_cluster::registry::{Address, Registry};
+use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training, next_job};
+use parapet_cluster::roles::{ClusterError, ConsistencySpec, FilterSpec};
 use tokio::runtime::Runtime;
 
 use super::local::WEIGHTS;

@@ -3,9 +3,9 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use parapet_parameter_server_cluster::ClusterError;
-use parapet_parameter_server_cluster::command::RegistryArgs;
-use parapet_parameter_server_cluster::training::Job;
+use parapet_cluster::roles::ClusterError;
+use parapet_cluster::roles::command::RegistryArgs;
+use parapet_cluster::roles::training::Job;
 use parity_trainer::backend::{
     BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend,
 };

@@ -84,7 +84,7 @@ impl Load {
 /// # Errors
 /// If a process fails, or the sums are wrong.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let crate_of_examples = ["build", "--release", "-p", "parapet-parameter-server-node"];
+    let crate_of_examples = ["build", "--release", "-p", "parapet-cluster"];
     let examples = ["--example", "throughput", "--example", "memory"];
     cargo::run(&[&crate_of_examples[..], &examples[..]].concat())?;
     let mut systems = vec![System::Parapet, System::OverTcp];

@@ -37,7 +37,7 @@ const REFERENCES: [Reference; 5] = [
         ..METRICS
     },
     Reference {
-        source: "parity-trainer/parameter-server/cluster/src/metrics.rs",
+        source: "parity-trainer/cluster/src/roles/metrics.rs",
         ..METRICS
     },
     Reference {

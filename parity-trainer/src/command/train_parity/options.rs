@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use parapet_cluster::roles::{ConsistencySpec, FilterSpec};
 use parapet_encoder::EncoderKind;
-use parapet_parameter_server_cluster::{ConsistencySpec, FilterSpec};
 use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use parapet_cluster::roles::{ConsistencySpec, FilterSpec};
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parapet_parameter_server_cluster::{ConsistencySpec, FilterSpec};
 use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
 use parity_trainer::data::Augment;
 use parity_trainer::deployed::InputScaling;

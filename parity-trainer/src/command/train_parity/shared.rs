@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parapet_cluster::registry::Address;
 use parapet_encoder::OutputTransform;
-use parapet_parameter_server_registry::Address;
 use parity_trainer::backend::{
     BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend, RemotePlan,
 };
@@ -106,7 +106,7 @@ pub(super) fn connect(settings: &Settings) -> Result<Option<Cluster>, TrainError
     let address: Address =
         address
             .parse()
-            .map_err(|error: parapet_parameter_server_registry::RegistryError| {
+            .map_err(|error: parapet_cluster::registry::RegistryError| {
                 SetupError::config(None, &format!("--cluster: {error}"))
             })?;
     Ok(Some(Cluster::connect(&address)?))

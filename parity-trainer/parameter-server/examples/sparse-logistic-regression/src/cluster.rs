@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use parapet_cluster::node::transport::{Memory, Tcp, Transport, TransportError};
+use parapet_cluster::node::{
+    ClientNode, ClientNodeConfig, Embedded, Membership, ServerNode, ServerNodeConfig, View, Worker,
+};
 use parapet_parameter_server::{
     ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
     NodeId, Route, Routing, RoutingError, WorkerId,
-};
-use parapet_parameter_server_node::transport::{Memory, Tcp, Transport, TransportError};
-use parapet_parameter_server_node::{
-    ClientNode, ClientNodeConfig, Embedded, Membership, ServerNode, ServerNodeConfig, View, Worker,
 };
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;

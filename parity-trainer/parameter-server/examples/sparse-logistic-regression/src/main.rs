@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use parapet_cluster::node::transport::{Memory, Tcp};
 use parapet_parameter_server::{Consistency, Ftrl};
-use parapet_parameter_server_node::transport::{Memory, Tcp};
 use parapet_sparse_logistic_regression::data::{self, DataError, DataSet, Format, Generated};
 use parapet_sparse_logistic_regression::{KktOption, Outcome, TrainError, TrainSettings, train};
 use parking_lot::Mutex;

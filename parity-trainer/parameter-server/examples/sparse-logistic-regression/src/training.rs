@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parapet_cluster::node::{TaskError, TaskSpec, Worker};
 use parapet_parameter_server::{
     ArrayFilters, Clock, Consistency, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout,
     PushFilter,
 };
-use parapet_parameter_server_node::{TaskError, TaskSpec, Worker};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;

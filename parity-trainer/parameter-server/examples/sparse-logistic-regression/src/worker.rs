@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use parapet_cluster::node::{Pending, TaskError, TaskSpec, Worker};
 use parapet_parameter_server::{Clock, KeyRange, Keys, PushFilter, Values};
-use parapet_parameter_server_node::{Pending, TaskError, TaskSpec, Worker};
 use tokio::sync::watch;
 
 use crate::logistic::gradient;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parapet_cluster::node::transport::{Memory, Tcp};
 use parapet_parameter_server::{Consistency, Ftrl, Kkt, LeftOut};
-use parapet_parameter_server_node::transport::{Memory, Tcp};
 use parapet_sparse_logistic_regression::data::{DataSet, Generated, generate};
 use parapet_sparse_logistic_regression::{
     Batches, Outcome, Place, Rows, Score, TrainSettings, train,

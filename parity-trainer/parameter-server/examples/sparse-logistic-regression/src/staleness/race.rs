@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parapet_cluster::node::transport::Tcp;
+use parapet_cluster::node::{Pending, TaskError, TaskSpec, Worker};
 use parapet_parameter_server::{Clock, Consistency, Layout, Sgd, Values};
-use parapet_parameter_server_node::transport::Tcp;
-use parapet_parameter_server_node::{Pending, TaskError, TaskSpec, Worker};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::{Barrier, watch};

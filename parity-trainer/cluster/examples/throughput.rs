@@ -1,0 +1,264 @@
+//! One process of the benchmark `cargo xtask bench-parameter-server`: a server that adds up, or a
+//! worker that pushes and pulls with all of its keys under way, and prints what it took.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use parapet_cluster::node::transport::{Sockets, Tcp, Transport};
+use parapet_cluster::node::{
+    ClientNode, ClientNodeConfig, Embedded, Pending, Pulled, ServerNode, ServerNodeConfig,
+    TaskSpec, View, Worker,
+};
+use parapet_parameter_server::{
+    Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId,
+    Route, Routing, Values, WorkerId,
+};
+use tokio::runtime::Builder;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ARRAY: ArrayId = ArrayId(0);
+
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    role: Role,
+    /// Servers of the cluster
+    #[arg(long, global = true, default_value_t = 1)]
+    servers: u64,
+    /// Workers of the cluster
+    #[arg(long, global = true, default_value_t = 1)]
+    workers: u64,
+    /// Bytes of each value
+    #[arg(long, global = true, default_value_t = 65536)]
+    bytes: usize,
+    /// Keys, each with one value
+    #[arg(long, global = true, default_value_t = 16)]
+    keys: u64,
+    /// TCP alone, as between machines, instead of a Unix socket
+    #[arg(long, global = true)]
+    tcp: bool,
+    /// Threads of the process
+    #[arg(long, global = true, default_value_t = 1)]
+    threads: usize,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Serves until its standard input ends; prints its address
+    Server {
+        /// From 0
+        node: u64,
+    },
+    /// Runs the rounds, and prints seconds for push, pull and both
+    Worker {
+        /// From 0
+        worker: u64,
+        /// Times that every key is pushed, and pulled
+        #[arg(long, default_value_t = 100)]
+        rounds: u64,
+        /// The servers' addresses, in order
+        #[arg(long, required = true)]
+        address: Vec<String>,
+    },
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let runtime = match args.threads {
+        // The main thread is one of them.
+        0 | 1 => Builder::new_current_thread().enable_all().build()?,
+        threads => Builder::new_multi_thread()
+            .worker_threads(threads - 1)
+            .enable_all()
+            .build()?,
+    };
+    if args.tcp {
+        runtime.block_on(play(&args, Tcp))
+    } else {
+        runtime.block_on(play(&args, Sockets))
+    }
+}
+
+async fn play<T: Transport>(args: &Args, transport: T) -> Result<(), Box<dyn Error>> {
+    match &args.role {
+        Role::Server { node } => serve(args, transport, NodeId(*node)).await,
+        Role::Worker {
+            worker,
+            rounds,
+            address,
+        } => work(args, transport, WorkerId(*worker), *rounds, address).await,
+    }
+}
+
+/// The keys cut into one shard for each server.
+fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
+    let shards = KeyRange::new(0, args.keys).cut(args.servers);
+    let route = |(node, range)| Route {
+        array: ARRAY,
+        range,
+        epoch: Epoch(1),
+        chain: vec![NodeId(node)],
+    };
+    let servers: BTreeMap<NodeId, String> =
+        (0..).map(NodeId).zip(addresses.iter().cloned()).collect();
+    Ok(View {
+        routing: Routing::new(1, (0..).zip(shards).map(route).collect())?,
+        servers,
+        workers: (
+            1,
+            (0..args.workers)
+                .map(|worker| (WorkerId(worker), Clock(0)))
+                .collect(),
+        ),
+        ..View::default()
+    })
+}
+
+async fn serve<T: Transport>(
+    args: &Args,
+    transport: T,
+    node: NodeId,
+) -> Result<(), Box<dyn Error>> {
+    let layout = Layout::dense(args.bytes / 4, Add);
+    let arrays = vec![(
+        ARRAY,
+        ArrayConfig {
+            layout,
+            policy: Arc::new(Consistency::Bsp),
+        },
+    )];
+    let embedded = Embedded::new(view(args, &[])?);
+    let membership = embedded.membership();
+    let mut server =
+        ServerNode::bind(ServerNodeConfig::new(node, arrays), transport, membership).await?;
+    println!("{}", server.address());
+    std::io::stdout().flush()?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        drop(stop);
+    });
+    server
+        .run(async { stopped.await.unwrap_or_default() })
+        .await;
+    Ok(())
+}
+
+async fn work<T: Transport>(
+    args: &Args,
+    transport: T,
+    id: WorkerId,
+    rounds: u64,
+    addresses: &[String],
+) -> Result<(), Box<dyn Error>> {
+    let width = args.bytes / 4;
+    let arrays = vec![(
+        ARRAY,
+        ClientArray {
+            width,
+            consistency: Consistency::Bsp,
+        },
+    )];
+    let embedded = Embedded::new(view(args, addresses)?);
+    let config = ClientNodeConfig::new(id, arrays);
+    let (mut node, worker) = ClientNode::new(config, transport, embedded.membership());
+    let rounds = rounds.max(1);
+    let measuring = async move {
+        let values: Vec<Values> = (0..args.keys)
+            .map(|key| Values::from(vec![key as f32; width]))
+            .collect();
+        let warm_up = rounds.min(3);
+        let mut clock = 0;
+        let mut seconds = Vec::new();
+        for phase in [Phase::Push, Phase::Pull, Phase::Both] {
+            clock = run(&worker, &values, phase, clock, warm_up).await?;
+            let start = Instant::now();
+            clock = run(&worker, &values, phase, clock, rounds).await?;
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        check(&worker, args, clock).await?;
+        Ok::<_, Box<dyn Error>>(seconds)
+    };
+    let (_, seconds) = tokio::join!(node.run(), measuring);
+    if let [push, pull, both] = seconds?[..] {
+        println!("{{\"push\": {push}, \"pull\": {pull}, \"both\": {both}}}");
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    Push,
+    Pull,
+    Both,
+}
+
+/// Every key `rounds` times: a key's next round begins when its last has ended, so all keys are
+/// under way at a time. The clock afterwards.
+async fn run(
+    worker: &Worker,
+    values: &[Values],
+    phase: Phase,
+    clock: u64,
+    rounds: u64,
+) -> Result<u64, Box<dyn Error>> {
+    let mut pushes: Vec<Option<Pending<()>>> = values.iter().map(|_| None).collect();
+    let mut pulls: Vec<Option<Pending<Pulled>>> = values.iter().map(|_| None).collect();
+    for round in 1..=rounds + 1 {
+        for ((key, value), (push, pull)) in (0..).zip(values).zip(pushes.iter_mut().zip(&mut pulls))
+        {
+            if let Some(push) = push.take() {
+                push.await?;
+            }
+            if let Some(pull) = pull.take() {
+                pull.await?;
+            }
+            if round > rounds {
+                continue;
+            }
+            let range = KeyRange::new(key, key + 1);
+            if phase == Phase::Pull {
+                *pull = Some(
+                    worker
+                        .pull(TaskSpec::new(ARRAY, range, Clock(clock)))
+                        .await?,
+                );
+                continue;
+            }
+            let spec = TaskSpec::new(ARRAY, range, Clock(clock + round));
+            if phase == Phase::Push {
+                *push = Some(worker.push(spec, value.clone()).await?);
+            } else {
+                let both = worker.push_pull(spec, value.clone()).await?;
+                (*push, *pull) = (Some(both.push), Some(both.pull));
+            }
+        }
+    }
+    Ok(if phase == Phase::Pull {
+        clock
+    } else {
+        clock + rounds
+    })
+}
+
+/// The server must have added up everything.
+async fn check(worker: &Worker, args: &Args, clock: u64) -> Result<(), Box<dyn Error>> {
+    let key = args.keys - 1;
+    let spec = TaskSpec::new(ARRAY, KeyRange::new(key, key + 1), Clock(clock + 1));
+    let pulled = worker.pull(spec).await?.await?;
+    let expected = (key * clock * args.workers) as f32;
+    match pulled
+        .values
+        .iter()
+        .find(|&&found| (found - expected).abs() > expected * 1e-3)
+    {
+        None => Ok(()),
+        Some(found) => Err(format!("the servers have {found} where the sum is {expected}").into()),
+    }
+}

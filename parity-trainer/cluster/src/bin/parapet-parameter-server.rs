@@ -1,0 +1,33 @@
+//! `parapet-parameter-server`: servers and coordinators of a parameter-server cluster, without
+//! libtorch.
+//!
+//! Exit codes: 0 done, 1 failed, 2 the arguments cannot be used, 130 ended by a second signal.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use parapet_cluster::roles::command::{Command, Programs};
+use tracing_subscriber::EnvFilter;
+
+/// Servers and coordinators of a parameter-server cluster.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match Cli::parse().command.run(&Programs::default()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A worker's end: one task that owns a [`Client`] and its connections, and handles for whoever
+//! computes.
+
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::select_all;
+use parapet_parameter_server::{
+    ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle,
+    Message, Outcome, Peer, WorkerId,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::node::connections::{Connections, Happened, Inbound};
+use crate::node::membership::{Membership, Report, View};
+use crate::node::server::interval;
+use crate::node::transport::{Local, Sender, Transport};
+use crate::node::wire::Hello;
+use crate::node::{Counters, Timing};
+use worker::Command;
+pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
+
+/// Things taken from the inbox, and tasks taken, at a time.
+const AT_ONCE: usize = 128;
+
+/// What a worker is started with.
+#[derive(Debug, Clone)]
+pub struct ClientNodeConfig {
+    /// Its number: one life of a worker.
+    pub worker: WorkerId,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The arrays that it uses.
+    pub arrays: Vec<(ArrayId, ClientArray)>,
+    /// Filters on what it sends (those that the receiver undoes; others are applied before a push
+    /// is submitted).
+    pub filters: Vec<(ArrayId, ArrayFilters)>,
+    /// Intervals and timeouts.
+    pub timing: Timing,
+    /// The longest message, in bytes; all nodes of a cluster must have the same.
+    pub max_frame: u64,
+    /// Bytes to one server that wait to be sent, before tasks wait.
+    pub queue: usize,
+    /// Bytes of received messages that wait to be handled.
+    pub inbox: usize,
+    /// Bytes of vectors that each connection keeps to be read into again.
+    pub pooled: usize,
+    /// Tasks that are not finished; more wait where they are submitted.
+    pub max_tasks: usize,
+    /// Parts of pulls that are under way at a time.
+    pub max_pulls: usize,
+}
+
+impl ClientNodeConfig {
+    /// With the usual bounds.
+    pub fn new(worker: WorkerId, arrays: Vec<(ArrayId, ClientArray)>) -> Self {
+        Self {
+            worker,
+            cluster: "parapet".into(),
+            arrays,
+            filters: Vec::new(),
+            timing: Timing::default(),
+            max_frame: 256 << 20,
+            queue: 16 << 20,
+            inbox: 64 << 20,
+            pooled: 32 << 20,
+            max_tasks: 4096,
+            max_pulls: 256,
+        }
+    }
+
+    fn local(&self) -> Local {
+        let peer = Peer::Worker(self.worker);
+        Local {
+            hello: Hello {
+                peer,
+                cluster: self.cluster.clone(),
+                max_frame: self.max_frame,
+            },
+            queue: self.queue,
+            pooled: self.pooled,
+            handshake: self.timing.connect(),
+        }
+    }
+}
+
+/// A worker's connection to the cluster, to be run; [`Worker`]s submit tasks to it.
+#[derive(Debug)]
+pub struct ClientNode<T: Transport> {
+    client: Client,
+    timing: Timing,
+    max_tasks: usize,
+    connections: Connections<T>,
+    membership: Membership,
+    commands: mpsc::Receiver<Command>,
+    /// Who waits for a task; and the tasks under the numbers that workers know.
+    running: BTreeMap<Handle, (TaskId, worker::Answer)>,
+    handles: BTreeMap<TaskId, Handle>,
+    since: Instant,
+    actions: Vec<ClientAction>,
+}
+
+impl<T: Transport> ClientNode<T> {
+    /// A node and the handle to submit tasks with. Nothing happens before [`ClientNode::run`].
+    pub fn new(config: ClientNodeConfig, transport: T, membership: Membership) -> (Self, Worker) {
+        let local = Arc::new(config.local());
+        let core = ClientConfig {
+            resend: config.timing.client_resend(),
+            retry: config.timing.client_retry(),
+            max_pulls: config.max_pulls,
+            max_tasks: config.max_tasks,
+        };
+        let (worker, commands) = Worker::new(&config);
+        let connections = Connections::new(
+            transport,
+            local,
+            config.timing,
+            config.inbox,
+            config.filters,
+        );
+        let node = Self {
+            client: Client::new(config.worker, core, config.arrays),
+            timing: config.timing,
+            max_tasks: config.max_tasks,
+            connections,
+            membership,
+            commands,
+            running: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            since: Instant::now(),
+            actions: Vec::new(),
+        };
+        (node, worker)
+    }
+
+    /// Starts a node in a task that ends when the last [`Worker`] is gone and its tasks are done.
+    pub fn start(config: ClientNodeConfig, transport: T, membership: Membership) -> Worker {
+        let (mut node, worker) = Self::new(config, transport, membership);
+        tokio::spawn(async move { node.run().await });
+        worker
+    }
+
+    /// What happened to messages so far.
+    pub fn counters(&self) -> Counters {
+        self.connections.counters()
+    }
+
+    /// Works until every [`Worker`] is gone and all tasks are done.
+    pub async fn run(&mut self) {
+        let mut tick = interval(self.timing.tick());
+        let mut heartbeat = interval(self.timing.heartbeat);
+        let mut inbound = Vec::with_capacity(AT_ONCE);
+        let mut commands = Vec::with_capacity(AT_ONCE);
+        let mut open = true;
+        self.look();
+        while open || self.client.unfinished() > 0 {
+            self.tell(ClientEvent::Rooms(self.connections.rooms()));
+            let room = self
+                .max_tasks
+                .saturating_sub(self.client.unfinished())
+                .min(AT_ONCE);
+            let full: Vec<Sender> = match self.client.held_back() {
+                held_back if held_back.is_empty() => {
+                    self.connections.long_server().into_iter().collect()
+                }
+                held_back => held_back
+                    .iter()
+                    .filter_map(|&node| self.connections.sender(node))
+                    .collect(),
+            };
+            tokio::select! {
+                biased;
+                // If the registry is gone for good, its last word stays.
+                Ok(()) = self.membership.view.changed() => self.look(),
+                _ = heartbeat.tick() => self.connections.heartbeat(),
+                _ = tick.tick() => self.tick(),
+                () = self.connections.recv(&mut inbound, AT_ONCE) => {
+                    for item in inbound.drain(..) {
+                        self.take(item);
+                    }
+                }
+                // What waits for room goes before what is new.
+                () = room_in_any(&full), if !full.is_empty() => {}
+                taken = self.commands.recv_many(&mut commands, room), if open && room > 0 && full.is_empty() => {
+                    open = taken > 0;
+                    for command in commands.drain(..) {
+                        self.submit(command);
+                    }
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    fn take(&mut self, item: Inbound) {
+        match self.connections.take(item) {
+            Some(Happened::Message(Peer::Server(_), message)) => {
+                self.tell(ClientEvent::Received(message))
+            }
+            Some(Happened::Up(Peer::Server(node))) => {
+                let _ = self.membership.reports.try_send(Report::Trust(node));
+                // Also what was given to it while there was no connection.
+                self.tell(ClientEvent::Disconnected(node));
+            }
+            Some(Happened::Down(Peer::Server(node)) | Happened::Unreachable(node)) => {
+                // Said again with every further attempt to connect.
+                let _ = self.membership.reports.try_send(Report::Suspect(node));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn tick(&mut self) {
+        if self
+            .client
+            .next_timer()
+            .is_some_and(|due| due <= self.now())
+        {
+            self.tell(ClientEvent::Tick);
+        }
+    }
+
+    fn look(&mut self) {
+        let view: Arc<View> = Arc::clone(&self.membership.view.borrow_and_update());
+        for (&array, defined) in view.arrays.0.iter() {
+            self.connections.define(array, defined.filters);
+        }
+        self.connections.keep(
+            view.servers
+                .iter()
+                .map(|(&node, address)| (node, address.clone())),
+        );
+        self.tell(ClientEvent::Received(Message::Routing(
+            view.routing.clone(),
+        )));
+    }
+
+    fn submit(&mut self, command: Command) {
+        let Command {
+            id,
+            mut task,
+            after,
+            answer,
+        } = command;
+        // What is not running any more has ended; a task after one that failed is told so by the
+        // client only if it was submitted before.
+        task.after = after
+            .iter()
+            .filter_map(|other| self.handles.get(other).copied())
+            .collect();
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        match self.client.submit(now, task, &mut actions) {
+            Ok(handle) => {
+                self.running.insert(handle, (id, answer));
+                self.handles.insert(id, handle);
+            }
+            Err(error) => {
+                let _ = answer.send(Err(error.into()));
+            }
+        }
+        self.act(actions);
+    }
+
+    fn tell(&mut self, event: ClientEvent) {
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        self.client.handle(now, event, &mut actions);
+        self.act(actions);
+    }
+
+    fn act(&mut self, mut actions: Vec<ClientAction>) {
+        for action in actions.drain(..) {
+            match action {
+                ClientAction::Send { to, message } => {
+                    self.connections.send(Peer::Server(to), message)
+                }
+                ClientAction::Done { handle, outcome } => self.done(handle, outcome),
+                // The registry sends every table to everyone.
+                ClientAction::FetchRouting => {}
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn done(&mut self, handle: Handle, outcome: Outcome) {
+        let Some((id, answer)) = self.running.remove(&handle) else {
+            return;
+        };
+        self.handles.remove(&id);
+        let done = match outcome {
+            Outcome::Pushed => Ok(None),
+            Outcome::Pulled {
+                clock,
+                newest,
+                own,
+                values,
+            } => Ok(Some(Pulled {
+                clock,
+                newest,
+                own,
+                values,
+            })),
+            Outcome::Refused(reason) => Err(TaskError::Refused(reason)),
+            Outcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
+        };
+        // Whoever asked may have lost interest.
+        let _ = answer.send(done);
+    }
+}
+
+/// Waits until one of these queues is not long.
+async fn room_in_any(senders: &[Sender]) {
+    let rooms = senders.iter().map(|sender| Box::pin(sender.room()));
+    select_all(rooms).await;
+}

@@ -1,0 +1,318 @@
+//! What whoever computes works with: tasks are submitted, and what they give is awaited.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use parapet_parameter_server::{
+    ArrayId, ClientArray, Clock, Consistency, KeyRange, Keys, Refusal, Shared, SubmitError, Task,
+    Values, Work,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::ClientNodeConfig;
+use crate::node::wire::{HEADER_LEN, SUM_LEN};
+
+/// Tasks on their way to the node.
+const COMMANDS: usize = 1024;
+
+/// Bytes of a message beside its keys and values, at most.
+const HEADS: u64 = 256 + (HEADER_LEN + SUM_LEN) as u64;
+
+/// A task that was submitted, for those that are to wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(u64);
+
+pub(super) type Answer = oneshot::Sender<Result<Option<Pulled>, TaskError>>;
+
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) id: TaskId,
+    pub(super) task: Task,
+    pub(super) after: Vec<TaskId>,
+    pub(super) answer: Answer,
+}
+
+/// What a task is about: which rows, in which iteration, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskSpec {
+    /// The array.
+    pub array: ArrayId,
+    /// The keys that it is about.
+    pub range: KeyRange,
+    /// The iteration, from 1. A pull of clock c sees what the consistency model promises for
+    /// iteration c.
+    pub clock: Clock,
+    /// The rows among the keys.
+    pub keys: Keys,
+    /// Of the tasks of one iteration, lower ones are sent first.
+    pub priority: u32,
+    /// Tasks that must have ended before.
+    pub after: Vec<TaskId>,
+}
+
+impl TaskSpec {
+    /// All rows of a range, at once, before nothing else.
+    pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
+        Self {
+            array,
+            range,
+            clock,
+            keys: Keys::All,
+            priority: 0,
+            after: Vec::new(),
+        }
+    }
+
+    /// Only these rows.
+    #[must_use]
+    pub fn keys(self, keys: Keys) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// With this priority: 0 for what is needed first.
+    #[must_use]
+    pub fn priority(self, priority: u32) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// After these tasks.
+    #[must_use]
+    pub fn after(self, after: impl IntoIterator<Item = TaskId>) -> Self {
+        Self {
+            after: after.into_iter().collect(),
+            ..self
+        }
+    }
+}
+
+/// Rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pulled {
+    /// Every live worker's updates up to this clock are contained.
+    pub clock: Clock,
+    /// The same for the rows that are furthest ahead: no shard contains more than the others if it
+    /// is `clock`.
+    pub newest: Clock,
+    /// This worker's updates up to this clock are contained.
+    pub own: Clock,
+    /// `keys x width` parameters.
+    pub values: Shared<f32>,
+}
+
+/// Why a task did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    /// It was not submitted.
+    #[error("{0}")]
+    Submit(#[from] SubmitError),
+    /// It would take a longer message than the cluster allows.
+    #[error(
+        "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or raise the limit on all nodes"
+    )]
+    TooLong {
+        /// The message's length.
+        bytes: u64,
+        /// The most.
+        limit: u64,
+    },
+    /// A server refused it for good.
+    #[error("a server refused the task: {0}")]
+    Refused(Refusal),
+    /// A task that it waited for failed.
+    #[error("a task that this one waited for failed: see that one's error")]
+    DependencyFailed,
+    /// The node has stopped.
+    #[error("the worker's connection to the cluster has been stopped: start another")]
+    Stopped,
+}
+
+/// Submits tasks. Clones submit to the same node; the node ends when all are gone.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Common>,
+}
+
+#[derive(Debug)]
+struct Common {
+    next: AtomicU64,
+    arrays: Vec<(ArrayId, ClientArray)>,
+    max_frame: u64,
+}
+
+impl Worker {
+    pub(super) fn new(config: &ClientNodeConfig) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(COMMANDS);
+        let (arrays, max_frame) = (config.arrays.clone(), config.max_frame);
+        let shared = Arc::new(Common {
+            next: AtomicU64::new(0),
+            arrays,
+            max_frame,
+        });
+        (Self { commands, shared }, receiver)
+    }
+
+    /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
+    /// when every replica has it.
+    ///
+    /// # Errors
+    /// If the message would be too long, or the node has stopped.
+    pub async fn push(&self, spec: TaskSpec, values: Values) -> Result<Pending<()>, TaskError> {
+        let bytes = values.as_bytes().len() as u64;
+        self.submit(spec, Work::Push(values), bytes, |_| ()).await
+    }
+
+    /// Asks for rows.
+    ///
+    /// # Errors
+    /// As for a push.
+    pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
+        let width = self.array(spec.array).map_or(1, |array| array.width) as u64;
+        let bytes = (spec.keys.len(spec.range) as u64)
+            .saturating_mul(width)
+            .saturating_mul(4);
+        self.submit(spec, Work::Pull, bytes, |pulled| {
+            pulled.unwrap_or_else(|| Pulled {
+                clock: Clock::default(),
+                newest: Clock::default(),
+                own: Clock::default(),
+                values: Shared::default(),
+            })
+        })
+        .await
+    }
+
+    /// Adds gradients, and asks for the rows of the next iteration, which contain them.
+    ///
+    /// # Errors
+    /// As for a push.
+    pub async fn push_pull(&self, spec: TaskSpec, values: Values) -> Result<PushPull, TaskError> {
+        let mut next = TaskSpec {
+            clock: spec.clock.next(),
+            ..spec.clone()
+        };
+        let push = self.push(spec, values).await?;
+        // The other models have the server wait for the worker's own pushes.
+        let sees_itself = self.array(next.array).is_some_and(|array| {
+            matches!(
+                array.consistency,
+                Consistency::Bsp | Consistency::Ssp(_) | Consistency::EagerSsp(_)
+            )
+        });
+        next.after.clear();
+        next.after.extend((!sees_itself).then_some(push.id()));
+        Ok(PushPull {
+            push,
+            pull: self.pull(next).await?,
+        })
+    }
+
+    fn array(&self, array: ArrayId) -> Option<&ClientArray> {
+        self.shared
+            .arrays
+            .iter()
+            .find(|(id, _)| *id == array)
+            .map(|(_, array)| array)
+    }
+
+    async fn submit<R>(
+        &self,
+        spec: TaskSpec,
+        work: Work,
+        bytes: u64,
+        finish: fn(Option<Pulled>) -> R,
+    ) -> Result<Pending<R>, TaskError> {
+        let TaskSpec {
+            array,
+            range,
+            clock,
+            keys,
+            priority,
+            after,
+        } = spec;
+        let listed = if let Keys::List(keys) = &keys {
+            keys.as_bytes().len() as u64
+        } else {
+            0
+        };
+        let (bytes, limit) = (bytes.saturating_add(listed + HEADS), self.shared.max_frame);
+        if bytes > limit {
+            return Err(TaskError::TooLong { bytes, limit });
+        }
+        let id = TaskId(self.shared.next.fetch_add(1, Ordering::Relaxed));
+        let (answer, receiver) = oneshot::channel();
+        let task = Task {
+            work,
+            array,
+            range,
+            keys,
+            clock,
+            after: Vec::new(),
+            priority,
+        };
+        let command = Command {
+            id,
+            task,
+            after,
+            answer,
+        };
+        self.commands
+            .send(command)
+            .await
+            .map_err(|_| TaskError::Stopped)?;
+        Ok(Pending {
+            id,
+            receiver,
+            finish,
+        })
+    }
+}
+
+/// A task under way; await it for what it gives. Dropping it does not end the task.
+#[derive(Debug)]
+#[must_use = "a task may fail"]
+pub struct Pending<R> {
+    id: TaskId,
+    receiver: oneshot::Receiver<Result<Option<Pulled>, TaskError>>,
+    finish: fn(Option<Pulled>) -> R,
+}
+
+impl<R> Pending<R> {
+    /// For tasks that are to wait for this one.
+    pub const fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Waits on a thread that runs no other tasks.
+    ///
+    /// # Errors
+    /// As when awaited.
+    pub fn wait(self) -> Result<R, TaskError> {
+        self.receiver
+            .blocking_recv()
+            .unwrap_or(Err(TaskError::Stopped))
+            .map(self.finish)
+    }
+}
+
+impl<R> Future for Pending<R> {
+    type Output = Result<R, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let finish = self.finish;
+        Pin::new(&mut self.receiver)
+            .poll(context)
+            .map(|answer| answer.unwrap_or(Err(TaskError::Stopped)).map(finish))
+    }
+}
+
+/// A push and the pull after it.
+#[derive(Debug)]
+pub struct PushPull {
+    /// Done when every replica has the gradients.
+    pub push: Pending<()>,
+    /// The next iteration's rows.
+    pub pull: Pending<Pulled>,
+}

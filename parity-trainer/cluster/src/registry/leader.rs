@@ -1,0 +1,368 @@
+//! Whoever leads changes the table.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parapet_parameter_server::{Change, Coordinator, CoordinatorConfig, NodeId, ShardRef};
+use tokio::time::{Instant, sleep_until};
+
+use crate::registry::backoff::Backoff;
+use crate::registry::store::Revision;
+use crate::registry::{Member, Membership, RegistryError, Report, Table, Term, View};
+
+/// Settings of [`lead`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaderConfig {
+    /// What the leader decides by.
+    pub coordinator: CoordinatorConfig,
+}
+
+struct Reign {
+    term: Term,
+    coordinator: Coordinator,
+    /// What was written last: a view without it is outdated.
+    written: Revision,
+    told: BTreeSet<ShardRef>,
+}
+
+/// Takes part in the election of a leader, and leads while elected, until the registry is closed.
+///
+/// Run it in as many processes as may fail together, and one more: servers do it beside their work.
+/// Whoever suspects the leader to be dead ([`Report::Suspect`]) campaigns against it at once; its
+/// lease would take two seconds and more. So does a server whose suspicion of another has led to
+/// nothing within twice the time after which it must be believed ([`CoordinatorConfig::doubt`]):
+/// the leader hangs, or is a coordinator that is dead, which no connection tells of. Neither is a
+/// danger: each change is made on the condition that its author still leads.
+///
+/// # Errors
+/// [`RegistryError::Closed`] at the end.
+pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), RegistryError> {
+    let mut views = membership.registry().view();
+    let mut backoff = Backoff::default();
+    let mut reign: Option<Reign> = None;
+    let mut neglect = Neglect::default();
+    let start = Instant::now();
+    loop {
+        let view = Arc::clone(&views.borrow_and_update());
+        let mut timer = None;
+        let patience = config.coordinator.doubt.saturating_mul(2);
+        let grievance = Grievance::of(&view, membership.id());
+        let gives_up = neglect.until(&view, grievance, start.elapsed(), patience);
+        let outcome = match view.leader {
+            Some(leader) if leader.member == membership.id() => {
+                let current = reign.take().filter(|reign| reign.term == leader.term);
+                let reign =
+                    reign.insert(current.unwrap_or_else(|| Reign::begin(leader.term, &config)));
+                let outcome = reign.rule(membership, &view, start).await;
+                timer = reign.coordinator.next_timer();
+                outcome
+            }
+            Some(leader)
+                if grievance == Grievance::Dead
+                    || gives_up.is_some_and(|due| start.elapsed() >= due) =>
+            {
+                neglect = Neglect::default();
+                membership.campaign(Some(leader.term)).await.map(|_| ())
+            }
+            Some(_) => {
+                timer = gives_up;
+                Ok(())
+            }
+            None => membership.campaign(None).await.map(|_| ()),
+        };
+        match outcome {
+            Ok(()) => backoff.reset(),
+            Err(error @ (RegistryError::Conflict | RegistryError::Deposed)) => {
+                tracing::debug!(%error, "the leader was overtaken");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the leader cannot change the routing table");
+                backoff.pause().await;
+                continue;
+            }
+        }
+        let due = async {
+            match timer {
+                Some(timer) => sleep_until(start + timer).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            changed = views.changed() => changed.map_err(|_| RegistryError::Closed)?,
+            () = due => {}
+        }
+    }
+}
+
+/// What this member has against the leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grievance {
+    None,
+    /// It is borne for a while: the leader may not have had time, or says the same of this member.
+    Bear,
+    /// It is dead.
+    Dead,
+}
+
+impl Grievance {
+    fn of(view: &View, own: Member) -> Self {
+        let Some(leader) = view.leader else {
+            return Self::None;
+        };
+        let suspects = |by: Member, of: Member| {
+            let Member::Server(of) = of else { return false };
+            view.reports
+                .values()
+                .any(|&(reporter, report)| reporter == by && report == Report::Suspect(of))
+        };
+        match (suspects(own, leader.member), suspects(leader.member, own)) {
+            (true, false) => Self::Dead,
+            // Were neither of two to bear the other, they would depose each other without end.
+            (true, true) => Self::Bear,
+            (false, _) if is_neglected(view, own) => Self::Bear,
+            (false, _) => Self::None,
+        }
+    }
+}
+
+/// For whoever looks into how a cluster came to be as it is.
+fn tell_changes(table: &Table, change: &Change) {
+    let old = &table.routing;
+    for route in change.routing.routes() {
+        if old.route(route.array, route.range.start) != Some(route) {
+            tracing::debug!(array = %route.array, keys = %route.range, epoch = route.epoch.0, chain = ?route.chain, "changed");
+        }
+    }
+    for new in change
+        .hand_overs
+        .iter()
+        .filter(|new| !table.hand_overs.contains(new))
+    {
+        tracing::debug!(array = %new.at.array, keys = %new.at.range, epoch = new.at.epoch.0, to = %new.to, "to be copied");
+    }
+}
+
+/// Since when a grievance is borne, and the leader has done nothing about it.
+#[derive(Debug, Default)]
+struct Neglect {
+    /// The leader and the table that have not changed since.
+    since: Option<(Term, Revision, Duration)>,
+}
+
+impl Neglect {
+    /// Until when this is borne; `None` if there is nothing to bear.
+    fn until(
+        &mut self,
+        view: &View,
+        grievance: Grievance,
+        now: Duration,
+        patience: Duration,
+    ) -> Option<Duration> {
+        let leader = view
+            .leader
+            .filter(|_| view.reachable && grievance == Grievance::Bear);
+        let current = leader.map(|leader| (leader.term, view.table.revision));
+        let since = match (self.since, current) {
+            (Some((term, table, since)), Some(current)) if (term, table) == current => since,
+            _ => now,
+        };
+        self.since = current.map(|(term, table)| (term, table, since));
+        current.map(|_| since + patience)
+    }
+}
+
+/// Whether a server suspects one that should leave a chain then: one with others in it. Whoever is
+/// suspected itself need not be believed.
+fn is_neglected(view: &View, own: Member) -> bool {
+    let Member::Server(node) = own else {
+        return false;
+    };
+    let suspicions = || {
+        view.reports
+            .values()
+            .filter_map(|&(by, report)| match report {
+                Report::Suspect(of) => Some((by, of)),
+                Report::Propose(_) | Report::Lost(_) => None,
+            })
+    };
+    let should_leave = |of: NodeId| {
+        view.table
+            .routing
+            .routes()
+            .iter()
+            .any(|route| route.chain.len() > 1 && route.chain.contains(&of))
+    };
+    suspicions().all(|(_, of)| of != node)
+        && suspicions().any(|(by, of)| by == own && should_leave(of))
+}
+
+impl Reign {
+    fn begin(term: Term, config: &LeaderConfig) -> Self {
+        tracing::info!(?term, "leads from now on");
+        let coordinator = Coordinator::new(config.coordinator);
+        Self {
+            term,
+            coordinator,
+            written: Revision(0),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Changes what should be changed.
+    async fn rule(
+        &mut self,
+        membership: &Membership,
+        view: &View,
+        start: Instant,
+    ) -> Result<(), RegistryError> {
+        if view.table.revision < self.written {
+            return Ok(());
+        }
+        let change = self.coordinator.decide(start.elapsed(), &view.cluster());
+        for &at in &change.unrecoverable {
+            if self.told.insert(at) {
+                tracing::error!(
+                    "{}, keys {}: all servers that held it are gone: go on from the training's checkpoint (--resume)",
+                    at.array,
+                    at.range
+                );
+            }
+        }
+        self.told.retain(|at| change.unrecoverable.contains(at));
+        let registry = membership.registry();
+        let table = &view.table;
+        if change.routing != table.routing || change.hand_overs != table.hand_overs {
+            let (routing, hand_overs) = (&change.routing, &change.hand_overs);
+            tell_changes(table, &change);
+            self.written = registry
+                .change(self.term, table.revision, routing, hand_overs)
+                .await?;
+        }
+        if !change.gone_workers.is_empty() {
+            registry
+                .drop_workers(self.term, &change.gone_workers)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use parapet_parameter_server::{ArrayId, Epoch, KeyRange, Route, Routing};
+
+    use super::*;
+    use crate::registry::Leader;
+
+    const PATIENCE: Duration = Duration::from_millis(600);
+
+    fn server(node: u64) -> Member {
+        Member::Server(NodeId(node))
+    }
+
+    /// Led by a coordinator; one shard under this chain, and who suspects whom.
+    fn view(chain: &[u64], suspicions: &[(u64, u64)]) -> View {
+        let chain = chain.iter().copied().map(NodeId).collect();
+        let route = Route {
+            array: ArrayId(1),
+            range: KeyRange::new(0, 9),
+            epoch: Epoch(1),
+            chain,
+        };
+        let routing = Routing::new(1, vec![route]).unwrap();
+        let report = |&(by, of): &(u64, u64)| {
+            (
+                format!("{by}/{of}"),
+                (server(by), Report::Suspect(NodeId(of))),
+            )
+        };
+        View {
+            reachable: true,
+            table: Table {
+                revision: Revision(7),
+                routing,
+                hand_overs: Vec::new(),
+            },
+            leader: Some(Leader {
+                term: Term(Revision(3)),
+                member: Member::Coordinator(9),
+            }),
+            reports: suspicions.iter().map(report).collect(),
+            ..View::default()
+        }
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_leader_is_borne_until_it_had_time_to_act() {
+        let mut neglect = Neglect::default();
+        let until = |neglect: &mut Neglect, now, view: &View| {
+            neglect.until(view, Grievance::of(view, server(1)), ms(now), PATIENCE)
+        };
+        let same = view(&[1, 2], &[(1, 2)]);
+        assert_eq!(until(&mut neglect, 100, &same), Some(ms(700)));
+        assert_eq!(until(&mut neglect, 650, &same), Some(ms(700)));
+        // It has done something, and may do more.
+        let mut changed = same.clone();
+        changed.table.revision = Revision(8);
+        assert_eq!(until(&mut neglect, 680, &changed), Some(ms(1_280)));
+        assert_eq!(until(&mut neglect, 700, &view(&[1], &[(1, 2)])), None);
+        assert_eq!(until(&mut neglect, 800, &same), Some(ms(1_400)));
+    }
+
+    #[test]
+    fn only_who_must_be_believed_is_neglected() {
+        let asks = |own, chain, suspicions| is_neglected(&view(chain, suspicions), own);
+        assert!(asks(server(1), &[1, 2], &[(1, 2)]));
+        assert!(
+            !asks(server(3), &[1, 2], &[(1, 2)]),
+            "the suspicion is another's"
+        );
+        assert!(!asks(Member::Coordinator(4), &[1, 2], &[(1, 2)]));
+        assert!(
+            !asks(server(1), &[1, 2], &[(1, 2), (2, 1)]),
+            "it is suspected, too"
+        );
+        assert!(
+            !asks(server(1), &[2], &[(1, 2)]),
+            "nobody could take the dead one's place"
+        );
+        assert!(!asks(server(1), &[1, 3], &[(1, 2)]), "it has left already");
+        let away = View {
+            reachable: false,
+            ..view(&[1, 2], &[(1, 2)])
+        };
+        assert_eq!(
+            Neglect::default().until(&away, Grievance::Bear, ms(0), PATIENCE),
+            None
+        );
+    }
+
+    #[test]
+    fn a_leader_that_is_dead_is_not_borne_but_one_that_says_the_same_is() {
+        let led = |suspicions| {
+            let leader = Some(Leader {
+                term: Term(Revision(3)),
+                member: server(2),
+            });
+            View {
+                leader,
+                ..view(&[1, 2], suspicions)
+            }
+        };
+        assert_eq!(Grievance::of(&led(&[(1, 2)]), server(1)), Grievance::Dead);
+        assert_eq!(
+            Grievance::of(&led(&[(1, 2), (2, 1)]), server(1)),
+            Grievance::Bear
+        );
+        assert_eq!(Grievance::of(&led(&[(2, 1)]), server(1)), Grievance::None);
+        assert_eq!(Grievance::of(&led(&[]), server(1)), Grievance::None);
+    }
+}

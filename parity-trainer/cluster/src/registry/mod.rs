@@ -1,0 +1,52 @@
+//! What a cluster of parameter servers must agree on: who takes part, who leads, which servers hold
+//! which shard.
+//!
+//! Only that: parameters and updates never pass through here. A [`Registry`] is the same over every
+//! [`Store`], a small ordered map with compare-and-swap transactions and leases: [`MemoryStore`]
+//! within a process; beyond, [`ServedStore`], which one of the processes serves, or [`EtcdStore`].
+//! An [`Address`] names one.
+//!
+//! - [`Registry::view`] is all that is known, as a watch channel. It keeps its last value while the
+//!   store is away, so that servers and workers go on with the routing table they have.
+//! - [`Membership`] is one life of a server, worker or coordinator. It tells the others what it
+//!   sees ([`Membership::report`]) without waiting for the store: what could not be written is
+//!   written when it is back.
+//! - [`lead`] campaigns, and changes the table as [`parapet_parameter_server::Coordinator`] decides
+//!   while it leads. Every change is one transaction under the condition that the leader still
+//!   leads and the table has not changed, so two who believe that they lead cannot do harm.
+//!
+//! # Bounds
+//! Documents have at most [`MAX_DOCUMENT`] bytes and a member at most [`MAX_REPORTS`] reports;
+//! waits for a store end after the time that its settings name; watchers hold the newest value
+//! only.
+
+mod address;
+mod backoff;
+mod documents;
+mod error;
+mod etcd;
+mod follow;
+mod following;
+mod interface;
+mod leader;
+mod membership;
+mod memory;
+mod report;
+mod served;
+mod store;
+mod view;
+
+pub use address::Address;
+pub use documents::MAX_DOCUMENT;
+pub use error::RegistryError;
+pub use etcd::{EtcdConfig, EtcdStore};
+pub use interface::{Joining, Registry};
+pub use leader::{LeaderConfig, lead};
+pub use membership::{MAX_REPORTS, Membership};
+pub use memory::MemoryStore;
+pub use report::{Member, Report};
+pub use served::{ServeConfig, ServedConfig, ServedStore, serve_store};
+pub use store::{
+    Batch, Compare, Entry, Lease, LeaseId, Outcome, Put, Revision, Store, Transaction,
+};
+pub use view::{ArrayInfo, Leader, ServerInfo, Table, Term, View, Workers};

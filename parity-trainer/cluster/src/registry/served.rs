@@ -1,0 +1,48 @@
+//! A store in one process that serves it to the others over gRPC: for clusters with nothing else to
+//! start.
+//!
+//! It holds what the process holds in memory, and is lost with it: then servers and workers go on
+//! with the routing table they have, but nobody joins and nobody is replaced. Each life of the
+//! process has a number of its own, which every request names, so that nobody takes a new, empty
+//! store for the one it knows. Where that is too little, use etcd.
+
+mod client;
+mod server;
+
+pub use client::{ServedConfig, ServedStore};
+pub use server::{ServeConfig, serve_store};
+
+/// What protoc makes of `proto/registry.proto`.
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    unreachable_pub,
+    reason = "generated"
+)]
+mod proto {
+    tonic::include_proto!("parapet.registry.v1");
+}
+
+/// Bytes of a message, at most: all keys come in one.
+const MAX_MESSAGE: usize = 64 << 20;
+
+impl From<crate::registry::Entry> for proto::Entry {
+    fn from(entry: crate::registry::Entry) -> Self {
+        Self {
+            key: entry.key,
+            value: entry.value,
+            modified: entry.modified.0,
+        }
+    }
+}
+
+impl From<proto::Entry> for crate::registry::Entry {
+    fn from(entry: proto::Entry) -> Self {
+        Self {
+            key: entry.key,
+            value: entry.value,
+            modified: crate::registry::Revision(entry.modified),
+        }
+    }
+}

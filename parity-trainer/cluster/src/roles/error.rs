@@ -1,0 +1,139 @@
+//! What can go wrong.
+
+use std::time::Duration;
+
+use crate::node::transport::TransportError;
+use crate::registry::RegistryError;
+use parapet_parameter_server::{ArrayId, KeyRange, NodeId};
+
+/// Why a role could not be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The data plane.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A place to listen at cannot be had.
+    #[error("cannot listen at {address} ({source}): name another address, or stop what uses it")]
+    Listen {
+        /// The place.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A server's control plane.
+    #[error("{node} does not answer questions ({cause}): see whether it runs")]
+    Control {
+        /// The server.
+        node: NodeId,
+        /// What happened.
+        cause: String,
+    },
+    /// A server's control plane answers, but a refusal.
+    #[error("{node} refuses: {cause}")]
+    Refused {
+        /// The server.
+        node: NodeId,
+        /// Why.
+        cause: String,
+    },
+    /// An array's description is not understood here.
+    #[error(
+        "{array} is described as `{description}`, which this version does not know ({cause}): run one version on all nodes"
+    )]
+    Array {
+        /// The array.
+        array: ArrayId,
+        /// Its description.
+        description: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Another training runs.
+    #[error(
+        "another training runs on the cluster, led by process {driver}: wait for its end, or start another cluster"
+    )]
+    Busy {
+        /// The member that leads it.
+        driver: u64,
+    },
+    /// The training that this process took part in is over.
+    #[error("the training is over: whoever led it has ended it or began another")]
+    Ended,
+    /// What is said of the training cannot be read.
+    #[error("the cluster's job cannot be read ({cause}): run one version on all nodes")]
+    Job {
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A push or pull failed for good.
+    #[error("the parameter servers refuse {what} of step {step}: {cause}")]
+    Task {
+        /// Push or pull.
+        what: &'static str,
+        /// The step.
+        step: u64,
+        /// Why.
+        cause: String,
+    },
+    /// No answer.
+    #[error(
+        "step {step} is not done after {waited:?}: see `top` for servers and workers that are missing"
+    )]
+    Late {
+        /// The step.
+        step: u64,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The servers hold another state than the training's.
+    #[error(
+        "the servers hold step {found} of keys {keys}, not step {step}: whoever leads the training has been replaced"
+    )]
+    Torn {
+        /// The step asked for.
+        step: u64,
+        /// The step found.
+        found: u64,
+        /// Where.
+        keys: KeyRange,
+    },
+    /// The parameters are those after different steps, and stay so.
+    #[error(
+        "some parameters are those after step {step}, others those after step {newest}, for {waited:?}: a process died while \
+         it handed in a gradient; take part again, so that others compute it"
+    )]
+    Apart {
+        /// The step that all contain.
+        step: u64,
+        /// The step that some contain.
+        newest: u64,
+        /// For how long.
+        waited: Duration,
+    },
+    /// Nothing can be started in this process.
+    #[error("the process cannot be set up ({0}): raise its limits")]
+    Runtime(std::io::Error),
+    /// Nobody came to hold an array.
+    #[error(
+        "{array} has no servers after {waited:?}: start some, and a coordinator, with the same --registry"
+    )]
+    NoServers {
+        /// The array.
+        array: ArrayId,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// A server that wanted to leave still holds shards.
+    #[error(
+        "{node} still holds shards after {waited:?} and was stopped: their other replicas go on"
+    )]
+    NotEmptied {
+        /// The server.
+        node: NodeId,
+        /// How long it was waited.
+        waited: Duration,
+    },
+}

@@ -1,0 +1,220 @@
+//! What it costs a training when servers and workers come and go.
+//!
+//! Steps are bulk synchronous, so whatever a change makes anybody wait for shows in the length of
+//! the step. The time that a change has cost is by how much the steps around it were longer than
+//! steps usually are: the one in which it was seen, for a death is seen at the end of what it cost,
+//! and some after it, in which shards are copied.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use crate::registry::Member;
+
+/// Undisturbed steps whose median is what a step usually takes.
+const USUAL: usize = 33;
+
+/// Steps after a change that still count as disturbed by it.
+const AFTER: u32 = 8;
+
+/// Changes that nobody has asked for yet.
+const KEPT: usize = 256;
+
+/// A change of who takes part, and what it has cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MembershipChange {
+    /// The step in which it was seen.
+    pub step: u64,
+    /// Servers that hold shards now, and processes that compute, and did not before.
+    pub joined: BTreeSet<Member>,
+    /// Those that do so no longer.
+    pub left: BTreeSet<Member>,
+    /// By how much the steps around it were longer than usual, added up.
+    pub lost: Duration,
+    /// What a step usually takes.
+    pub usual: Duration,
+}
+
+impl fmt::Display for MembershipChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (members, did) in [(&self.left, "left"), (&self.joined, "joined")] {
+            for member in members {
+                write!(f, "{separator}{member} {did}")?;
+                separator = ", ";
+            }
+        }
+        let (lost, usual) = (self.lost.as_secs_f64(), self.usual.as_secs_f64());
+        write!(
+            f,
+            " at step {}: {lost:.2} s lost (a step takes {usual:.3} s)",
+            self.step
+        )
+    }
+}
+
+/// Watches the steps of a training. Time is given: since whenever.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    members: Option<BTreeSet<Member>>,
+    begun: Option<Duration>,
+    usual: VecDeque<Duration>,
+    /// The last change, and the steps in which it still costs.
+    open: Option<(MembershipChange, u32)>,
+    over: VecDeque<MembershipChange>,
+}
+
+impl Changes {
+    /// The step begins, unless it has begun. What a process does between steps, such as validating,
+    /// is none of them.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.begun.get_or_insert(now);
+    }
+
+    /// The step is done, as this one of the training, by these.
+    pub(super) fn end(&mut self, now: Duration, step: u64, members: BTreeSet<Member>) {
+        let took = self.begun.take().map(|begun| now.saturating_sub(begun));
+        let before = self.members.replace(members.clone());
+        let Some(before) = before else { return };
+        let usual = self.usual();
+        if before != members {
+            let change = self.open.take().map(|(change, _)| change);
+            let mut change = change.unwrap_or_else(|| MembershipChange {
+                step,
+                joined: BTreeSet::new(),
+                left: BTreeSet::new(),
+                lost: Duration::ZERO,
+                usual: Duration::ZERO,
+            });
+            change.joined.extend(members.difference(&before));
+            change.left.extend(before.difference(&members));
+            self.open = Some((change, AFTER));
+        }
+        let Some(took) = took else { return };
+        let Some((change, left)) = &mut self.open else {
+            self.usual.truncate(USUAL - 1);
+            self.usual.push_front(took);
+            return;
+        };
+        if let Some(usual) = usual {
+            change.usual = usual;
+            change.lost += took.saturating_sub(usual);
+        }
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None => self.close(),
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some((change, _)) = self.open.take() {
+            self.over.truncate(KEPT - 1);
+            self.over.push_front(change);
+        }
+    }
+
+    /// The median of the undisturbed steps.
+    fn usual(&self) -> Option<Duration> {
+        let mut sorted: Vec<Duration> = self.usual.iter().copied().collect();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied()
+    }
+
+    /// Changes whose cost is known by now, each once.
+    pub(super) fn take(&mut self) -> Vec<MembershipChange> {
+        self.over.drain(..).rev().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, reason = "tests")]
+
+    use parapet_parameter_server::{NodeId, WorkerId};
+
+    use super::*;
+
+    const SERVERS: [Member; 2] = [Member::Server(NodeId(1)), Member::Server(NodeId(2))];
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Steps of this length, one after the other, with as much between them.
+    struct Run {
+        changes: Changes,
+        now: Duration,
+        step: u64,
+    }
+
+    impl Run {
+        fn steps(&mut self, count: u32, length: u64, members: &[Member]) {
+            for _ in 0..count {
+                self.changes.begin(self.now);
+                self.changes.begin(self.now + ms(1));
+                self.step += 1;
+                self.changes.end(
+                    self.now + ms(length),
+                    self.step,
+                    members.iter().copied().collect(),
+                );
+                self.now += ms(2 * length);
+            }
+        }
+    }
+
+    fn run() -> Run {
+        Run {
+            changes: Changes::default(),
+            now: ms(0),
+            step: 0,
+        }
+    }
+
+    #[test]
+    fn a_death_costs_what_its_step_and_the_next_ones_took_longer() {
+        let mut run = run();
+        run.steps(10, 20, &SERVERS);
+        run.steps(1, 320, &SERVERS[1..]);
+        run.steps(2, 50, &SERVERS[1..]);
+        run.steps(5, 20, &SERVERS[1..]);
+        assert_eq!(run.changes.take(), [], "it may cost more yet");
+        run.steps(1, 20, &SERVERS[1..]);
+        let changes = run.changes.take();
+        let [change] = &changes[..] else {
+            panic!("{changes:?}")
+        };
+        assert_eq!(
+            (change.step, change.lost, change.usual),
+            (11, ms(360), ms(20))
+        );
+        assert_eq!(
+            change.to_string(),
+            "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)"
+        );
+        assert_eq!(run.changes.take(), []);
+    }
+
+    #[test]
+    fn one_that_is_followed_by_another_is_counted_with_it() {
+        let mut run = run();
+        let worker = Member::Worker(WorkerId(9));
+        run.steps(10, 20, &SERVERS);
+        run.steps(3, 40, &SERVERS[1..]);
+        run.steps(20, 20, &[SERVERS[1], worker]);
+        let changes = run.changes.take();
+        let [change] = &changes[..] else {
+            panic!("{changes:?}")
+        };
+        assert_eq!(change.lost, ms(60));
+        assert!(
+            change
+                .to_string()
+                .starts_with("server 1 left, worker 9 joined at step 11: "),
+            "{change}"
+        );
+        // Nothing is said where nothing changes.
+        run.steps(50, 30, &[SERVERS[1], worker]);
+        assert_eq!(run.changes.take(), []);
+    }
+}

@@ -1,0 +1,423 @@
+//! One process's part in a training.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::transport::Transport;
+use crate::node::{Pending, Pulled, TaskSpec, Worker};
+use crate::registry::{Member, Membership, Registry, RegistryError, View};
+use parapet_parameter_server::{Clock, Shared, WorkerId};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+
+use super::changes::{Changes, MembershipChange};
+use super::hosts::{Hosts, padded};
+use super::job::{Job, hosts_of};
+use super::stale::Stale;
+use crate::roles::ClusterError;
+
+/// How long a step may take, everything included: a process that dies is replaced in seconds, but
+/// the others may be slow, or validate.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// For how long the parameters may be those after different steps, before a process lets others
+/// compute. They stay so while a server is succeeded; and if a process died that had handed in a
+/// gradient to some servers only, until one computes it again that has the parameters for it.
+const APART: Duration = Duration::from_secs(5);
+
+/// The same for the process that leads the training, which would end it.
+const APART_LEADING: Duration = Duration::from_secs(120);
+
+/// How long a process waits before it asks again for such parameters.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// How often a process without executors looks how far the others are.
+pub(super) const LOOKS: Duration = Duration::from_millis(200);
+
+/// How far a step has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It is done: the parameters are those after it.
+    Done,
+    /// Executors have come here from a process that is gone: compute their parts, too.
+    MoreToDo,
+}
+
+/// One process's part in a training.
+pub struct Training<T: Transport> {
+    registry: Registry,
+    membership: Arc<Membership>,
+    pub(super) view: watch::Receiver<Arc<View>>,
+    host: WorkerId,
+    pub(super) hosts: Hosts<T>,
+    pub(super) job: Job,
+    pub(super) reader: Worker,
+    /// Steps done, of this training.
+    pub(super) step: u64,
+    weights: Shared<f32>,
+    /// Steps of every executor that the parameters contain.
+    contained: u64,
+    /// Executors that have handed in the next step's gradient.
+    handed_in: BTreeSet<usize>,
+    pub(super) stale: Stale,
+    /// The pull of the parameters after the next step, and the executor that asks for them.
+    next: Option<(usize, Pending<Pulled>)>,
+    failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    changes: Changes,
+    since: Instant,
+    /// Since when the parameters are those after different steps.
+    apart: Option<Instant>,
+}
+
+impl<T: Transport> fmt::Debug for Training<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {} of {:?} at {}", self.step, self.job, self.host)
+    }
+}
+
+impl<T: Transport> Training<T> {
+    pub(super) async fn take_part(
+        registry: Registry,
+        membership: Arc<Membership>,
+        host: WorkerId,
+        hosts: Hosts<T>,
+        job: Job,
+    ) -> Result<Self, ClusterError> {
+        let reader = hosts.reader(host);
+        let view = registry.view();
+        let mut training = Self {
+            registry,
+            membership,
+            view,
+            host,
+            hosts,
+            job,
+            reader,
+            step: 0,
+            weights: Shared::default(),
+            contained: 0,
+            handed_in: BTreeSet::new(),
+            stale: Stale::default(),
+            next: None,
+            failures: mpsc::channel(1),
+            changes: Changes::default(),
+            since: Instant::now(),
+            apart: None,
+        };
+        // One that is over before has no servers any longer that would answer.
+        let over = over(training.view.clone(), training.job.clone());
+        let found = tokio::select! {
+            found = training.find() => found,
+            () = over => Err(ClusterError::Ended),
+        };
+        match found {
+            Ok(()) => Ok(training),
+            Err(error) => {
+                // Or others would wait for this process to compute.
+                let _ = training.membership.leave().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whatever the servers have; the clock tells which step that is.
+    async fn find(&mut self) -> Result<(), ClusterError> {
+        loop {
+            let pull = self.pull(&self.reader, Clock(0)).await?;
+            let pulled = timeout(PATIENCE, pull).await;
+            let pulled = pulled.map_err(|_| ClusterError::Late {
+                step: 0,
+                waited: PATIENCE,
+            })?;
+            let pulled = pulled.map_err(|error| self.failed("the pull", &error))?;
+            if !self.adds_up() {
+                return self.begin_stale(pulled).await;
+            }
+            if self.take(pulled)? {
+                return Ok(());
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// The training.
+    pub const fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Steps done, those before it included.
+    pub const fn steps_done(&self) -> u64 {
+        self.job.training.done + self.step
+    }
+
+    /// The steps of all executors, those before the training included, that the parameters contain.
+    /// Under models other than BSP the parameters may also contain later ones of some.
+    pub const fn steps_contained(&self) -> u64 {
+        self.job.training.done + self.contained
+    }
+
+    /// The parameters after those steps.
+    pub fn weights(&self) -> &[f32] {
+        self.weights.get(..self.job.length).unwrap_or_default()
+    }
+
+    /// The executors whose parts of the next step are to be computed here, and were not handed in
+    /// yet.
+    pub fn to_do(&mut self) -> Vec<usize> {
+        self.changes.begin(self.since.elapsed());
+        let own = self.own();
+        self.hosts.keep(&own);
+        if self.adds_up() {
+            own.difference(&self.handed_in).copied().collect()
+        } else {
+            self.stale.to_do(&own, self.step)
+        }
+    }
+
+    /// Whether steps are bulk synchronous.
+    pub(super) fn adds_up(&self) -> bool {
+        self.job.consistency.adds_up_clocks()
+    }
+
+    pub(super) fn own(&self) -> BTreeSet<usize> {
+        self.job.executors_of(self.host, &self.view.borrow())
+    }
+
+    /// Hands in the gradient of one executor's part of the next step: scaled so that those of all
+    /// executors add up to what is to be applied, or, under models other than BSP, to be applied as
+    /// it is.
+    ///
+    /// # Errors
+    /// If it is not finite, or the connections were stopped.
+    pub async fn push(
+        &mut self,
+        executor: usize,
+        gradient: impl Iterator<Item = f32>,
+    ) -> Result<(), ClusterError> {
+        self.changes.begin(self.since.elapsed());
+        let gradient = padded(gradient, self.job.length.next_multiple_of(super::ROW));
+        let parts = self.hosts.filter(executor, gradient);
+        let parts = parts.map_err(|error| self.failed("the gradient", &error))?;
+        let worker = self.hosts.executor(executor);
+        for (range, keys, values) in parts {
+            let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
+            let push = worker.push(spec, values).await;
+            let push = push.map_err(|error| self.failed("the gradient", &error))?;
+            if !self.adds_up() {
+                self.stale.pushed.push(push);
+                continue;
+            }
+            // It is acknowledged when all executors have handed in theirs.
+            let failures = self.failures.0.clone();
+            tokio::spawn(async move {
+                if let Err(error) = push.await {
+                    let _ = failures.try_send(error.to_string());
+                }
+            });
+        }
+        self.handed_in.insert(executor);
+        self.stale.steps.insert(executor, self.step + 1);
+        Ok(())
+    }
+
+    /// Waits until the step is done, or executors come here. Under models other than BSP it is done
+    /// when this process has done its part of it, and the others are near enough; the last step,
+    /// when all have.
+    ///
+    /// # Errors
+    /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it takes
+    /// too long.
+    pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
+        self.changes.begin(self.since.elapsed());
+        if !self.adds_up() {
+            return self.settle_stale().await;
+        }
+        let step = self.steps_done() + 1;
+        let late = tokio::time::sleep(PATIENCE);
+        tokio::pin!(late);
+        loop {
+            if !self.is_under_way() {
+                return Err(ClusterError::Ended);
+            }
+            let own = self.own();
+            if !own.is_subset(&self.handed_in) {
+                return Ok(Settled::MoreToDo);
+            }
+            let Some(&asker) = own.first() else {
+                // Nothing to do here: only to see how far the others are. Servers let no stranger
+                // wait.
+                let over = over(self.view.clone(), self.job.clone());
+                let looked = tokio::select! {
+                    looked = self.look() => looked?,
+                    () = over => return Err(ClusterError::Ended),
+                };
+                if looked {
+                    return Ok(Settled::Done);
+                }
+                let _ = timeout(LOOKS, self.view.changed()).await;
+                continue;
+            };
+            let (asker, mut pull) = match self.next.take().filter(|(asker, _)| own.contains(asker))
+            {
+                Some(next) => next,
+                None => {
+                    let worker = self.hosts.executor(asker);
+                    (asker, self.pull(&worker, self.clock().next()).await?)
+                }
+            };
+            tokio::select! {
+                pulled = &mut pull => {
+                    if self.take(pulled.map_err(|error| self.failed("the pull", &error))?)? {
+                        return Ok(Settled::Done);
+                    }
+                    let _ = timeout(AGAIN, self.view.changed()).await;
+                }
+                Some(cause) = self.failures.1.recv() => {
+                    return Err(ClusterError::Task { what: "the gradient", step, cause });
+                }
+                changed = self.view.changed() => {
+                    self.next = Some((asker, pull));
+                    changed.map_err(|_| RegistryError::Closed)?;
+                }
+                () = &mut late => return Err(ClusterError::Late { step, waited: PATIENCE }),
+            }
+        }
+    }
+
+    /// Leaves the training; the process that leads it also ends it, for all.
+    ///
+    /// # Errors
+    /// If the registry does not answer.
+    pub async fn leave(self) -> Result<(), ClusterError> {
+        if self.job.driver == self.host.0 && self.is_under_way() {
+            self.registry.set_job(None).await?;
+            let executors: Vec<WorkerId> =
+                self.job.executors.iter().copied().map(WorkerId).collect();
+            self.registry.remove_executors(&executors).await?;
+            self.registry.give_up(self.job.array()).await?;
+        }
+        Ok(self.membership.leave().await?)
+    }
+
+    fn is_under_way(&self) -> bool {
+        is_under_way(&self.view.borrow(), &self.job)
+    }
+
+    /// Of the next step.
+    pub(super) fn clock(&self) -> Clock {
+        Clock(self.job.training.set_up() + self.step + 1)
+    }
+
+    pub(super) async fn pull(
+        &self,
+        worker: &Worker,
+        clock: Clock,
+    ) -> Result<Pending<Pulled>, ClusterError> {
+        let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
+        worker
+            .pull(spec)
+            .await
+            .map_err(|error| self.failed("the pull", &error))
+    }
+
+    /// Whether the others have made a step.
+    async fn look(&mut self) -> Result<bool, ClusterError> {
+        let pull = self.pull(&self.reader, Clock(0)).await?;
+        let before = self.step;
+        let pulled = pull
+            .await
+            .map_err(|error| self.failed("the pull", &error))?;
+        Ok(self.take(pulled)? && self.step > before)
+    }
+
+    /// Whether these are parameters to compute with: all of them those after one step.
+    fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
+        if pulled.clock != pulled.newest {
+            let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
+            let limit = if self.job.driver == self.host.0 {
+                APART_LEADING
+            } else {
+                APART
+            };
+            if waited < limit {
+                return Ok(false);
+            }
+            let step = |clock: Clock| {
+                (self.job.training.done + clock.0).saturating_sub(self.job.training.set_up())
+            };
+            let (step, newest) = (step(pulled.clock), step(pulled.newest));
+            return Err(ClusterError::Apart {
+                step,
+                newest,
+                waited,
+            });
+        }
+        self.apart = None;
+        self.handed_in.clear();
+        let step = self.contained_in(&pulled);
+        self.go_on(pulled, step);
+        Ok(true)
+    }
+
+    /// The steps of every executor that these parameters contain.
+    pub(super) fn contained_in(&self, pulled: &Pulled) -> u64 {
+        pulled.clock.0.saturating_sub(self.job.training.set_up())
+    }
+
+    /// These are the parameters after this step.
+    pub(super) fn go_on(&mut self, pulled: Pulled, step: u64) {
+        self.contained = self.contained_in(&pulled);
+        self.step = step;
+        self.weights = pulled.values;
+        let (step, members) = (self.steps_done(), self.members());
+        self.changes.end(self.since.elapsed(), step, members);
+    }
+
+    /// The servers that hold the parameters, and the processes that compute.
+    fn members(&self) -> BTreeSet<Member> {
+        let view = self.view.borrow();
+        let routes = view
+            .table
+            .routing
+            .overlapping(self.job.array(), self.job.keys());
+        let servers = routes
+            .flat_map(|route| route.chain.iter().copied())
+            .map(Member::Server);
+        servers
+            .chain(hosts_of(&self.job, &view).into_iter().map(Member::Worker))
+            .collect()
+    }
+
+    /// Changes of who takes part whose cost is known by now, each once.
+    pub fn changes(&mut self) -> Vec<MembershipChange> {
+        self.changes.take()
+    }
+
+    pub(super) fn failed(&self, what: &'static str, error: &dyn fmt::Display) -> ClusterError {
+        ClusterError::Task {
+            what,
+            step: self.steps_done() + 1,
+            cause: error.to_string(),
+        }
+    }
+}
+
+/// Whether the registry still names this training; while it is away, it counts as under way.
+fn is_under_way(view: &View, job: &Job) -> bool {
+    let named = view.job.as_deref().map(Job::parse);
+    !view.reachable || named.is_some_and(|named| named.is_ok_and(|named| named.array == job.array))
+}
+
+/// Ends when the training has.
+pub(super) async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
+    // A registry that is gone for good says nothing any more.
+    if view
+        .wait_for(|view| !is_under_way(view, &job))
+        .await
+        .is_err()
+    {
+        std::future::pending::<()>().await;
+    }
+}

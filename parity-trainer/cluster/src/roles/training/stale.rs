@@ -1,0 +1,172 @@
+//! Steps of which a process may miss some of the others': every consistency model but BSP.
+//!
+//! Each executor's push is an update by itself, and each process goes through the steps at its own
+//! pace, as far ahead of the others as the model lets it read. What it pulls after a step contains
+//! all of its own pushes, and of the others' what the model promises. The last step is waited for
+//! by all, so that the outcome lacks nothing.
+//!
+//! An executor that comes from another process may be at another step. One that is behind goes on
+//! at this process's step, and what it had not done yet is left out; one that is ahead waits until
+//! the process gets there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::node::transport::Transport;
+use crate::node::{Pending, Pulled, TaskSpec};
+use crate::registry::RegistryError;
+use parapet_parameter_server::{Clock, Keys, Values};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::session::{LOOKS, PATIENCE, over};
+use super::{Settled, Training};
+use crate::roles::ClusterError;
+
+/// How far the executors of a process are.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    /// The steps that each has handed in a gradient for.
+    pub(super) steps: BTreeMap<usize, u64>,
+    /// What was pushed in this step.
+    pub(super) pushed: Vec<Pending<()>>,
+    /// The latest step that all executors were seen to have done.
+    seen: u64,
+}
+
+impl Stale {
+    /// Those of `own` that have the step after `step` to do. How far others are is not known yet.
+    pub(super) fn to_do(&self, own: &BTreeSet<usize>, step: u64) -> Vec<usize> {
+        own.iter()
+            .copied()
+            .filter(|place| self.steps.get(place) == Some(&step))
+            .collect()
+    }
+}
+
+impl<T: Transport> Training<T> {
+    /// Begins with these parameters, at the step that all executors have done.
+    pub(super) async fn begin_stale(&mut self, pulled: Pulled) -> Result<(), ClusterError> {
+        let step = self.contained_in(&pulled);
+        self.go_on(pulled, step);
+        self.meet(&self.own()).await
+    }
+
+    pub(super) async fn settle_stale(&mut self) -> Result<Settled, ClusterError> {
+        let over = over(self.view.clone(), self.job.clone());
+        tokio::select! {
+            settled = self.settle_own() => settled,
+            () = over => Err(ClusterError::Ended),
+        }
+    }
+
+    /// Patient for as long as the others get on: a fast process has done its last step long before
+    /// them.
+    async fn settle_own(&mut self) -> Result<Settled, ClusterError> {
+        let step = self.steps_done() + 1;
+        let mut heard = (self.stale.seen, Instant::now());
+        loop {
+            let settled = timeout_at(heard.1 + PATIENCE, self.try_to_settle()).await;
+            if let Some(settled) = settled.unwrap_or(Err(ClusterError::Late {
+                step,
+                waited: PATIENCE,
+            }))? {
+                return Ok(settled);
+            }
+            if self.stale.seen > heard.0 {
+                heard = (self.stale.seen, Instant::now());
+            }
+        }
+    }
+
+    /// Nothing if there is more to wait for.
+    async fn try_to_settle(&mut self) -> Result<Option<Settled>, ClusterError> {
+        let own = self.own();
+        self.hosts.keep(&own);
+        self.meet(&own).await?;
+        if !self.stale.to_do(&own, self.step).is_empty() {
+            return Ok(Some(Settled::MoreToDo));
+        }
+        // So that no process has more under way than one step's.
+        for push in std::mem::take(&mut self.stale.pushed) {
+            push.await
+                .map_err(|error| self.failed("the gradient", &error))?;
+        }
+        let is_last = self.steps_done() + 1 >= self.job.training.rule.steps;
+        let seen = match own.first() {
+            Some(&asker) if !is_last => self.next_parameters(asker, &own).await?,
+            _ => self.parameters_of_all().await?,
+        };
+        let Some(pulled) = seen else { return Ok(None) };
+        let step = if own.is_empty() {
+            self.contained_in(&pulled)
+        } else {
+            self.step + 1
+        };
+        self.go_on(pulled, step);
+        Ok(Some(Settled::Done))
+    }
+
+    /// What the model lets the process's own executors read after this step; nothing if they are
+    /// others by now.
+    async fn next_parameters(
+        &mut self,
+        asker: usize,
+        own: &BTreeSet<usize>,
+    ) -> Result<Option<Pulled>, ClusterError> {
+        let worker = self.hosts.executor(asker);
+        let mut pull = self.pull(&worker, self.clock().next()).await?;
+        loop {
+            tokio::select! {
+                pulled = &mut pull => {
+                    return pulled.map(Some).map_err(|error| self.failed("the pull", &error));
+                }
+                changed = self.view.changed() => {
+                    changed.map_err(|_| RegistryError::Closed)?;
+                    if self.own() != *own {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Parameters that contain this step of all executors, or a later one; nothing if they do not
+    /// yet.
+    async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
+        let pull = self.pull(&self.reader, Clock(0)).await?;
+        let pulled = pull
+            .await
+            .map_err(|error| self.failed("the pull", &error))?;
+        self.stale.seen = self.stale.seen.max(self.contained_in(&pulled));
+        if self.contained_in(&pulled) > self.step {
+            return Ok(Some(pulled));
+        }
+        let _ = timeout(LOOKS, self.view.changed()).await;
+        Ok(None)
+    }
+
+    /// Finds out how far executors are that have come here.
+    async fn meet(&mut self, own: &BTreeSet<usize>) -> Result<(), ClusterError> {
+        self.stale.steps.retain(|place, _| own.contains(place));
+        for &place in own {
+            if self.stale.steps.contains_key(&place) {
+                continue;
+            }
+            let worker = self.hosts.executor(place);
+            let pulled = self.pull(&worker, Clock(0)).await?.await;
+            let pulled = pulled.map_err(|error| self.failed("the pull", &error))?;
+            let set_up = self.job.training.set_up();
+            let mut done = pulled.own.0.saturating_sub(set_up);
+            while done < self.step {
+                done += 1;
+                let spec = TaskSpec::new(self.job.array(), self.job.keys(), Clock(set_up + done));
+                let skipped = worker.push(spec.keys(Keys::none()), Values::none()).await;
+                let skipped = skipped
+                    .map_err(|error| self.failed("the gradient", &error))?
+                    .await;
+                skipped.map_err(|error| self.failed("the gradient", &error))?;
+            }
+            self.stale.steps.insert(place, done);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! The beginning of a training.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::TaskSpec;
+use crate::node::transport::Transport;
+use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
+use parapet_parameter_server::optimiser::{TrainingRule, UpdateRule};
+use parapet_parameter_server::{ArrayId, Clock, Key, Keys, Values, WorkerId};
+
+use super::hosts::{Hosts, padded};
+use super::job::Job;
+use super::{ROW, Training};
+use crate::roles::{Bridge, ClusterError, ConsistencySpec, FilterSpec, await_array, define};
+
+/// How long servers may take to hold a new array.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A training to begin.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTraining<'a> {
+    /// What the servers do with gradients.
+    pub rule: UpdateRule,
+    /// Into how many parts each step's batch is cut.
+    pub executors: usize,
+    /// Into how many shards the parameters are cut, at most.
+    pub shards: u64,
+    /// The parameters to begin with.
+    pub weights: &'a [f32],
+    /// The first row of them that is not learned, but measured: see [`TrainingRule`].
+    pub measured_from: Option<Key>,
+    /// What a step may miss of other processes'. Under every model but BSP each part's push is an
+    /// update by itself, with its part of the learning rate.
+    pub consistency: ConsistencySpec,
+    /// What shortens messages.
+    pub filters: FilterSpec,
+    /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned
+    /// parameters or longer.
+    pub from: Option<(u64, &'a [Vec<f32>])>,
+    /// What is learned from what, for the other processes; one line or more.
+    pub task: &'a str,
+}
+
+/// Waits for the next training that this process could take part in: one other than `last`.
+///
+/// # Errors
+/// If it cannot be read.
+pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job, ClusterError> {
+    let mut views = registry.view();
+    loop {
+        let job = views.borrow_and_update().job.clone();
+        if let Some(job) = job {
+            let job = Job::parse(&job)?;
+            if last.is_none_or(|last| last.array != job.array) {
+                return Ok(job);
+            }
+        }
+        views.changed().await.map_err(|_| RegistryError::Closed)?;
+    }
+}
+
+impl<T: Transport> Training<T> {
+    /// Begins a training and leads it: its parameters are on the servers when this returns, and
+    /// others may take part.
+    ///
+    /// # Errors
+    /// [`ClusterError::Busy`] if another one is led by a process that is there; if there are no
+    /// servers.
+    pub async fn begin(
+        registry: &Registry,
+        cluster: &str,
+        transport: T,
+        new: NewTraining<'_>,
+    ) -> Result<Self, ClusterError> {
+        let view = Arc::clone(&registry.view().borrow());
+        clear(registry, &view).await?;
+        let (membership, host) = join(registry).await?;
+        let executors = registry
+            .add_executors(new.executors.max(1) as u64, Clock(0))
+            .await?;
+        let done = new.from.map_or(0, |(done, _)| done);
+        let each = if new.consistency.adds_up_clocks() {
+            1
+        } else {
+            executors.len() as u64
+        };
+        let updates = NonZeroU64::new(each).unwrap_or(NonZeroU64::MIN);
+        let mut job = Job {
+            array: view.arrays.keys().next_back().map_or(0, |last| last.0) + 1,
+            length: new.weights.len(),
+            executors: executors.iter().map(|executor| executor.0).collect(),
+            driver: host.0,
+            filters: new.filters,
+            training: TrainingRule {
+                rule: new.rule,
+                done,
+                measured_from: new.measured_from,
+                updates,
+            },
+            consistency: new.consistency,
+            task: new.task.to_owned(),
+        };
+        let keys = job.keys();
+        let shards = new.shards.clamp(1, keys.len().max(1));
+        loop {
+            match define(registry, job.array(), keys, shards, &job.spec()).await {
+                // A number that was used and forgotten here.
+                Err(ClusterError::Registry(RegistryError::OtherArray { .. })) => job.array += 1,
+                other => break other?,
+            }
+        }
+        await_array(registry, job.array(), PATIENCE).await?;
+        let bridge = Bridge::new(Arc::clone(&membership));
+        let mut hosts = Hosts::new(cluster, transport, bridge, &job);
+        let slots = new.from.map_or(&[][..], |(_, slots)| slots);
+        let rows = std::iter::once(new.weights).chain(slots.iter().map(Vec::as_slice));
+        for (step, values) in (1..).zip(rows.take(job.training.set_up() as usize)) {
+            set(&mut hosts, &job, ArrayId(job.array), Clock(step), values).await?;
+        }
+        let text = job.text()?;
+        registry.set_job(Some(&text)).await?;
+        // What is not in the view yet would be taken for ended.
+        let mut views = registry.view();
+        let seen = views
+            .wait_for(|view| view.job.as_ref() == Some(&text))
+            .await;
+        drop(seen.map_err(|_| RegistryError::Closed)?);
+        Self::take_part(registry.clone(), membership, host, hosts, job).await
+    }
+
+    /// Takes part in a training that another process leads.
+    ///
+    /// # Errors
+    /// If the servers do not answer.
+    pub async fn join(
+        registry: &Registry,
+        cluster: &str,
+        transport: T,
+        job: Job,
+    ) -> Result<Self, ClusterError> {
+        let (membership, host) = join(registry).await?;
+        let hosts = Hosts::new(
+            cluster,
+            transport,
+            Bridge::new(Arc::clone(&membership)),
+            &job,
+        );
+        Self::take_part(registry.clone(), membership, host, hosts, job).await
+    }
+}
+
+async fn join(registry: &Registry) -> Result<(Arc<Membership>, WorkerId), ClusterError> {
+    let membership = Arc::new(registry.join(Joining::Host).await?);
+    let Member::Worker(host) = membership.id() else {
+        return Err(RegistryError::Closed.into());
+    };
+    tracing::info!(%host, "joined");
+    Ok((membership, host))
+}
+
+/// Puts away what a training has left whose leader is gone.
+async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
+    if let Some(text) = &view.job {
+        let job = Job::parse(text)?;
+        if view.present_workers.contains(&WorkerId(job.driver)) {
+            return Err(ClusterError::Busy { driver: job.driver });
+        }
+        registry.set_job(None).await?;
+        registry.give_up(job.array()).await?;
+    }
+    let left: Vec<WorkerId> = view.workers.executors.iter().copied().collect();
+    Ok(registry.remove_executors(&left).await?)
+}
+
+/// Has every row of the array set: the first executor pushes the values, the others say that they
+/// have none.
+async fn set<T: Transport>(
+    hosts: &mut Hosts<T>,
+    job: &Job,
+    array: ArrayId,
+    clock: Clock,
+    values: &[f32],
+) -> Result<(), ClusterError> {
+    let failed = |error: String| ClusterError::Task {
+        what: "the first values",
+        step: 0,
+        cause: error,
+    };
+    let spec = TaskSpec::new(array, job.keys(), clock);
+    let mut pushed = Vec::new();
+    for place in 0..job.executors.len() {
+        let (keys, values) = match place {
+            0 => (
+                Keys::All,
+                Values::from(padded(
+                    values.iter().copied(),
+                    job.length.next_multiple_of(ROW),
+                )),
+            ),
+            _ => (Keys::none(), Values::none()),
+        };
+        let worker = hosts.executor(place);
+        let push = worker.push(spec.clone().keys(keys), values).await;
+        pushed.push(push.map_err(|error| failed(error.to_string()))?);
+    }
+    for push in pushed {
+        push.await.map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! Nodes on real sockets and in memory: a cluster of them, transports and the wire format.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod cluster;
+mod frames;
+mod harness;
+mod transport;
+mod wire;
