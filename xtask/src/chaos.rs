@@ -1,11 +1,11 @@
-//! `cargo xtask chaos-parameter-server`: servers of a real cluster are killed while a worker
+//! `cargo xtask chaos parameter-server`: servers of a real cluster are killed while a worker
 //! pushes.
 
 use anyhow::Result;
 
 use crate::{cargo, workspace};
 
-/// Arguments of `cargo xtask chaos-parameter-server`.
+/// Arguments of `cargo xtask chaos parameter-server`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Arguments of the program that kills, such as `--kills 5`; `-- --help` lists them

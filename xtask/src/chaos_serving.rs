@@ -1,4 +1,4 @@
-//! `cargo xtask chaos-serving`: frontends and instances while everything goes wrong that can, and
+//! `cargo xtask chaos serving`: frontends and instances while everything goes wrong that can, and
 //! every answer is judged.
 //!
 //! Debug builds, so that assertions are on. The program that does it is an example of the
@@ -16,7 +16,7 @@ use crate::{cargo, native, workspace};
 /// Runs of this length and more are written down.
 const WORTH_WRITING: u64 = 600;
 
-/// Arguments of `cargo xtask chaos-serving`.
+/// Arguments of `cargo xtask chaos serving`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How long
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         section::write(
             &path,
             "What was measured of the frontend",
-            "cargo xtask chaos-serving",
+            "cargo xtask chaos serving",
             &text,
         )?;
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask check-dashboards`: a real Prometheus scrapes a real cluster, and every query of the
+//! `cargo xtask check dashboards`: a real Prometheus scrapes a real cluster, and every query of the
 //! Grafana dashboard and every expression of the rules must give a number there; promtool checks
 //! the rules, their tests and the metrics themselves.
 
@@ -19,7 +19,7 @@ use self::prometheus::Prometheus;
 use crate::sample::{self, Cluster, Layout};
 use crate::{http, openssl, workspace};
 
-/// Arguments of `cargo xtask check-dashboards`.
+/// Arguments of `cargo xtask check dashboards`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave the answers of all queries in this file

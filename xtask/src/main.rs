@@ -44,48 +44,22 @@ struct Cli {
 enum Step {
     /// Train, serve and compare: requests under faults, without coding and with it
     Demo(demo::Args),
-    /// Measure the latency that the frontend adds, and its memory
-    BenchServing(bench::serving::Args),
-    /// Measure how many requests/s the load generator sends on time
-    BenchLoadgen(bench::loadgen::Args),
-    /// Compare the simulator with a real run
-    BenchFidelity(bench::fidelity::Args),
-    /// Offer three times the capacity for a minute, and see what becomes of it
-    BenchOverload(bench::overload::Args),
-    /// Measure push and pull of the parameter server, beside mxnet's kvstore
-    BenchParameterServer(bench::parameter_server::Args),
-    /// Train on a cluster of processes and in one process, in turns
-    BenchClusterTraining(bench::cluster_training::Args),
-    /// Measure what staleness buys in training while a worker is slow
-    BenchStaleness(bench::staleness::Args),
-    /// Measure the frontend as a proxy, beside nginx
-    BenchProxy(bench::proxy::Args),
-    /// Compare redundancy strategies on emulated instances
-    BenchTail(bench::tail::Args),
-    /// Measure the trainer's steps/s beside PyTorch's Python
-    BenchTraining(bench::training::Args),
-    /// Run the dashboard's and the rules' queries against a real Prometheus that scrapes a real
-    /// cluster
-    CheckDashboards(dashboards::Args),
-    /// Check what is in deploy/: units, compose file, chart, configurations
-    CheckDeploy(deploy::Args),
-    /// Look at the live page in headless Chromium while instances freeze, and throw its switches
-    CheckLivePage(live_page::Args),
-    /// Run the commands of the documentation against a small cluster
-    CheckDocs(docs::Args),
-    /// Kill servers of a parameter-server cluster while a worker pushes
-    ChaosParameterServer(chaos::Args),
-    /// Freeze, kill, spoil, reload and roll a serving cluster, and judge every answer
-    ChaosServing(chaos_serving::Args),
+    /// Measure: each prints its figures and writes its section of a RESULTS.md
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Inject faults into a running cluster and judge every answer
+    #[command(subcommand)]
+    Chaos(Chaos),
+    /// Check documents, deployment files and pages against running programs
+    #[command(subcommand)]
+    Check(Check),
+    /// Cut hosts off (network namespaces); needs root and etcd
+    #[command(subcommand)]
+    Netns(Netns),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
     /// Train while workers and servers join and leave
     ElasticTrain(elastic::Args),
-    /// Train on three hosts (network namespaces) while the leader's is cut off; needs root and etcd
-    NetnsTrain(netns::Args),
-    /// Serve on three hosts (network namespaces) while one is cut off; needs root, etcd and
-    /// Prometheus
-    NetnsServe(netns_serve::Args),
     /// Pack the serving side as a tarball and as a Debian package
     Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -94,51 +68,85 @@ enum Step {
     Test(test::Args),
 }
 
-impl Step {
-    /// Whether figures come of it.
-    const fn is_measured(&self) -> bool {
-        matches!(
-            self,
-            Self::Demo(_)
-                | Self::BenchServing(_)
-                | Self::BenchLoadgen(_)
-                | Self::BenchFidelity(_)
-                | Self::BenchOverload(_)
-                | Self::BenchParameterServer(_)
-                | Self::BenchClusterTraining(_)
-                | Self::BenchStaleness(_)
-                | Self::BenchProxy(_)
-                | Self::BenchTail(_)
-                | Self::BenchTraining(_)
-        )
-    }
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The latency that the frontend adds, and its memory
+    Serving(bench::serving::Args),
+    /// The requests/s that the load generator sends on time
+    Loadgen(bench::loadgen::Args),
+    /// The simulator beside a real run
+    Fidelity(bench::fidelity::Args),
+    /// Three times the capacity for a minute
+    Overload(bench::overload::Args),
+    /// Push and pull of the parameter server, beside mxnet's kvstore
+    ParameterServer(bench::parameter_server::Args),
+    /// Training on a cluster of processes and in one process, in turns
+    ClusterTraining(bench::cluster_training::Args),
+    /// Gain of staleness in training while a worker is slow
+    Staleness(bench::staleness::Args),
+    /// The frontend as a proxy, beside nginx
+    Proxy(bench::proxy::Args),
+    /// Redundancy strategies on emulated instances
+    Tail(bench::tail::Args),
+    /// The trainer's steps/s beside PyTorch's Python
+    Training(bench::training::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Chaos {
+    /// Kill servers of a parameter-server cluster while a worker pushes
+    ParameterServer(chaos::Args),
+    /// Freeze, kill, spoil, reload and roll a serving cluster
+    Serving(chaos_serving::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Check {
+    /// Queries of the dashboard and the rules, by a real Prometheus that scrapes a real cluster
+    Dashboards(dashboards::Args),
+    /// Contents of deploy/: units, compose file, chart, configurations
+    Deploy(deploy::Args),
+    /// The live page in headless Chromium while instances freeze, and its switches
+    LivePage(live_page::Args),
+    /// Commands of the documentation, against a small cluster
+    Docs(docs::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Netns {
+    /// Train on three hosts while the leader's is cut off
+    Train(netns::Args),
+    /// Serve on three hosts while one is cut off; needs Prometheus, too
+    Serve(netns_serve::Args),
 }
 
 fn main() -> ExitCode {
     let step = Cli::parse().step;
     let before = ProcessorTime::so_far();
-    let is_measured = step.is_measured();
+    let is_measured = matches!(step, Step::Demo(_) | Step::Bench(_));
     let outcome = match step {
-        Step::BenchServing(args) => bench::serving::run(&args),
-        Step::BenchLoadgen(args) => bench::loadgen::run(&args),
-        Step::BenchFidelity(args) => bench::fidelity::run(&args),
-        Step::BenchOverload(args) => bench::overload::run(&args),
-        Step::BenchClusterTraining(args) => bench::cluster_training::run(&args),
-        Step::BenchParameterServer(args) => bench::parameter_server::run(&args),
-        Step::BenchProxy(args) => bench::proxy::run(&args),
-        Step::BenchStaleness(args) => bench::staleness::run(&args),
-        Step::BenchTail(args) => bench::tail::run(&args),
-        Step::BenchTraining(args) => bench::training::run(&args),
-        Step::CheckDashboards(args) => dashboards::run(&args),
-        Step::CheckDeploy(args) => deploy::run(&args),
-        Step::CheckDocs(args) => docs::run(&args),
-        Step::CheckLivePage(args) => live_page::run(&args),
-        Step::ChaosParameterServer(args) => chaos::run(&args),
-        Step::ChaosServing(args) => chaos_serving::run(&args),
+        Step::Bench(bench) => match bench {
+            Bench::Serving(args) => bench::serving::run(&args),
+            Bench::Loadgen(args) => bench::loadgen::run(&args),
+            Bench::Fidelity(args) => bench::fidelity::run(&args),
+            Bench::Overload(args) => bench::overload::run(&args),
+            Bench::ClusterTraining(args) => bench::cluster_training::run(&args),
+            Bench::ParameterServer(args) => bench::parameter_server::run(&args),
+            Bench::Proxy(args) => bench::proxy::run(&args),
+            Bench::Staleness(args) => bench::staleness::run(&args),
+            Bench::Tail(args) => bench::tail::run(&args),
+            Bench::Training(args) => bench::training::run(&args),
+        },
+        Step::Chaos(Chaos::ParameterServer(args)) => chaos::run(&args),
+        Step::Chaos(Chaos::Serving(args)) => chaos_serving::run(&args),
+        Step::Check(Check::Dashboards(args)) => dashboards::run(&args),
+        Step::Check(Check::Deploy(args)) => deploy::run(&args),
+        Step::Check(Check::Docs(args)) => docs::run(&args),
+        Step::Check(Check::LivePage(args)) => live_page::run(&args),
+        Step::Netns(Netns::Train(args)) => netns::run(&args),
+        Step::Netns(Netns::Serve(args)) => netns_serve::run(&args),
         Step::Interop(args) => interop::run(&args),
         Step::ElasticTrain(args) => elastic::run(&args),
-        Step::NetnsTrain(args) => netns::run(&args),
-        Step::NetnsServe(args) => netns_serve::run(&args),
         Step::Demo(args) => demo::run(&args),
         Step::Dist(args) => dist::run(&args),
         Step::Setup(args) => native::run(&args),

@@ -1,4 +1,4 @@
-//! `cargo xtask netns-train`: training on three hosts with an etcd each, one of which is cut off
+//! `cargo xtask netns train`: training on three hosts with an etcd each, one of which is cut off
 //! meanwhile.
 //!
 //! The hosts are network namespaces, joined by a bridge in a fourth; nothing of the machine's own
@@ -24,7 +24,7 @@ use hosts::{Host, Network};
 /// Where everything of a run lies.
 const FOLDER: &str = ".parapet/netns-train";
 
-/// Arguments of `cargo xtask netns-train`.
+/// Arguments of `cargo xtask netns train`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds for which the leader's host is cut off

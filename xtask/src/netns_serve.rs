@@ -1,4 +1,4 @@
-//! `cargo xtask netns-serve`: serving on three hosts, one of which is cut off meanwhile.
+//! `cargo xtask netns serve`: serving on three hosts, one of which is cut off meanwhile.
 //!
 //! The hosts are network namespaces, joined by a bridge in a fourth; nothing of the machine's own
 //! network is touched. Each has a frontend, two replicas, a parity instance and a member of etcd,
@@ -40,7 +40,7 @@ const BACK_WITHIN: Duration = Duration::from_secs(12);
 /// Machines that run three hosts are slow.
 const ALLOWANCE: Duration = Duration::from_secs(2);
 
-/// Arguments of `cargo xtask netns-serve`.
+/// Arguments of `cargo xtask netns serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds for which the host stays cut off once its instances have left

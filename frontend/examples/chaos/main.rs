@@ -1,5 +1,5 @@
 //! Serves for minutes while everything goes wrong that can, and has every answer judged by clients
-//! who know it beforehand: `cargo xtask chaos-serving`.
+//! who know it beforehand: `cargo xtask chaos serving`.
 //!
 //! Real processes: two frontends, four replicas of a linear model, two instances of its parity
 //! models. All but one of each are reached by way of relays that can spoil answers. What is done
@@ -161,7 +161,7 @@ async fn run(cli: &Cli) -> Result<bool> {
     record.finish(cluster.spoilt(), frontends.started());
     let noted = record.noted();
     let line = format!(
-        "cargo xtask chaos-serving --seconds {} --seed {}",
+        "cargo xtask chaos serving --seconds {} --seed {}",
         cli.seconds, cli.seed
     );
     let text = noted.text(&line, ran, clock.stalls());

@@ -1,4 +1,4 @@
-//! One process of the memory benchmark in `cargo xtask bench-parameter-server`: a server of one
+//! One process of the memory benchmark in `cargo xtask bench parameter-server`: a server of one
 //! large dense shard, or a worker that pushes all of it again and again.
 //!
 //! Lines on the standard input are what a registry would say: `copy ADDRESS` asks server 0 to copy

@@ -1,4 +1,4 @@
-//! One process of the benchmark `cargo xtask bench-parameter-server`: a server that adds up, or a
+//! One process of the benchmark `cargo xtask bench parameter-server`: a server that adds up, or a
 //! worker that pushes and pulls with all of its keys under way, and prints what it took.
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use run::{Outcome, Plan, RegistryChoice};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_parapet-parameter-server");
 
-/// The moments and the 20 kills are `cargo xtask chaos-parameter-server`'s; here, that nothing is
+/// The moments and the 20 kills are `cargo xtask chaos parameter-server`'s; here, that nothing is
 /// lost and nothing hangs.
 async fn survives(registry: RegistryChoice, stop_registry: Option<Duration>) -> Outcome {
     let program = PathBuf::from(PROGRAM);

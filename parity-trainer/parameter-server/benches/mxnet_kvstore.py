@@ -1,4 +1,4 @@
-"""One process of `cargo xtask bench-parameter-server --mxnet-python`: mxnet 1.9.1's kvstore, which has ps-lite inside.
+"""One process of `cargo xtask bench parameter-server --mxnet-python`: mxnet 1.9.1's kvstore, which has ps-lite inside.
 
 The role comes in DMLC_ROLE, as mxnet has it. A worker does the same rounds as `examples/throughput.rs` and prints the same
 line. Needs mxnet==1.9.1 and numpy==1.23.5.

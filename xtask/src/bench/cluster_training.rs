@@ -1,4 +1,4 @@
-//! `cargo xtask bench-cluster-training`: a parity model, trained by one process with all threads,
+//! `cargo xtask bench cluster-training`: a parity model, trained by one process with all threads,
 //! and by a cluster on this machine with one thread for each process.
 //!
 //! They take turns, and who is first changes; the runs of a round are of the same settings, steps
@@ -30,7 +30,7 @@ const FOLDER: &str = ".parapet/bench-cluster-training";
 /// times.
 const AIMS: (f64, f64) = (0.3, 1.1);
 
-/// Arguments of `cargo xtask bench-cluster-training`.
+/// Arguments of `cargo xtask bench cluster-training`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The data, such as MNIST's folder
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     section::write(
         &out,
         "Measured",
-        "cargo xtask bench-cluster-training",
+        "cargo xtask bench cluster-training",
         &table,
     )?;
     println!("written: {}", out.display());

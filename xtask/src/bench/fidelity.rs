@@ -1,4 +1,4 @@
-//! `cargo xtask bench-fidelity`: the simulator against a real run of the same small configuration.
+//! `cargo xtask bench fidelity`: the simulator against a real run of the same small configuration.
 //!
 //! The real run is the variant of `loadgen/experiments/tail.toml` (12 + 6 instances) with 2 %
 //! stragglers: with 1 % the 99th percentile lies on the edge between 19 and 33 ms, and two real
@@ -16,10 +16,10 @@ use serde_json::Value;
 use super::tail;
 use crate::demo::{binary, step};
 
-/// Arguments of `cargo xtask bench-fidelity`.
+/// Arguments of `cargo xtask bench fidelity`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Compare with the last `cargo xtask bench-tail --only p2` instead of running the strategies
+    /// Compare with the last `cargo xtask bench tail --only p2` instead of running the strategies
     /// anew
     #[arg(long)]
     reuse: bool,

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-loadgen`: how many requests/s the generator sends on time from one core,
+//! `cargo xtask bench loadgen`: how many requests/s the generator sends on time from one core,
 //! beside `wrk` from the same core against the same server.
 //!
 //! The server answers every request with the same bytes and has a core of its own. The generator
@@ -17,7 +17,7 @@ use super::wrk::Wrk;
 use crate::resources::pinned;
 use crate::{cargo, demo, workspace};
 
-/// Arguments of `cargo xtask bench-loadgen`.
+/// Arguments of `cargo xtask bench loadgen`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rates to try, in requests/s

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-overload`: three times the capacity, for a minute.
+//! `cargo xtask bench overload`: three times the capacity, for a minute.
 //!
 //! Emulated instances take a constant time for each query and no processor, so that the capacity is
 //! known: instances over service time. Requests come by Poisson's law at a normal rate, then at
@@ -20,7 +20,7 @@ use super::servers::{Server, Servers};
 use crate::resources::{mb, memory};
 use crate::workspace;
 
-/// Arguments of `cargo xtask bench-overload`.
+/// Arguments of `cargo xtask bench overload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Instances of the deployed model; half as many of the parity model
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     section::write(
         &path,
         "What was measured of the frontend",
-        "cargo xtask bench-overload",
+        "cargo xtask bench overload",
         &text,
     )?;
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
@@ -175,7 +175,7 @@ fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part>
 /// The section's text, and the aims that were missed.
 fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
     let mut text = format!(
-        "`cargo xtask bench-overload`: {} instances with an emulated service time of {} ms, so that {capacity:.0} requests/s is all that\n\
+        "`cargo xtask bench overload`: {} instances with an emulated service time of {} ms, so that {capacity:.0} requests/s is all that\n\
          they can do; coded, k = 2, with {} parity instances; one thread of the frontend; the generator on the same 2 cores.\n\n\
          | load | offered, requests/s | answered | p50, ms | p99, ms | refused (503) | p99 of refusing, ms | other failures | most memory, MB |\n\
          |---|---|---|---|---|---|---|---|---|\n",

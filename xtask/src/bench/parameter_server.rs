@@ -1,4 +1,4 @@
-//! `cargo xtask bench-parameter-server`: push and pull over loopback, workers and servers as
+//! `cargo xtask bench parameter-server`: push and pull over loopback, workers and servers as
 //! processes of their own, beside mxnet's kvstore where a Python with mxnet is given.
 //!
 //! Both do the same rounds: every key is pushed, pulled, or both, again and again, with all keys
@@ -17,7 +17,7 @@ use crate::{cargo, workspace};
 use processes::{System, measure};
 use report::{Cell, Row};
 
-/// Arguments of `cargo xtask bench-parameter-server`.
+/// Arguments of `cargo xtask bench parameter-server`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A Python with mxnet 1.9.1 and numpy 1.23.5, to compare with
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     section::write(
         &path,
         "Measured",
-        "cargo xtask bench-parameter-server",
+        "cargo xtask bench parameter-server",
         &tables,
     )?;
     println!("written: {}", path.display());

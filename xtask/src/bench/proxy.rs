@@ -1,4 +1,4 @@
-//! `cargo xtask bench-proxy`: the frontend as a proxy, beside nginx in front of the same instances.
+//! `cargo xtask bench proxy`: the frontend as a proxy, beside nginx in front of the same instances.
 //!
 //! Each proxy has one core to itself; the clients and the instances have another one. The instances
 //! are emulated: they answer at once what a real one has answered, so that it is the proxy that is
@@ -40,7 +40,7 @@ const PROXY: usize = 1;
 /// Instances of the deployed model; half as many of the parity model.
 const INSTANCES: usize = 4;
 
-/// Arguments of `cargo xtask bench-proxy`.
+/// Arguments of `cargo xtask bench proxy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rounds to each target
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     section::write(
         &path,
         "What was measured of the frontend",
-        "cargo xtask bench-proxy",
+        "cargo xtask bench proxy",
         &text,
     )?;
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));

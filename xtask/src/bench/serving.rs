@@ -1,4 +1,4 @@
-//! `cargo xtask bench-serving`: what the frontend adds to a request's latency, and the memory that
+//! `cargo xtask bench serving`: what the frontend adds to a request's latency, and the memory that
 //! it takes.
 //!
 //! Latency is measured in two ways. In a closed loop one client waits for each answer before it
@@ -33,7 +33,7 @@ use crate::resources::{mb, memory, stay_on};
 /// For how long the frontends that poll do so after a request: longer than an answer takes.
 const BUSY_POLL_US: u32 = 1000;
 
-/// Arguments of `cargo xtask bench-serving`.
+/// Arguments of `cargo xtask bench serving`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rounds to each target

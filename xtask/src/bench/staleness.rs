@@ -1,4 +1,4 @@
-//! `cargo xtask bench-staleness`: one worker in four computes 4 times longer; how soon is a loss
+//! `cargo xtask bench staleness`: one worker in four computes 4 times longer; how soon is a loss
 //! reached, by what workers may miss of one another's updates, and how long do they wait for
 //! servers?
 //!
@@ -33,7 +33,7 @@ const MODELS: [&str; 11] = [
     "eventual",
 ];
 
-/// Arguments of `cargo xtask bench-staleness`.
+/// Arguments of `cargo xtask bench staleness`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Who is slow: never, always (one worker all the time) or turns:MILLISECONDS (one at a time,
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         section::write(
             &out,
             "Measured",
-            &format!("cargo xtask bench-staleness, {slowdown}"),
+            &format!("cargo xtask bench staleness, {slowdown}"),
             &with_plot,
         )?;
         let path = out.with_file_name(plot);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-tail`: redundancy strategies side by side on emulated instances, and what
+//! `cargo xtask bench tail`: redundancy strategies side by side on emulated instances, and what
 //! each buys at the tail.
 //!
 //! The experiment is `loadgen/experiments/tail.toml`. `--all` adds its variants (k = 3 and 4, other
@@ -17,7 +17,7 @@ use crate::demo::{binary, step};
 use crate::models::{self, Model};
 use crate::{cargo, native, workspace};
 
-/// Arguments of `cargo xtask bench-tail`.
+/// Arguments of `cargo xtask bench tail`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The variants too: k = 3 and 4, other shares of stragglers, correlated slowdowns

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-training`: steps/s of the trainer against the same networks in PyTorch's
+//! `cargo xtask bench training`: steps/s of the trainer against the same networks in PyTorch's
 //! Python, on as many threads.
 //!
 //! The two take turns, block by block and each first in every other one, so that whatever else the
@@ -22,7 +22,7 @@ const CASES: [(&str, &str, u32, u32); 4] = [
     ("mlp:784,400,400", "mlp:400", 64, 400),
 ];
 
-/// Arguments of `cargo xtask bench-training`.
+/// Arguments of `cargo xtask bench training`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A Python with PyTorch, of libtorch's version if the figures are to say something

@@ -1,4 +1,4 @@
-//! `cargo xtask check-deploy`: what is in `deploy/` holds together, as far as that can be told
+//! `cargo xtask check deploy`: what is in `deploy/` holds together, as far as that can be told
 //! without a cluster or a container engine.
 //!
 //! | what | by |
@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use self::tools::Tools;
 use crate::{sample, workspace};
 
-/// Arguments of `cargo xtask check-deploy`.
+/// Arguments of `cargo xtask check deploy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write what the chart renders into deploy/kubernetes, instead of comparing

@@ -1,4 +1,4 @@
-//! `cargo xtask check-docs`: what the documentation tells people to type works.
+//! `cargo xtask check docs`: what the documentation tells people to type works.
 //!
 //! Every block of commands in `docs/*.md` is fenced and marked: `sh run` is run, in the order of
 //! its page, against a small cluster that stands for the demo's; `sh not-run: REASON` says why not.
@@ -20,7 +20,7 @@ use crate::deploy::tools;
 use crate::sample::{self, Cluster};
 use crate::workspace;
 
-/// Arguments of `cargo xtask check-docs`.
+/// Arguments of `cargo xtask check docs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run the blocks of this page only

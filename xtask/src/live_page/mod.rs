@@ -1,4 +1,4 @@
-//! `cargo xtask check-live-page`: the live page in headless Chromium, while a real cluster
+//! `cargo xtask check live-page`: the live page in headless Chromium, while a real cluster
 //! straggles under load.
 //!
 //! It is opened without a key, with a wrong one and with the right one; a frozen instance, decoded
@@ -26,7 +26,7 @@ use self::load::Load;
 use crate::sample::{self, Cluster, Layout, MODEL, PARITY};
 use crate::workspace;
 
-/// Arguments of `cargo xtask check-live-page`.
+/// Arguments of `cargo xtask check live-page`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Load the cluster for so many seconds before the screenshots

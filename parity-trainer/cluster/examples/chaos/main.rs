@@ -1,5 +1,5 @@
 //! Kills servers of a real cluster again and again while workers push and learn, and judges what
-//! became of it: `cargo xtask chaos-parameter-server`.
+//! became of it: `cargo xtask chaos parameter-server`.
 
 #![allow(unreachable_pub, reason = "an example; its test shares the module")]
 

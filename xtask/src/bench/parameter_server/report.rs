@@ -169,7 +169,7 @@ pub(super) fn render(rows: &[Row], memory: &[Memory], runs: usize) -> String {
 const HEAD: &str = "\
 ## Push and pull over loopback
 
-Written by `cargo xtask bench-parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1 and numpy==1.23.5; without it,
+Written by `cargo xtask bench parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1 and numpy==1.23.5; without it,
 our side alone). Workers and servers are processes of their own on one machine. One key a message; all keys are under way at a
 time, and a key's next round begins when its last has ended. Every round is a clock under BSP: the servers add up what the workers
 push, which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys, values and rounds. On one

@@ -1,4 +1,4 @@
-//! The section that `bench-proxy` writes.
+//! The section that `bench proxy` writes.
 
 use std::fmt::{self, Write as _};
 
@@ -88,7 +88,7 @@ pub(super) fn write(
     targets: &[Target; 3],
 ) -> (String, Vec<String>) {
     let mut text = format!(
-        "`cargo xtask bench-proxy`: binary tensors of 3 KB; the proxy on one core, clients and 4 emulated instances (which answer at\n\
+        "`cargo xtask bench proxy`: binary tensors of 3 KB; the proxy on one core, clients and 4 emulated instances (which answer at\n\
          once what a real one has answered; 2 more for parity queries) on the other; medians of {rounds} rounds in turns.\n\n\
          | | requests/s, {connections} connections | p99 then, ms | p99 at {rate}/s, ms | processor time of a request at {rate}/s, us |\n\
          |---|---|---|---|---|\n"

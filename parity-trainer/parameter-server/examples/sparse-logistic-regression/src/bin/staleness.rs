@@ -1,4 +1,4 @@
-//! One run of `cargo xtask bench-staleness`: real servers and workers over loopback, of which one
+//! One run of `cargo xtask bench staleness`: real servers and workers over loopback, of which one
 //! is slowed. Prints what was measured as JSON.
 
 use std::process::ExitCode;
