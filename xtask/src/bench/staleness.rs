@@ -62,12 +62,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let package = [
         "--release",
         "-p",
-        "parapet-sparse-logistic-regression",
-        "--bin",
-        "staleness",
+        "parapet-cluster",
+        "--example",
+        "sparse-logistic-regression",
     ];
     cargo::run(&[&["build"], &package[..]].concat())?;
-    let program = workspace::target().join("release/staleness");
+    let program = workspace::target().join("release/examples/sparse-logistic-regression");
     let clocks = args.clocks.to_string();
     let mut all = Vec::new();
     for slowdown in &args.slowdowns {
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 };
                 let mut command = Command::new(&program);
                 command.args([
+                    "staleness",
                     "--consistency",
                     model,
                     "--slowdown",

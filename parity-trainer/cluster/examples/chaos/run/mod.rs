@@ -53,14 +53,11 @@ impl FromStr for RegistryChoice {
     }
 }
 
-/// What is done.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Has the commands `server` and `coordinator`.
     pub program: PathBuf,
-    /// How often.
     pub kills: usize,
-    /// Where.
     pub registry: RegistryChoice,
     /// For how long the registry's process is stopped after half of the kills.
     pub stop_registry: Option<Duration>,
@@ -75,26 +72,20 @@ pub struct Plan {
 /// Why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
-    /// A role.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// A push or pull.
     #[error("clock {clock}: {error}")]
     Task {
-        /// Which.
         clock: u64,
         /// How it failed.
         error: TaskError,
     },
-    /// A process.
     #[error("{what}: {source}")]
     Process {
-        /// Which.
         what: String,
-        /// Why.
         source: std::io::Error,
     },
     /// Something did not come.
@@ -106,11 +97,9 @@ pub enum ChaosError {
     /// An acknowledged push is not there, or is there twice.
     #[error("{acknowledged} pushes were acknowledged, the values show {least} to {greatest}")]
     Wrong {
-        /// Pushes.
         acknowledged: u64,
         /// What all values should have added up to.
         least: f32,
-        /// Also.
         greatest: f32,
     },
 }

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::Plan;
 
-/// One kill.
 #[derive(Debug, Clone, Copy)]
 pub struct Kill {
     /// The dead server's number.
@@ -32,7 +31,6 @@ pub struct Stop {
 /// What came of it.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// In order.
     pub kills: Vec<Kill>,
     /// If it was stopped.
     pub stop: Option<Stop>,
@@ -40,7 +38,6 @@ pub struct Outcome {
     pub acknowledged: u64,
     /// Steps of the disturbed training's workers.
     pub steps: u64,
-    /// Its final loss.
     pub loss: Option<f64>,
     /// The final losses of as many steps without disturbance, each with other batches.
     pub undisturbed: Vec<f64>,
@@ -52,7 +49,6 @@ pub struct Outcome {
 #[derive(Debug)]
 #[allow(dead_code, reason = "the test does with some")]
 pub struct Judgement {
-    /// All figures.
     pub json: Value,
     /// A few lines of Markdown.
     pub text: String,

@@ -4,7 +4,7 @@
 use crate::{Minibatch, Row};
 
 /// The probability of the class `true`, where `weight` gives a feature's weight.
-pub fn probability(row: Row<'_>, weight: impl Fn(u32) -> f32) -> f32 {
+pub(crate) fn probability(row: Row<'_>, weight: impl Fn(u32) -> f32) -> f32 {
     let margin: f32 = row
         .features
         .iter()
@@ -16,7 +16,7 @@ pub fn probability(row: Row<'_>, weight: impl Fn(u32) -> f32) -> f32 {
 
 /// The loss of a prediction, in nats. One that is certain and wrong counts as wrong by the least
 /// that 32-bit floats tell from certainty.
-pub fn log_loss(probability: f32, label: bool) -> f64 {
+pub(crate) fn log_loss(probability: f32, label: bool) -> f64 {
     let of_label = f64::from(if label {
         probability
     } else {
@@ -27,15 +27,15 @@ pub fn log_loss(probability: f32, label: bool) -> f64 {
 
 /// What a minibatch asks of its weights.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gradient {
+pub(crate) struct Gradient {
     /// The sums over its rows, one for each of its keys.
-    pub sums: Vec<f32>,
+    pub(crate) sums: Vec<f32>,
     /// The sum of its rows' losses before any update.
-    pub loss: f64,
+    pub(crate) loss: f64,
 }
 
 /// The gradient at `weights`, one for each key of the minibatch.
-pub fn gradient(batch: &Minibatch, weights: &[f32]) -> Gradient {
+pub(crate) fn gradient(batch: &Minibatch, weights: &[f32]) -> Gradient {
     let at = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
     let mut sums = vec![0.0; batch.keys().len()];
     let mut loss = 0.0;

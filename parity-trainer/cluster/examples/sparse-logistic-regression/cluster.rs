@@ -16,13 +16,13 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 /// The array of all weights.
-pub const ARRAY: ArrayId = ArrayId(0);
+pub(crate) const ARRAY: ArrayId = ArrayId(0);
 
 /// The number of one that only reads; no worker has it.
 const READER: WorkerId = WorkerId(u64::MAX);
 
 /// A transport with places for servers of this process to listen at.
-pub trait Place: Transport {
+pub(crate) trait Place: Transport {
     /// Where this server listens.
     fn address(server: u64) -> String;
 }
@@ -41,25 +41,24 @@ impl Place for Memory {
 
 /// What a cluster is made of.
 #[derive(Debug, Clone)]
-pub struct ClusterSettings {
+pub(crate) struct ClusterSettings {
     /// How many servers, at least 1: the keys are cut into as many ranges.
-    pub servers: u64,
+    pub(crate) servers: u64,
     /// Servers that hold each range; no more than there are.
-    pub replicas: u64,
+    pub(crate) replicas: u64,
     /// Workers that count: they must all go on for the others to.
-    pub workers: u64,
-    /// The array's keys.
-    pub keys: KeyRange,
+    pub(crate) workers: u64,
+    pub(crate) keys: KeyRange,
     /// The array's rows, and what a push does.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     /// What readers may miss.
-    pub consistency: Consistency,
+    pub(crate) consistency: Consistency,
     /// Whether a list of keys is sent once, then its digest.
-    pub key_lists: bool,
+    pub(crate) key_lists: bool,
 }
 
 /// Servers that run until this is dropped.
-pub struct Cluster<T: Place> {
+pub(crate) struct Cluster<T: Place> {
     transport: T,
     settings: ClusterSettings,
     view: watch::Sender<Arc<View>>,
@@ -75,7 +74,7 @@ impl<T: Place> fmt::Debug for Cluster<T> {
 
 /// Why there is no cluster.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     /// A server cannot listen.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -89,7 +88,7 @@ impl<T: Place> Cluster<T> {
     ///
     /// # Errors
     /// If one cannot listen, or there are fewer keys than servers.
-    pub async fn start(settings: ClusterSettings, transport: T) -> Result<Self, StartError> {
+    pub(crate) async fn start(settings: ClusterSettings, transport: T) -> Result<Self, StartError> {
         let registry = Embedded::new(view(&settings)?);
         let view = registry.view();
         let mut cluster = Self {
@@ -142,18 +141,13 @@ impl<T: Place> Cluster<T> {
             .collect()
     }
 
-    /// What it is made of.
-    pub const fn settings(&self) -> &ClusterSettings {
-        &self.settings
-    }
-
     /// The way in for a worker, by its number from 0.
-    pub fn worker(&self, worker: u64) -> Worker {
+    pub(crate) fn worker(&self, worker: u64) -> Worker {
         self.client(WorkerId(worker))
     }
 
     /// The way in for one that only reads, at clock 0, whatever there is.
-    pub fn reader(&self) -> Worker {
+    pub(crate) fn reader(&self) -> Worker {
         self.client(READER)
     }
 

@@ -19,22 +19,22 @@ const SPREAD: f32 = 1.5;
 
 /// A set to generate. The same settings give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Generated {
+pub(crate) struct Generated {
     /// How many features; at least 1.
-    pub features: u32,
+    pub(crate) features: u32,
     /// Rows to learn from.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Rows to judge by.
-    pub held_out: usize,
+    pub(crate) held_out: usize,
     /// Features drawn for each row; those drawn twice count once.
-    pub draws: usize,
+    pub(crate) draws: usize,
     /// Gives every random number.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Labels are drawn with the probability that logistic regression gives under the true weights: no
 /// model can do better than [`DataSet::truth`].
-pub fn generate(settings: &Generated) -> DataSet {
+pub(crate) fn generate(settings: &Generated) -> DataSet {
     let Generated {
         features,
         rows,

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use parapet_sparse_logistic_regression::data::DataSet;
-use parapet_sparse_logistic_regression::{Outcome, Score, TrainSettings};
+use crate::data::DataSet;
+use crate::{Outcome, Score, TrainSettings};
 use serde_json::json;
 
 pub(crate) fn data(data: &DataSet) -> String {

@@ -1,18 +1,14 @@
 //! Trainings over servers against plain FTRL-proximal.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::data::{DataSet, Generated, generate};
+use crate::{Batches, Outcome, Place, Rows, Score, TrainSettings, train};
 use parapet_cluster::node::transport::{Memory, Tcp};
 use parapet_parameter_server::{Consistency, Ftrl, Kkt, LeftOut};
-use parapet_sparse_logistic_regression::data::{DataSet, Generated, generate};
-use parapet_sparse_logistic_regression::{
-    Batches, Outcome, Place, Rows, Score, TrainSettings, train,
-};
 use tokio::sync::watch;
 
 const FTRL: Ftrl = Ftrl {
@@ -98,7 +94,7 @@ fn score(data: &DataSet, weights: &HashMap<u32, f64>) -> Score {
     let of = |feature| weights.get(&feature).map_or(0.0, |&weight| weight as f32);
     let rows = data.held_out.iter();
     let predicted: Vec<f32> = rows
-        .map(|row| parapet_sparse_logistic_regression::logistic::probability(row, of))
+        .map(|row| crate::logistic::probability(row, of))
         .collect();
     Score::new(&predicted, data.held_out.labels())
 }

@@ -3,7 +3,7 @@
 /// Labelled sparse rows, one after the other in three vectors. The last feature of each row is the
 /// intercept.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rows {
+pub(crate) struct Rows {
     /// Where each row ends.
     ends: Vec<usize>,
     features: Vec<u32>,
@@ -13,18 +13,16 @@ pub struct Rows {
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Row<'a> {
+pub(crate) struct Row<'a> {
     /// Which features are not 0, each once.
-    pub features: &'a [u32],
-    /// Their values.
-    pub values: &'a [f32],
-    /// The class.
-    pub label: bool,
+    pub(crate) features: &'a [u32],
+    pub(crate) values: &'a [f32],
+    pub(crate) label: bool,
 }
 
 impl Rows {
     /// Appends a row. Each feature may be named once.
-    pub fn push(&mut self, label: bool, features: impl IntoIterator<Item = (u32, f32)>) {
+    pub(crate) fn push(&mut self, label: bool, features: impl IntoIterator<Item = (u32, f32)>) {
         for (feature, value) in features {
             self.features.push(feature);
             self.values.push(value);
@@ -33,23 +31,22 @@ impl Rows {
         self.labels.push(label);
     }
 
-    /// How many rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
     /// How many values that are not 0, in all rows.
-    pub fn non_zeros(&self) -> usize {
+    pub(crate) fn non_zeros(&self) -> usize {
         self.features.len()
     }
 
     /// The row at `place`, if there is one.
-    pub fn get(&self, place: usize) -> Option<Row<'_>> {
+    pub(crate) fn get(&self, place: usize) -> Option<Row<'_>> {
         let start = match place.checked_sub(1) {
             Some(before) => *self.ends.get(before)?,
             None => 0,
@@ -63,12 +60,12 @@ impl Rows {
     }
 
     /// All rows in order.
-    pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
         (0..self.len()).filter_map(|place| self.get(place))
     }
 
     /// The classes of all rows.
-    pub fn labels(&self) -> &[bool] {
+    pub(crate) fn labels(&self) -> &[bool] {
         &self.labels
     }
 }

@@ -9,7 +9,7 @@ use crate::{Row, Rows};
 
 /// Rows with their features numbered anew: the place of a feature is that of its key in a pull.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Minibatch {
+pub(crate) struct Minibatch {
     keys: Vec<Key>,
     /// Each feature of the rows as a place in `keys`.
     rows: Rows,
@@ -17,7 +17,7 @@ pub struct Minibatch {
 
 impl Minibatch {
     /// The rows at these places; places without a row are left out.
-    pub fn new(rows: &Rows, places: &[u32]) -> Self {
+    pub(crate) fn new(rows: &Rows, places: &[u32]) -> Self {
         let chosen = || {
             places
                 .iter()
@@ -45,12 +45,12 @@ impl Minibatch {
     }
 
     /// The features that its rows have, ascending: the keys to pull and to push.
-    pub fn keys(&self) -> &[Key] {
+    pub(crate) fn keys(&self) -> &[Key] {
         &self.keys
     }
 
     /// The rows; their features are places in [`Minibatch::keys`].
-    pub const fn rows(&self) -> &Rows {
+    pub(crate) const fn rows(&self) -> &Rows {
         &self.rows
     }
 }
@@ -59,7 +59,7 @@ impl Minibatch {
 /// turn. All workers have the same number of iterations; where the last round has too few
 /// minibatches, some are empty.
 #[derive(Debug)]
-pub struct Batches {
+pub(crate) struct Batches {
     rows: usize,
     batch: usize,
     workers: usize,
@@ -74,7 +74,7 @@ pub struct Batches {
 
 impl Batches {
     /// Of worker `worker`, from 0, of `workers`; a minibatch has `batch` rows.
-    pub const fn new(
+    pub(crate) const fn new(
         rows: usize,
         batch: usize,
         workers: usize,
@@ -96,7 +96,7 @@ impl Batches {
     }
 
     /// Iterations of each worker in a pass.
-    pub const fn rounds(&self) -> usize {
+    pub(crate) const fn rounds(&self) -> usize {
         self.rows.div_ceil(self.batch).div_ceil(self.workers)
     }
 }

@@ -30,47 +30,45 @@ const ROUNDING: f64 = 1e-6;
 /// A computation that ends later than this after its time counts as late.
 const LATE: Duration = Duration::from_millis(2);
 
-/// What is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Experiment {
+pub(crate) struct Experiment {
     /// What workers may miss of one another.
-    pub consistency: Consistency,
+    pub(crate) consistency: Consistency,
     /// Who is slow; also how many workers there are.
-    pub injection: Injection,
-    /// Servers.
-    pub servers: u64,
+    pub(crate) injection: Injection,
+    pub(crate) servers: u64,
     /// How long a minibatch takes where nobody is slow.
-    pub compute: Duration,
+    pub(crate) compute: Duration,
     /// The loss to reach is that of bulk-synchronous workers after so many clocks.
-    pub clocks: usize,
+    pub(crate) clocks: usize,
     /// After how long a run is given up.
-    pub patience: Duration,
+    pub(crate) patience: Duration,
     /// Rows of a minibatch.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// The learning rate, for the mean gradient of all workers.
-    pub rate: f32,
+    pub(crate) rate: f32,
     /// The rows; its seed is also that of their order.
-    pub data: Generated,
+    pub(crate) data: Generated,
 }
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The held-out loss to reach.
-    pub target: f64,
+    pub(crate) target: f64,
     /// Seconds until it was; `None` if the run was given up.
-    pub seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Minibatches that all workers had computed by then.
-    pub minibatches: u64,
+    pub(crate) minibatches: u64,
     /// The share of the workers' time in which they waited for servers.
-    pub idle: f64,
+    pub(crate) idle: f64,
     /// The share of minibatches whose computation ended late: those that met busy processors.
-    pub late: f64,
+    pub(crate) late: f64,
 }
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
-pub enum RaceError {
+pub(crate) enum RaceError {
     /// There are no servers.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -95,7 +93,7 @@ struct Tally {
 ///
 /// # Errors
 /// [`RaceError`].
-pub async fn race(experiment: Experiment) -> Result<Measured, RaceError> {
+pub(crate) async fn race(experiment: Experiment) -> Result<Measured, RaceError> {
     let data = Arc::new(generate(&experiment.data));
     let target = target(&data, &experiment);
     let workers = experiment.injection.workers.max(1);
@@ -184,7 +182,6 @@ async fn watch_loss(
     Ok(None)
 }
 
-/// The mean loss.
 fn loss(rows: &Rows, weights: &[f32]) -> f64 {
     let weight = |feature: u32| {
         weights

@@ -7,7 +7,7 @@ use parapet_parameter_server::{Kkt, LeftOut};
 /// A KKT filter as `off`, `kept:SHARE` or `dropped:SHARE`, the share of the L1 penalty up to which
 /// gradients are left out.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct KktOption(pub Option<(f32, LeftOut)>);
+pub(crate) struct KktOption(pub(crate) Option<(f32, LeftOut)>);
 
 impl FromStr for KktOption {
     type Err = String;
@@ -37,7 +37,7 @@ impl FromStr for KktOption {
 
 impl KktOption {
     /// The filter for a penalty of `l1` and this many workers.
-    pub fn filter(self, l1: f32, workers: usize) -> Option<Kkt> {
+    pub(crate) fn filter(self, l1: f32, workers: usize) -> Option<Kkt> {
         self.0.map(|(share, left_out)| Kkt {
             threshold: share * l1,
             scale: workers as f32,

@@ -1,36 +1,33 @@
 //! The program: what it prints, and how it names what is wrong.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
 
+use clap::Parser;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_sparse-logistic-regression"))
-        .args(arguments)
-        .output()
-        .unwrap()
+use crate::Cli;
+
+/// What the program prints; else the exit code and the error.
+fn run(arguments: &[&str]) -> Result<String, (i32, String)> {
+    let program = ["sparse-logistic-regression"];
+    let cli = Cli::try_parse_from(program.iter().chain(arguments))
+        .map_err(|error| (error.exit_code(), error.to_string()))?;
+    cli.run()
+        .map_err(|error| (error.exit_code().into(), error.to_string()))
 }
 
-/// The one line of what went wrong.
 fn error(arguments: &[&str], code: i32) -> String {
-    let output = run(arguments);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{text}");
+    let (found, text) = run(arguments).unwrap_err();
+    assert_eq!(found, code, "{text}");
     text
 }
 
 fn in_folder(folder: &Path, more: &[&str]) -> String {
     let line = error(&[&["--data", folder.to_str().unwrap()], more].concat(), 1);
-    assert!(
-        line.starts_with("error: ") && line.trim_end().lines().count() == 1,
-        "{line}"
-    );
+    assert!(line.trim_end().lines().count() == 1, "{line}");
     line
 }
 
@@ -77,7 +74,7 @@ fn a_folder_is_learned_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     sound(folder.path());
     let json = folder.path().join("outcome.json");
-    let output = run(&[
+    let text = run(&[
         "--data",
         folder.path().to_str().unwrap(),
         "--batch=10",
@@ -85,9 +82,8 @@ fn a_folder_is_learned_and_reported() {
         "--l1=0.1",
         "--json",
         json.to_str().unwrap(),
-    ]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}");
+    ])
+    .unwrap();
     assert!(
         text.contains("3 features, 200 rows") && text.contains("accuracy 100.00 %"),
         "{text}"
@@ -122,15 +118,15 @@ fn text_is_hashed_and_learned() {
         );
     }
     let path = folder.path().to_str().unwrap();
-    let output = run(&[
+    let text = run(&[
         "--data",
         path,
         "--hashed=65536",
         "--batch=10",
         "--passes=5",
         "--l1=0.1",
-    ]);
-    let text = String::from_utf8(output.stdout).unwrap();
+    ])
+    .unwrap();
     assert!(
         text.contains("65536 features, 100 rows") && text.contains("accuracy 100.00 %"),
         "{text}"

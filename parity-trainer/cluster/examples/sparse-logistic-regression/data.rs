@@ -10,55 +10,51 @@ use parapet_datasets::idx::IdxError;
 use parapet_parameter_server::{Key, KeyRange};
 
 use crate::Rows;
-pub use generated::{Generated, generate};
+pub(crate) use generated::{Generated, generate};
 
 /// What is learned from, and what it is judged by.
 #[derive(Debug, Clone)]
-pub struct DataSet {
+pub(crate) struct DataSet {
     /// Where it comes from, for reports.
-    pub name: String,
+    pub(crate) name: String,
     /// How many features; the intercept comes after them.
-    pub features: u32,
+    pub(crate) features: u32,
     /// Rows to learn from.
-    pub train: Rows,
+    pub(crate) train: Rows,
     /// Rows to judge by.
-    pub held_out: Rows,
+    pub(crate) held_out: Rows,
     /// The probabilities that the held-out labels were drawn with, where they are known.
-    pub truth: Option<Vec<f32>>,
+    pub(crate) truth: Option<Vec<f32>>,
 }
 
 impl DataSet {
     /// The features and the intercept, as keys of an array.
-    pub fn keys(&self) -> KeyRange {
+    pub(crate) fn keys(&self) -> KeyRange {
         KeyRange::new(0, Key::from(self.features) + 1)
     }
 }
 
 /// What a folder is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// IDX files of one row of bytes for each sample, named as MNIST's are:
     /// `train-images-idx2-ubyte.gz`, `train-labels-idx1-ubyte.gz`, `t10k-..`. A byte is the
     /// feature's value times 255.
     Idx,
     /// `train-text.tsv.gz` and `t10k-text.tsv.gz`: a label, an identifier and texts in each line.
     /// Words are hashed into this many features.
-    Text {
-        /// How many.
-        features: u32,
-    },
+    Text { features: u32 },
 }
 
 /// Data that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum DataError {
+pub(crate) enum DataError {
     /// No such folder.
     #[error("{}: no such folder: give one with train and t10k files, or leave --data out", .0.display())]
     NoFolder(PathBuf),
     /// A file is missing.
     #[error("{}: no file {wanted}: check that this is the right folder", folder.display())]
     Missing {
-        /// Where.
         folder: PathBuf,
         /// How its name begins.
         wanted: &'static str,
@@ -74,7 +70,6 @@ pub enum DataError {
     Shape {
         /// The file of rows.
         path: PathBuf,
-        /// Its axes.
         rows: Vec<usize>,
         /// Labels in the other file.
         labels: usize,
@@ -82,7 +77,6 @@ pub enum DataError {
     /// Training rows and held-out rows of different lengths.
     #[error("{}: its rows have {found} features, those to learn from {wanted}: check that both are of one set", path.display())]
     Features {
-        /// The held-out file.
         path: PathBuf,
         /// Features of its rows.
         found: usize,
@@ -92,33 +86,23 @@ pub enum DataError {
     /// A class that is neither of the two.
     #[error("{}: label {found} of row {row} is neither 0 nor 1: logistic regression tells two classes apart", path.display())]
     Label {
-        /// The file.
         path: PathBuf,
         /// Which row, from 1.
         row: usize,
-        /// What stands there.
         found: String,
     },
     /// A file of text cannot be read to its end.
     #[error("{}: cannot be read to its end ({source}): fetch it again if it is truncated", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What happened.
         source: std::io::Error,
     },
     /// A file of text is too long.
     #[error("{}: holds more than {limit} bytes unpacked: use a smaller file", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The most.
-        limit: u64,
-    },
+    TooLarge { path: PathBuf, limit: u64 },
     /// A line without a text.
     #[error("{}: line {line} has no tab-separated label, identifier and text: it may be truncated, fetch it again", path.display())]
     Line {
-        /// The file.
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
@@ -132,7 +116,7 @@ pub enum DataError {
 ///
 /// # Errors
 /// [`DataError`], naming the file.
-pub fn load(folder: &Path, format: Format) -> Result<DataSet, DataError> {
+pub(crate) fn load(folder: &Path, format: Format) -> Result<DataSet, DataError> {
     if !folder.is_dir() {
         return Err(DataError::NoFolder(folder.to_path_buf()));
     }

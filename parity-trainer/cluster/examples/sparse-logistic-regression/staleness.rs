@@ -8,8 +8,10 @@
 //! descent: the servers add up scaled gradients, so that what is learned differs between
 //! consistency models by staleness alone. All weights are pulled and pushed, as a network's are.
 
+mod command;
 mod injection;
 mod race;
 
-pub use injection::{Injection, Slowdown};
-pub use race::{Experiment, Measured, RaceError, race};
+pub(crate) use command::Args;
+pub(crate) use injection::{Injection, Slowdown};
+pub(crate) use race::{Experiment, RaceError, race};

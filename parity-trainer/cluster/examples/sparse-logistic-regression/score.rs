@@ -6,19 +6,19 @@ use crate::logistic::log_loss;
 
 /// The quality of predicted probabilities on labelled rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Score {
+pub(crate) struct Score {
     /// The mean of the rows' losses, in nats.
-    pub log_loss: f64,
+    pub(crate) log_loss: f64,
     /// The area under the ROC curve: how often a row of the class is put before one that is not;
     /// 0.5 if either has none.
-    pub auc: f64,
+    pub(crate) auc: f64,
     /// The share of rows whose class has the larger probability.
-    pub accuracy: f64,
+    pub(crate) accuracy: f64,
 }
 
 impl Score {
     /// Of one probability for each label.
-    pub fn new(probabilities: &[f32], labels: &[bool]) -> Self {
+    pub(crate) fn new(probabilities: &[f32], labels: &[bool]) -> Self {
         let mut pairs: Vec<(f32, bool)> = probabilities
             .iter()
             .copied()

@@ -1,8 +1,35 @@
-//! Sparse logistic regression on a parameter server within this process.
+//! A second application of the parameter server, beside training networks: sparse logistic
+//! regression by FTRL-proximal (McMahan et al., "Ad Click Prediction", KDD 2013) on data with
+//! millions of features, of which a row has a few (Li et al., OSDI 2014, section 5.1).
+//!
+//! Servers and workers run in this process, as the nodes that they are in a cluster: a worker pulls
+//! the weights of its minibatch's features and no others, pushes the sums of their gradients, and
+//! the servers' update rule is FTRL. The KKT filter keeps back gradients that would leave a weight
+//! at 0.
+//!
+//! - [`data`]: rows from files, hashed text, or a seeded generator.
+//! - [`Minibatch`] and [`logistic`]: the arithmetic of one worker.
+//! - [`Cluster`], [`train`]: servers, workers and what they measure.
+//! - [`Score`]: log loss, AUC and accuracy.
+//! - [`staleness`]: what workers gain that may miss some of one another.
 //!
 //! Exit codes: 0 done, 1 failed, 2 the arguments cannot be used, 130 ended by a second Ctrl-C.
 
+#![allow(missing_docs, reason = "an example's insides")]
+
+mod cluster;
+mod data;
+mod logistic;
+mod minibatch;
+mod options;
 mod report;
+mod rows;
+mod score;
+mod staleness;
+#[cfg(test)]
+mod tests;
+mod training;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,17 +39,30 @@ use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use parapet_cluster::node::transport::{Memory, Tcp};
 use parapet_parameter_server::{Consistency, Ftrl};
-use parapet_sparse_logistic_regression::data::{self, DataError, DataSet, Format, Generated};
-use parapet_sparse_logistic_regression::{KktOption, Outcome, TrainError, TrainSettings, train};
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+
+use cluster::{ARRAY, Cluster, ClusterSettings, Place};
+use data::{DataError, DataSet, Format, Generated};
+use minibatch::{Batches, Minibatch};
+use options::KktOption;
+use rows::{Row, Rows};
+use score::Score;
+use training::{Outcome, TrainError, TrainSettings, train};
 
 /// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers in this
 /// process.
 #[derive(Debug, Parser)]
-#[command(name = "sparse-logistic-regression", version)]
+#[command(
+    name = "sparse-logistic-regression",
+    version,
+    args_conflicts_with_subcommands = true
+)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Subcommand>,
     /// A folder of IDX files (train-images-idx.., train-labels-idx.., t10k-..) with labels 0 and 1;
     /// generated rows without it
     #[arg(long, value_name = "FOLDER")]
@@ -92,10 +132,15 @@ struct Cli {
     json: Option<PathBuf>,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Subcommand {
+    /// Measure what staleness gains while a worker is slow, and print it as JSON
+    Staleness(staleness::Args),
+}
+
 /// How messages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Via {
-    /// Over loopback.
     Tcp,
     /// From task to task.
     Memory,
@@ -108,6 +153,13 @@ enum Error {
     Data(#[from] DataError),
     #[error(transparent)]
     Train(#[from] TrainError),
+    #[error(transparent)]
+    Race(#[from] staleness::RaceError),
+    #[error(
+        "{servers} servers cannot hold {replication} copies of each range: give more --servers, or \
+         a lower --replication"
+    )]
+    Replication { servers: usize, replication: usize },
     #[error("threads and signals cannot be set up ({0}): raise the process's limits")]
     Runtime(std::io::Error),
     #[error("{}: cannot be written ({source}): give another --json", path.display())]
@@ -115,6 +167,16 @@ enum Error {
         path: PathBuf,
         source: std::io::Error,
     },
+}
+
+impl Error {
+    const fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Replication { .. }) {
+            2
+        } else {
+            1
+        }
+    }
 }
 
 fn at_least_1(text: &str) -> Result<usize, String> {
@@ -188,43 +250,55 @@ impl Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if cli.replication > cli.servers {
-        eprintln!(
-            "error: {} servers cannot hold {} copies of each range: give more --servers, or a lower --replication",
-            cli.servers, cli.replication
-        );
-        return ExitCode::from(2);
-    }
-    match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+    match cli.run() {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }
 
-fn run(cli: &Cli) -> Result<(), Error> {
-    if cli.data.is_none() {
-        eprintln!(
-            "generating {} rows of {} features ..",
-            cli.rows + cli.held_out,
-            cli.features
-        );
+impl Cli {
+    /// Runs the command and returns what it prints.
+    fn run(&self) -> Result<String, Error> {
+        match &self.command {
+            Some(Subcommand::Staleness(args)) => {
+                let runtime = Runtime::new().map_err(Error::Runtime)?;
+                let measured = runtime.block_on(staleness::race(args.experiment()))?;
+                Ok(json!(measured).to_string())
+            }
+            None => self.train(),
+        }
     }
-    let data = Arc::new(cli.load()?);
-    println!("{}", report::data(&data));
-    let runtime = Runtime::new().map_err(Error::Runtime)?;
-    let outcome = runtime.block_on(learn(cli, Arc::clone(&data)))?;
-    println!("{}", report::outcome(&data, &outcome));
-    if let Some(path) = &cli.json {
-        let text = report::json(&data, &cli.settings(), &outcome);
-        std::fs::write(path, text).map_err(|source| Error::Write {
-            path: path.clone(),
-            source,
-        })?;
+
+    fn train(&self) -> Result<String, Error> {
+        if self.replication > self.servers {
+            return Err(Error::Replication {
+                servers: self.servers,
+                replication: self.replication,
+            });
+        }
+        if self.data.is_none() {
+            let rows = self.rows + self.held_out;
+            eprintln!("generating {rows} rows of {} features ..", self.features);
+        }
+        let data = Arc::new(self.load()?);
+        let runtime = Runtime::new().map_err(Error::Runtime)?;
+        let outcome = runtime.block_on(learn(self, Arc::clone(&data)))?;
+        if let Some(path) = &self.json {
+            let text = report::json(&data, &self.settings(), &outcome);
+            std::fs::write(path, text).map_err(|source| Error::Write {
+                path: path.clone(),
+                source,
+            })?;
+        }
+        let (about, outcome) = (report::data(&data), report::outcome(&data, &outcome));
+        Ok(format!("{about}\n{outcome}"))
     }
-    Ok(())
 }
 
 /// Trains until it is done or Ctrl-C ends it, with a bar of what is learned.

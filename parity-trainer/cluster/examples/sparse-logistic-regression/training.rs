@@ -28,44 +28,44 @@ const DIGEST: u64 = 24;
 
 /// How to learn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TrainSettings {
+pub(crate) struct TrainSettings {
     /// Workers, at least 1.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Servers, at least 1.
-    pub servers: usize,
+    pub(crate) servers: usize,
     /// Servers that hold each range.
-    pub replicas: usize,
+    pub(crate) replicas: usize,
     /// What a worker may miss of the others.
-    pub consistency: Consistency,
+    pub(crate) consistency: Consistency,
     /// Rows of a minibatch, at least 1.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// How often all rows are learned from.
-    pub passes: usize,
+    pub(crate) passes: usize,
     /// The servers' update. Its gradients are sums over minibatches, so that the penalty weighs
     /// against the sum over all rows, whatever the size of a minibatch.
-    pub ftrl: Ftrl,
+    pub(crate) ftrl: Ftrl,
     /// Which gradients are left out.
-    pub kkt: Option<Kkt>,
+    pub(crate) kkt: Option<Kkt>,
     /// Whether a list of keys is sent once, then its digest.
-    pub key_lists: bool,
+    pub(crate) key_lists: bool,
     /// The order of rows.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Bytes of keys and values in all messages between workers and servers, without the frames around
 /// them; what goes from server to server is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Payload {
+pub(crate) struct Payload {
     /// Keys that workers ask for.
-    pub asked: u64,
+    pub(crate) asked: u64,
     /// Weights that they get, and the keys beside them.
-    pub answered: u64,
+    pub(crate) answered: u64,
     /// Gradients that they push, and their keys.
-    pub pushed: u64,
+    pub(crate) pushed: u64,
     /// Rows of gradients before the KKT filter.
-    pub rows: u64,
+    pub(crate) rows: u64,
     /// Rows of gradients after it.
-    pub rows_sent: u64,
+    pub(crate) rows_sent: u64,
     #[serde(skip)]
     lists: Lists,
 }
@@ -110,7 +110,7 @@ impl Payload {
     }
 
     /// All of it.
-    pub const fn total(&self) -> u64 {
+    pub(crate) const fn total(&self) -> u64 {
         self.asked + self.answered + self.pushed
     }
 
@@ -125,34 +125,32 @@ impl Payload {
 
 /// What came of a training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// On the held-out rows.
-    pub score: Score,
+    pub(crate) score: Score,
     /// Rows that were learned from, as often as they were.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// The mean loss of those rows, each before its minibatch was learned from (progressive
     /// validation).
-    pub progressive_loss: f64,
+    pub(crate) progressive_loss: f64,
     /// Weights that are not 0.
-    pub non_zero: usize,
-    /// All weights.
-    pub weights: u64,
+    pub(crate) non_zero: usize,
+    pub(crate) weights: u64,
     /// From the first minibatch to the last acknowledgement.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// The workers' time in which they waited for servers, as a share.
-    pub idle: f64,
-    /// What was sent.
-    pub payload: Payload,
+    pub(crate) idle: f64,
+    pub(crate) payload: Payload,
     /// Whether it was ended before its time.
-    pub stopped: bool,
+    pub(crate) stopped: bool,
     /// The model: weights that are not 0, by key.
     #[serde(skip)]
-    pub model: Vec<(Key, f32)>,
+    pub(crate) model: Vec<(Key, f32)>,
 }
 
 /// Why a training failed.
 #[derive(Debug, thiserror::Error)]
-pub enum TrainError {
+pub(crate) enum TrainError {
     /// There are no servers.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -172,7 +170,7 @@ pub enum TrainError {
 ///
 /// # Errors
 /// [`TrainError`].
-pub async fn train<T: Place>(
+pub(crate) async fn train<T: Place>(
     data: Arc<DataSet>,
     settings: TrainSettings,
     transport: T,

@@ -7,8 +7,7 @@ use twox_hash::XxHash3_64;
 
 /// When which worker is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slowdown {
-    /// None.
+pub(crate) enum Slowdown {
     Never,
     /// The first, all the time.
     Always,
@@ -39,15 +38,15 @@ impl FromStr for Slowdown {
 
 /// Computation that takes longer while a worker is slow. A pure function of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Injection {
+pub(crate) struct Injection {
     /// When which is slow.
-    pub slowdown: Slowdown,
+    pub(crate) slowdown: Slowdown,
     /// How many workers there are, at least 1.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// How many times longer a slow one computes, at least 1.
-    pub factor: f64,
+    pub(crate) factor: f64,
     /// Gives the draws.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Injection {
@@ -67,7 +66,7 @@ impl Injection {
     }
 
     /// When a computation ends that begins at `start` and takes `work` where nobody is slow.
-    pub fn end(&self, worker: usize, start: Duration, work: Duration) -> Duration {
+    pub(crate) fn end(&self, worker: usize, start: Duration, work: Duration) -> Duration {
         let (mut now, mut left) = (start, work);
         loop {
             let (is_slow, until) = self.at(worker, now);
